@@ -627,12 +627,12 @@ class Demo(Case):
 # --- the reference ----------------------------------------------------------------------------------------------
 
 # Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
-CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
-           ("traffic", "step"), ("traffic", "serve"), ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"),
-           ("fabric", "kind"),
+CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"),
+           ("traffic", "file"), ("traffic", "step"), ("traffic", "checkpoint"), ("traffic", "serve"),
+           ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"),
            ("fabric", "flow_control"), ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"),
            ("routing", "allow_deadlock"), ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
-FAULT_DEFAULTS = {"buffer"}
+LIST_DEFAULTS = {"buffer", "placement", "arrival"}
 
 
 def merged(base, change):
@@ -688,6 +688,18 @@ class Tcp(Case):
         self.assertEqual(0, variants["cubic-deep"]["dropped"])
 
 
+class Jobs(Case):
+    """Jobs that share links slow each other down, and those that share none do not."""
+    def test_placement_and_arrival(self):
+        self.assert_all_arrived("jobs")
+        for job in ("first", "second"):
+            slow = {name: variant["traffic"][job]["job_slowdown"] for name, variant in results("jobs").items()}
+            self.assertEqual((1, 1), (slow["packed"], slow["spread-infiniband"]))
+            self.assert_between(1.4, slow["spread"], 2)
+            self.assert_between(1.1, slow["random"], 1.9)
+            self.assert_between(1.05, slow["spread-later"], slow["spread"])
+
+
 def keys_in_sources():
     """Returns the keys that the reader of scenarios asks for, as its sources show them."""
     found = set()
@@ -723,9 +735,9 @@ class Reference(Case):
             with self.subTest(variant=variant["name"]):
                 needed = {}
                 for name, table in merged(file, variant).items():
-                    if name == "fault":
-                        needed[name] = [{key: value for key, value in fault.items() if key not in FAULT_DEFAULTS}
-                                        for fault in table]
+                    if name in ("fault", "jobs"):
+                        needed[name] = [{key: value for key, value in entry.items() if key not in LIST_DEFAULTS}
+                                        for entry in table]
                     if not isinstance(table, dict):
                         continue
                     needed[name] = {key: {} if isinstance(value, dict) else value
@@ -735,7 +747,7 @@ class Reference(Case):
                             needed[name][key] = str(SCENARIOS / needed[name][key])
                 with tempfile.TemporaryDirectory() as folder:
                     path = pathlib.Path(folder) / "defaults.toml"
-                    path.write_text(toml_of(needed))
+                    path.write_text(toml_of(needed).replace("step:tables", f"step:{SCENARIOS}/tables"))
                     summary = simulate(path, folder)
                 expected = results("reference")[variant["name"]]
                 self.assertEqual(expected, {key: summary[key] for key in expected if key != "variant"}

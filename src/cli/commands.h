@@ -66,18 +66,22 @@ struct SimOptions {
   bool list = false;
   bool json = false;
   bool gallery = false;
+  bool alone = false;
 };
 int sim(const SimOptions& options);
 int gallery(const SimOptions& options);
 
 struct CompareOptions {
   scenario::WorkloadOptions workload;
-  std::string fabrics;  // "a,b", "all"; empty: the default
-  std::string output;   // a folder; empty: none
-  std::string again;    // the command that has the same results, for people
-  unsigned jobs = 1;    // fabrics that are simulated at the same time
+  std::string fabrics;                 // "a,b", "all"; empty: the default
+  std::string output;                  // a folder; empty: none
+  std::string again;                   // the command that has the same results, for people
+  std::vector<std::string> workloads;  // several share one network
+  std::vector<std::uint32_t> gpus;     // by workload
+  unsigned jobs = 1;                   // fabrics that are simulated at the same time
   bool list = false;
   bool json = false;
+  bool alone = false;
 };
 // Returns 1 also if a fabric did not finish its flows.
 int compare(const CompareOptions& options);

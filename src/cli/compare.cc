@@ -64,11 +64,28 @@ bool marks() {
   return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
 }
 
+// Gives each workload its GPUs.
+Result<scenario::WorkloadOptions> pair_jobs(const CompareOptions& options) {
+  scenario::WorkloadOptions paired = options.workload;
+  const std::vector<std::string>& names = options.workloads;
+  const std::vector<std::uint32_t>& gpus = options.gpus;
+  paired.workload = names.front();
+  if (!gpus.empty()) paired.gpus = gpus.front();
+  if (gpus.size() > names.size() || (names.size() > 1 && gpus.size() < names.size())) {
+    return Error{fmt::format("--gpus: is there {} times, and --workload {}: each job has its own",
+                             gpus.size(), names.size())};
+  }
+  for (std::size_t i = 1; i < names.size(); ++i) paired.others.push_back({names[i], gpus[i]});
+  return paired;
+}
+
 Result<Scenario> read_comparison(const CompareOptions& options,
                                  const std::vector<Fabric>& fabrics) {
   auto chosen = scenario::choose_fabrics(fabrics, options.fabrics);
   if (!chosen) return chosen.error();
-  auto workload = scenario::workload_scenario(options.workload, scenario_folder().string());
+  auto jobs = pair_jobs(options);
+  if (!jobs) return jobs.error();
+  auto workload = scenario::workload_scenario(*jobs, scenario_folder().string());
   if (!workload) return workload.error();
   return workload->on_fabrics(std::move(*chosen));
 }

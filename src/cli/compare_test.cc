@@ -74,6 +74,15 @@ TEST_F(CompareTest, RailsApartInPlanesAt800G) {
     EXPECT_EQ(fabric["finished"], fabric["flows"]) << fabric["variant"];
     EXPECT_EQ(fabric["flows"], 2 * 8 * 8) << "messages between servers, and not their parts";
   }
+  // Two jobs of two servers each meet nowhere, since one leaf of each rail and plane joins all.
+  const auto two = json_of(
+      "--workload alltoall:256KiB --gpus 16 --workload allreduce:256KiB --gpus 16 --topology "
+      "rail-only --planes 2 --placement spread --fabrics infiniband --alone --jobs 1");
+  EXPECT_EQ(two["finished"], two["flows"]);
+  EXPECT_EQ(two["traffic"]["alltoall:256KiB"]["flows"], 2 * 8 * 8);
+  for (const char* job : {"alltoall:256KiB", "allreduce:256KiB"}) {
+    EXPECT_EQ(two["traffic"][job]["job_slowdown"], 1) << job;
+  }
   const ProgramOutcome wrong = run("--workload alltoall --topology torus");
   EXPECT_NE(wrong.status, 0);
   EXPECT_TRUE(contains(wrong.error, "--topology: a job's is rail-optimised or rail-only"));
@@ -177,6 +186,64 @@ TEST_F(CompareTest, Traces) {
   expect_refused("--workload " + folder.path("t.cm") + " --gpus 2" + servers,
                  "t.cm:1: the trace has 3 ranks, and there are 2 GPUs; take as many GPUs");
   EXPECT_TRUE(contains(run("--list").out, "\ntraces on --gpus, as in FILE.et: Chakra's"));
+}
+
+// Each leaf has two servers of one GPU, and there is one spine, so that spread jobs share a link.
+TEST_F(CompareTest, SeveralJobs) {
+  folder.write("server.toml", "gpus = 1\nadapters = 1\n");
+  const std::string two =
+      "--workload alltoall:1MiB --gpus 2 --workload alltoall:1MiB --gpus 2 "
+      "--fabrics infiniband --servers " +
+      folder.path("server.toml") + " --set topology.servers_per_group=2 --set topology.spines=1";
+  const auto packed = json_of(two + " --alone");
+  EXPECT_EQ(packed["traffic"]["alltoall:1MiB"]["job_slowdown"], 1);
+  EXPECT_EQ(packed["traffic"]["alltoall:1MiB #2"]["job_slowdown"], 1);
+  const auto spread = json_of(two + " --alone --placement spread");
+  EXPECT_GT(spread["traffic"]["alltoall:1MiB #2"]["job_slowdown"], 1.6);
+  EXPECT_FALSE(json_of(two)["traffic"]["alltoall:1MiB"].contains("job_slowdown"));
+  const std::vector<std::string> table = table_of(run(two).out);
+  ASSERT_EQ(table.size(), 5u);
+  EXPECT_EQ(table[0],
+            "An all-to-all, 1MiB on 2 GPUs; An all-to-all, 1MiB on 2 GPUs: 4 GPUs in 4 servers "
+            "(server), 1 adapters of 400Gbps each");
+  EXPECT_EQ(table[3].rfind("\u00b7 alltoall:1MiB ", 0), 0u) << table[3];
+  EXPECT_EQ(table[4].rfind("\u00b7 alltoall:1MiB #2 ", 0), 0u) << table[4];
+  expect_refused("--workload allreduce --gpus 8 --workload allreduce",
+                 "--gpus: is there 1 times, and --workload 2");
+  expect_refused("--workload allreduce --gpus 8 --gpus 16", "--gpus: is there 2 times");
+  expect_refused("--workload allreduce --gpus 8 --workload incast --gpus 8",
+                 "--workload: \"incast\" is no job, and several workloads are jobs: allreduce, ");
+  expect_refused("--workload allreduce --gpus 8 --workload allreduce --gpus 8 --algorithm ring",
+                 "--algorithm: goes with one job");
+  expect_refused("--workload allreduce --gpus 8 --placement spread",
+                 "--placement: goes with several jobs");
+  expect_refused(two + " --placement best", "--placement: best not in", 2);
+  expect_refused("--workload allreduce --gpus 8 --alone", "report.alone: compares the jobs");
+}
+
+// A server of one GPU trains, and another one, which comes besides, stores.
+TEST_F(CompareTest, Checkpoints) {
+  folder.write("server.toml", "gpus = 1\nadapters = 1\n");
+  folder.write("model.toml",
+               "[model]\nlayers = 2\nhidden = 64\nfeed_forward = 256\nheads = 2\n"
+               "key_value_heads = 2\nsequence = 64\n[gpu]\noperations_per_second = 1e12\n");
+  const std::string step = "--workload step:" + folder.path("model.toml") + " --gpus 2 " +
+                           "--fabrics infiniband --servers " + folder.path("server.toml");
+  const auto stored =
+      json_of(step + " --storage 1 --set traffic.checkpoint.drive_rate='\"8Gbps\"'");
+  // 2 * (4 * 64 * 64 + 3 * 64 * 256) weights of 14 bytes, at 1 GB/s.
+  EXPECT_NEAR(stored["checkpoint_us"], 2 * 65'536 * 14 * 1e-3, 200);
+  EXPECT_GT(stored["checkpoint_cost_us"], 1'800);
+  EXPECT_FALSE(json_of(step).contains("checkpoint_us"));
+  expect_refused("--workload allreduce --gpus 8 --storage 1",
+                 "--storage: goes with one training step");
+  expect_refused(step + " --storage 0", "--storage", 2);
+  expect_refused(step + " --storage 1 --set traffic.checkpoint.every=2 --set traffic.steps=2",
+                 "traffic.steps: must be more than 2: a step follows each checkpoint");
+  expect_refused(step + " --set traffic.checkpoint.storage=2",
+                 "traffic.step: 2 storage servers leave none of 2 to train");
+  expect_refused(step + " --storage 1 --set traffic.checkpoint.speed=2",
+                 "traffic.checkpoint.speed: is no key");
 }
 
 TEST_F(CompareTest, AFabricThatDoesNotFinishIsNoSuccess) {

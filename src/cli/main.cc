@@ -101,11 +101,15 @@ constexpr char compare_examples[] =
     "                                                512 GPUs in servers of 8\n"
     "  tulle compare --workload step:llama-3-70b --gpus 64\n"
     "                                                a step of training a model\n"
+    "  tulle compare --workload step:llama-3-8b --gpus 64 --storage 2\n"
+    "                                                two steps, and a checkpoint between them\n"
     "  tulle compare --workload step:mixtral-8x7b --gpus 64\n"
     "                                                the same with a mixture of experts\n"
     "  tulle compare --workload serve:llama-3-70b --gpus 64\n"
     "                                                requests to a model\n"
     "  tulle compare --workload step.0.et --gpus 64  a trace, such as Chakra's\n"
+    "  tulle compare --workload step:llama-3-8b --gpus 32 --workload allreduce --gpus 32 --alone\n"
+    "                                                two jobs on one network, and each alone\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
@@ -256,6 +260,8 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
+constexpr char alone_key[] = "report.alone = true";
+
 // Returns the command that has the same results, without what says only where they go.
 std::string again(const CLI::App& command) {
   std::string text = "tulle " + command.get_name();
@@ -272,13 +278,14 @@ std::string again(const CLI::App& command) {
   return text;
 }
 
-void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what) {
+void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const std::string& more) {
   jobs = jobs_by_default();
   command
       .add_option("--jobs,-j", jobs,
                   what +
                       " that are simulated at the same time, each in memory of its own (one for "
-                      "each processor)")
+                      "each processor); " +
+                      more)
       ->type_name("N")
       ->check(CLI::Range(1u, jobs_max));
 }
@@ -304,6 +311,8 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--set", options.set, "Override a key of the scenario: key=value, as in TOML")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  command->add_flag("--alone", options.alone,
+                    "Simulate each of [[jobs]] alone too, and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
       ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
@@ -333,7 +342,7 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
-  add_jobs(*command, options.jobs, "Variants");
+  add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
     gallery->excludes(other);
@@ -341,6 +350,7 @@ void add_sim(CLI::App& app, int& status) {
   command->footer(sim_examples);
   command->callback([command, &status] {
     options.again = again(*command);
+    if (options.alone) options.set.emplace_back(alone_key);
     status = sim(options);
   });
 }
@@ -351,21 +361,39 @@ void add_compare(CLI::App& app, int& status) {
   auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option(
-      "--workload", workload.workload,
+      "--workload", options.workloads,
       "A name from --list; a collective with its bytes, such as "
       "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
       "requests to a model, serve:MODEL; "
       "a trace of Chakra's, GOAL, SimAI's or htsim's; a scenario FILE.toml, of which [topology] "
       "and "
-      "[traffic] are used; or a table of flows FILE.csv");
-  name->type_name("NAME|FILE");
+      "[traffic] are used; or a table of flows FILE.csv. Several jobs run side by side, each a "
+      "--workload with its --gpus");
+  name->type_name("NAME|FILE")->allow_extra_args(false);
   command
       ->add_option("--fabrics", options.fabrics,
                    "Fabrics from --list, such as one,other; or \"all\"")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
-  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective, step or trace (64)")
-      ->type_name("N");
+  command
+      ->add_option("--gpus", options.gpus,
+                   "Number of GPUs of a collective, step or trace (64); of several, once for each")
+      ->type_name("N")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--placement", workload.placement,
+                   "Servers of several jobs: packed, one job behind the other; spread, evenly over "
+                   "those that are free; or random (packed)")
+      ->type_name("PLACEMENT")
+      ->check(CLI::IsMember({"packed", "spread", "random"}));
+  command->add_flag("--alone", options.alone,
+                    "Simulate each of several jobs alone too, and compare");
+  command
+      ->add_option("--storage", workload.storage,
+                   "Servers that store a training step's checkpoints, beside those of --gpus; more "
+                   "by --set traffic.checkpoint.KEY=VALUE")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65'536));
   command
       ->add_option("--servers", workload.servers,
                    "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
@@ -407,11 +435,12 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--output,-o", options.output,
                    "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
-  add_jobs(*command, options.jobs, "Fabrics");
+  add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {
     options.again = again(*command);
     if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
+    if (options.alone) workload.set.emplace_back(alone_key);
     status = compare(options);
   });
 }

@@ -22,6 +22,7 @@
 
 #include "cli/layout.h"
 #include "cli/progress.h"
+#include "experiment/alone.h"
 #include "experiment/capture.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
@@ -95,6 +96,18 @@ void take_large_pages() {
 
 namespace {
 
+// Runs each job of the setup alone, to be compared with what it takes beside the others. Jobs that
+// are interrupted have no times.
+Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, ProgressLine& line,
+                            const std::function<bool()>& goes_on) {
+  catch_interrupts();
+  ProgressLine::Entry entry(line, name.empty() ? "each job alone" : name + ", each job alone");
+  return experiment::play_alone(setup, [&](const experiment::Progress& progress) {
+    entry.show(progress);
+    return goes_on();
+  });
+}
+
 // Runs one variant: calls `begins` when nothing can be refused any more, and ends early if `goes_on`
 // returns false.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
@@ -102,9 +115,13 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
                          const std::function<void()>& begins,
                          const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
+  const std::string& name = scenario.variants()[variant].name;
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
   setup->timeline = options.timeline;
+  if (setup->wants_alone) {
+    if (auto played = simulate_alone(*setup, name, line, goes_on); !played) return played.error();
+  }
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
   auto run = experiment::Run::prepare(std::move(*setup));
@@ -115,7 +132,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
   {
-    ProgressLine::Entry entry(line, scenario.variants()[variant].name);
+    ProgressLine::Entry entry(line, name);
     (*run)->run([&](const experiment::Progress& progress) {
       entry.show(progress);
       return goes_on();

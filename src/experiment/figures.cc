@@ -92,51 +92,78 @@ MaybeValue busiest_core(const RunView& run) {
   return seconds > 0 ? busiest.to_seconds() / seconds : 0;
 }
 
-MaybeValue tasks(const RunView& run) { return std::uint64_t{run.setup.job->graph.size()}; }
-
-bool has_finished_job(const RunView& run) {
-  return run.tasks->finished() == run.setup.job->graph.size();
-}
+MaybeValue tasks(const JobView& job) { return job.tasks; }
 
 // Returns the time that the job took, if all of its tasks were done.
-MaybeValue job_time(const RunView& run) {
-  return has_finished_job(run) ? MaybeValue(run.tasks->end()) : std::nullopt;
+MaybeValue job_time(const JobView& job) {
+  return job.taken ? MaybeValue(*job.taken) : std::nullopt;
+}
+
+// Returns the time that the job takes when no other job is there.
+MaybeValue time_alone(const JobView& job) {
+  return job.alone ? MaybeValue(*job.alone) : std::nullopt;
+}
+
+// Returns how many times longer the job takes beside the others than alone.
+MaybeValue job_slowdown(const JobView& job) {
+  if (!job.taken || !job.alone || *job.alone == Time::zero()) return {};
+  return job.taken->to_seconds() / job.alone->to_seconds();
+}
+
+MaybeValue step_time(const JobView& job) {
+  return job.training ? MaybeValue(job.training->step) : std::nullopt;
+}
+
+MaybeValue checkpoint_time(const JobView& job) {
+  if (!job.training || !job.training->checkpoint) return {};
+  return *job.training->checkpoint;
+}
+
+// Returns a checkpoint's bytes over its time, in GB/s.
+MaybeValue checkpoint_rate(const JobView& job) {
+  if (!job.training || !job.training->checkpoint) return {};
+  const double seconds = job.training->checkpoint->to_seconds();
+  return seconds > 0 ? static_cast<double>(job.training->checkpoint_bytes) / seconds * 1e-9 : 0;
+}
+
+MaybeValue checkpoint_cost(const JobView& job) {
+  if (!job.training || !job.training->checkpoint) return {};
+  return job.training->cost;
 }
 
 // Returns the part of the job's time that is due to communication: without it, the job would have
 // taken less by so much.
-MaybeValue exposed_time(const RunView& run) {
-  if (!has_finished_job(run) || run.setup.job->computation == Time::zero()) return {};
-  return run.tasks->end() - run.setup.job->computation;
+MaybeValue exposed_time(const JobView& job) {
+  if (!job.taken || job.computation == Time::zero()) return {};
+  return *job.taken - job.computation;
 }
 
-MaybeValue exposed_share(const RunView& run) {
-  const MaybeValue exposed = exposed_time(run);
+MaybeValue exposed_share(const JobView& job) {
+  const MaybeValue exposed = exposed_time(job);
   if (!exposed) return {};
-  return std::get<Time>(*exposed).to_seconds() / run.tasks->end().to_seconds();
+  return std::get<Time>(*exposed).to_seconds() / job.taken->to_seconds();
 }
 
 // Returns a collective's bytes over its time, in GB/s, as nccl-tests does.
-MaybeValue algorithm_bandwidth(const RunView& run) {
-  if (!has_finished_job(run) || !run.setup.job->bandwidth) return {};
-  const double seconds = run.tasks->end().to_seconds();
-  return static_cast<double>(run.setup.job->bandwidth->bytes) / seconds * 1e-9;
+MaybeValue algorithm_bandwidth(const JobView& job) {
+  if (!job.taken || !job.bandwidth) return {};
+  return static_cast<double>(job.bandwidth->bytes) / job.taken->to_seconds() * 1e-9;
 }
 
-MaybeValue bus_bandwidth(const RunView& run) {
-  const MaybeValue algorithm = algorithm_bandwidth(run);
-  if (!algorithm || run.setup.job->bandwidth->bus_factor == 0) return {};
-  return std::get<double>(*algorithm) * run.setup.job->bandwidth->bus_factor;
+MaybeValue bus_bandwidth(const JobView& job) {
+  const MaybeValue algorithm = algorithm_bandwidth(job);
+  if (!algorithm || job.bandwidth->bus_factor == 0) return {};
+  return std::get<double>(*algorithm) * job.bandwidth->bus_factor;
 }
 
 template <Quantiles ServingView::*quantiles, double Quantiles::*quantile>
-MaybeValue serving(const RunView& run) {
-  if (!run.serving) return {};
-  return (*run.serving).*quantiles.*quantile;
+MaybeValue serving(const JobView& job) {
+  if (!job.serving) return {};
+  return (*job.serving).*quantiles.*quantile;
 }
 
-MaybeValue cache_share(const RunView& run) {
-  return run.serving ? MaybeValue(run.serving->cache_share) : std::nullopt;
+MaybeValue cache_share(const JobView& job) {
+  return job.serving ? MaybeValue(job.serving->cache_share) : std::nullopt;
 }
 
 // Returns how many packets a frame stood for, if that was more than one.
@@ -175,7 +202,7 @@ using enum report::Form;
 // of which the first four and the reader are enough for most.
 constexpr auto table = std::to_array<Row>({
     {{"seed", "1", "seed"}, seed},
-    {{"tasks", "tasks", "tasks"}, tasks, Total::none, When::with_job},
+    {{"tasks", "tasks", "tasks"}, tasks, Total::none, When::with_jobs},
     {{"job_us",
       "us",
       "time us",
@@ -185,51 +212,75 @@ constexpr auto table = std::to_array<Row>({
       "time until the job is done, us"},
      job_time,
      Total::none,
-     When::with_job},
-    {{"exposed_us", "us", "exposed us", number, {2, Best::least}, {2, 10, 1}},
+     When::with_jobs},
+    {{"alone_us", "us", "alone us", number, {2}, {2, 10, 1}},
+     time_alone,
+     Total::none,
+     When::with_jobs},
+    {{"job_slowdown", "1", "job slowdown", number, {3}, {3, 12, 3}},
+     job_slowdown,
+     Total::none,
+     When::with_jobs},
+    {{"step_us", "us", "step us", number, {4, Best::least}, {4, 10, 1}},
+     step_time,
+     Total::none,
+     When::with_jobs},
+    {{"checkpoint_us", "us", "checkpoint us", number, {5, Best::least}, {5, 13, 1}},
+     checkpoint_time,
+     Total::none,
+     When::with_jobs},
+    {{"checkpoint_gbytes", "GB/s", "checkpoint GB/s", number, {6, Best::most}, {6, 15, 2}},
+     checkpoint_rate,
+     Total::none,
+     When::with_jobs},
+    {{"checkpoint_cost_us", "us", "it costs us", number, {7, Best::least}, {7, 11, 1}},
+     checkpoint_cost,
+     Total::none,
+     When::with_jobs},
+    {{"exposed_us", "us", "exposed us", number, {8, Best::least}, {8, 10, 1}},
      exposed_time,
      Total::none,
-     When::with_job},
-    {{"exposed_share", "1", "exposed", per_cent, {3, Best::least}, {3, 8}},
+     When::with_jobs},
+    {{"exposed_share", "1", "exposed", per_cent, {9, Best::least}, {9, 8}},
      exposed_share,
      Total::none,
-     When::with_job},
-    {{"algbw_gbytes", "GB/s", "algbw GB/s", number, {4, Best::most}, {4, 10, 2}},
+     When::with_jobs},
+    {{"algbw_gbytes", "GB/s", "algbw GB/s", number, {10, Best::most}, {10, 10, 2}},
      algorithm_bandwidth,
      Total::none,
-     When::with_job},
-    {{"busbw_gbytes", "GB/s", "busbw GB/s", number, {5, Best::most}, {5, 10, 2}},
+     When::with_jobs},
+    {{"busbw_gbytes", "GB/s", "busbw GB/s", number, {11, Best::most}, {11, 10, 2}},
      bus_bandwidth,
      Total::none,
-     When::with_job},
-    {{"ttft_us.median", "us", "TTFT us", number, {6, Best::least}},
+     When::with_jobs},
+    {{"ttft_us.median", "us", "TTFT us", number, {12, Best::least}},
      serving<first_token, &Quantiles::median>,
      Total::none,
-     When::with_job},
-    {{"ttft_us.p99", "us", "TTFT 99 % us", number, {7, Best::least}},
+     When::with_jobs},
+    {{"ttft_us.p99", "us", "TTFT 99 % us", number, {13, Best::least}},
      serving<first_token, &Quantiles::p99>,
      Total::none,
-     When::with_job},
-    {{"tpot_us.median", "us", "TPOT us", number, {8, Best::least}},
+     When::with_jobs},
+    {{"tpot_us.median", "us", "TPOT us", number, {14, Best::least}},
      serving<token, &Quantiles::median>,
      Total::none,
-     When::with_job},
-    {{"tpot_us.p99", "us", "TPOT 99 % us", number, {9, Best::least}},
+     When::with_jobs},
+    {{"tpot_us.p99", "us", "TPOT 99 % us", number, {15, Best::least}},
      serving<token, &Quantiles::p99>,
      Total::none,
-     When::with_job},
-    {{"cache_us.median", "us", "KV cache us", number, {10, Best::least}},
+     When::with_jobs},
+    {{"cache_us.median", "us", "KV cache us", number, {16, Best::least}},
      serving<cache, &Quantiles::median>,
      Total::none,
-     When::with_job},
-    {{"cache_us.p99", "us", "KV cache 99 % us", number, {11, Best::least}},
+     When::with_jobs},
+    {{"cache_us.p99", "us", "KV cache 99 % us", number, {17, Best::least}},
      serving<cache, &Quantiles::p99>,
      Total::none,
-     When::with_job},
-    {{"cache_share", "1", "of TTFT", per_cent, {12, Best::least}},
+     When::with_jobs},
+    {{"cache_share", "1", "of TTFT", per_cent, {18, Best::least}},
      cache_share,
      Total::none,
-     When::with_job},
+     When::with_jobs},
     {{"flows", "flows", "flows"}, of<&FlowsView::flows>},
     {{"finished", "flows", "finished"}, of<&FlowsView::finished>},
     {{"failed", "flows", "failed"}, of<&FlowsView::failed>},
@@ -237,27 +288,27 @@ constexpr auto table = std::to_array<Row>({
       "us",
       "all done us",
       number,
-      {15, Best::least, true},
-      {6, 9, 1, false, false, "end us"},
+      {21, Best::least, true},
+      {12, 9, 1, false, false, "end us"},
       "time until all flows are done, us"},
      of<&FlowsView::end>},
-    {{"fct_us.min", "us", "FCT min us", number, {}, {8, 9, 1, false, false, "FCT min"}},
+    {{"fct_us.min", "us", "FCT min us", number, {}, {14, 9, 1, false, false, "FCT min"}},
      of_flows<fct, &Quantiles::min>},
     {{"fct_us.median",
       "us",
       "FCT median us",
       number,
-      {16, Best::least, true},
-      {9, 9, 1, true, false, "median"}},
+      {22, Best::least, true},
+      {15, 9, 1, true, false, "median"}},
      of_flows<fct, &Quantiles::median>},
     {{"fct_us.p99",
       "us",
       "99 % us",
       number,
-      {17, Best::least, true},
-      {10, 9, 1, true, false, "p99"}},
+      {23, Best::least, true},
+      {16, 9, 1, true, false, "p99"}},
      of_flows<fct, &Quantiles::p99>},
-    {{"fct_us.max", "us", "max us", number, {18, Best::least, true}, {11, 9, 1, true}},
+    {{"fct_us.max", "us", "max us", number, {24, Best::least, true}, {17, 9, 1, true}},
      of_flows<fct, &Quantiles::max>},
     // Slowdowns and the share compare with the same fabric when it is empty, so that none is best.
     {{"slowdown.min", "1", "slowdown min", number}, of_flows<slowdown, &Quantiles::min>},
@@ -266,20 +317,20 @@ constexpr auto table = std::to_array<Row>({
       "1",
       "slowdown 99 %",
       number,
-      {19, Best::none, true},
-      {12, 12, 2, false, false, "slowdown p99"}},
+      {25, Best::none, true},
+      {18, 12, 2, false, false, "slowdown p99"}},
      of_flows<slowdown, &Quantiles::p99>},
     {{"slowdown.max", "1", "slowdown max", number}, of_flows<slowdown, &Quantiles::max>},
     {{"share_of_ideal",
       "1",
       "of ideal",
       per_cent,
-      {20, Best::none, true},
-      {13, 8},
+      {26, Best::none, true},
+      {19, 8},
       "of the ideal rate, %"},
      of<&FlowsView::share_of_ideal>},
     {{"latency_us.min", "us", "one way min us", number}, latency<&Quantiles::min>},
-    {{"latency_us.median", "us", "one way us", number, {14, Best::least}, {7, 10, 2, false, true}},
+    {{"latency_us.median", "us", "one way us", number, {20, Best::least}, {13, 10, 2, false, true}},
      latency<&Quantiles::median>},
     {{"latency_us.p99", "us", "one way 99 % us", number}, latency<&Quantiles::p99>},
     {{"latency_us.max", "us", "one way max us", number}, latency<&Quantiles::max>},
@@ -287,8 +338,8 @@ constexpr auto table = std::to_array<Row>({
       "Gb/s",
       "goodput",
       rate,
-      {21, Best::most},
-      {14, 10},
+      {27, Best::most},
+      {20, 10},
       "goodput of all flows together, Gb/s"},
      of<&FlowsView::goodput>},
 
@@ -296,7 +347,7 @@ constexpr auto table = std::to_array<Row>({
     {{"bytes", "bytes", "bytes"}, of<&port::Counters::bytes>},
     {{"utilisation", "1", "utilisation", per_cent}, utilisation},
     {{"queue_max_bytes", "bytes", "queue max bytes"}, of<&port::Counters::queue_bytes_max>},
-    {{"dropped", "frames", "dropped", count, {23}, {15, 9}},
+    {{"dropped", "frames", "dropped", count, {29}, {21, 9}},
      of<&port::Counters::dropped>,
      Total::sum},
     {{"lossless_dropped", "frames", "lossless dropped"}, lossless_dropped, Total::sum},
@@ -305,12 +356,12 @@ constexpr auto table = std::to_array<Row>({
      Total::sum,
      When::not_zero,
      Listing::summary_alone},
-    {{"unmapped", "frames", "unmapped", count, {24}},
+    {{"unmapped", "frames", "unmapped", count, {30}},
      of<&port::Counters::unmapped>,
      Total::sum,
      When::not_zero,
      Listing::summary_alone},
-    {{"pkey_dropped", "frames", "pkey dropped", count, {25}},
+    {{"pkey_dropped", "frames", "pkey dropped", count, {31}},
      pkey_dropped,
      Total::sum,
      When::not_zero,
@@ -319,27 +370,27 @@ constexpr auto table = std::to_array<Row>({
      of<&device::Counters::pkey_violations>,
      Total::sum,
      When::not_zero},
-    {{"retransmitted", "packets", "resent", count, {28}, {16, 9, 0, true}, "packets sent again"},
+    {{"retransmitted", "packets", "resent", count, {34}, {22, 9, 0, true}, "packets sent again"},
      of<&transport::Counters::retransmitted_packets>,
      Total::sum},
-    {{"timeouts", "time-outs", "time-outs", count, {29}},
+    {{"timeouts", "time-outs", "time-outs", count, {35}},
      of<&transport::Counters::ack_timeouts>,
      Total::sum},
-    {{"marked", "frames", "marked", count, {30}, {17, 9, 0, true}},
+    {{"marked", "frames", "marked", count, {36}, {23, 9, 0, true}},
      of<&port::Counters::marked>,
      Total::sum},
     {{"notifications", "packets", "notifications"},
      of<&device::Counters::congestion_notifications>,
      Total::sum},
     {{"notices", "notices", "notices"}, notices, Total::none, When::not_zero},
-    {{"pauses", "pauses", "pauses", count, {31}, {18, 9, 0, true}},
+    {{"pauses", "pauses", "pauses", count, {37}, {24, 9, 0, true}},
      of<&port::Counters::pauses>,
      Total::sum},
     {{"paused_us", "us", "paused us", number}, paused, Total::sum},
     {{"credit_stalls", "stalls", "credit stalls"}, of<&port::Counters::credit_stalls>, Total::sum},
     {{"buffer_max_bytes", "bytes", "buffer max bytes"}, buffer_bytes_max, Total::most},
 
-    {{"lost", "frames", "lost", count, {26}},
+    {{"lost", "frames", "lost", count, {32}},
      of<&port::Counters::lost>,
      Total::sum,
      When::with_faults},
@@ -358,16 +409,16 @@ constexpr auto table = std::to_array<Row>({
      of<&port::Counters::watchdog_trips>,
      Total::sum,
      When::with_faults},
-    {{"watchdog_dropped", "frames", "watchdog dropped", count, {27}},
+    {{"watchdog_dropped", "frames", "watchdog dropped", count, {33}},
      of<&port::Counters::watchdog_dropped>,
      Total::sum,
      When::with_faults},
-    {{"ports_paused", "ports", "ports paused", count, {32}},
+    {{"ports_paused", "ports", "ports paused", count, {38}},
      is_paused,
      Total::sum,
      When::with_faults,
      Listing::summary_alone},
-    {{"recovery_us", "us", "recovery us", number, {33, Best::least}},
+    {{"recovery_us", "us", "recovery us", number, {39, Best::least}},
      recovery,
      Total::none,
      When::with_faults},
@@ -395,19 +446,19 @@ constexpr auto table = std::to_array<Row>({
      Listing::everywhere,
      "dropped"},
     {{"cpu_s", "s", "CPU s", number}, cpu_seconds, Total::none, When::with_stacks},
-    {{"cpu_s_per_gib", "s/GiB", "CPU s/GiB", number, {22, Best::least}, {19, 9, 3}},
+    {{"cpu_s_per_gib", "s/GiB", "CPU s/GiB", number, {28, Best::least}, {25, 9, 3}},
      cpu_seconds_per_gib,
      Total::none,
      When::with_stacks},
     {{"busiest_core", "1", "busiest core", per_cent}, busiest_core, Total::none, When::with_stacks},
 
-    {{"cost", "amount", "cost", number, {34, Best::least}}, cost, Total::none, When::with_prices},
-    {{"power_kw", "kW", "power kW", number, {35, Best::least}},
+    {{"cost", "amount", "cost", number, {40, Best::least}}, cost, Total::none, When::with_prices},
+    {{"power_kw", "kW", "power kW", number, {41, Best::least}},
      power,
      Total::none,
      When::with_prices},
 
-    {{"train", "packets", "packets a frame", count, {36}}, train, Total::none, When::not_zero},
+    {{"train", "packets", "packets a frame", count, {42}}, train, Total::none, When::not_zero},
     {{"bytes_verified", "bytes", "bytes verified"}, bytes_verified},
     {{"events", "events", "events"}, events, Total::none, When::always, Listing::simulator},
     {{"packet_hops", "packets", "packet hops"},
@@ -438,7 +489,7 @@ bool is_of_hosts(const Row& row) { return std::holds_alternative<Reader<Stack>>(
 bool is_of_run(const Row& row) {
   if (row.total != Total::none) return row.adds_to.empty();
   return std::holds_alternative<Reader<FlowsView>>(row.read) ||
-         std::holds_alternative<RunReader>(row.read);
+         std::holds_alternative<RunReader>(row.read) || std::holds_alternative<JobReader>(row.read);
 }
 
 }  // namespace tulle::experiment

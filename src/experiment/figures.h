@@ -18,8 +18,8 @@
 #include "scenario/setup.h"
 #include "sim/network.h"
 #include "transport/counters.h"
+#include "workload/job.h"
 #include "workload/player.h"
-#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -42,7 +42,7 @@ struct LinkView {
   Time end;  // end of the run's last flow
 };
 
-// The requests of a run that serves a model, if all of them were answered.
+// The requests to a model that is served, if all of them were answered.
 struct ServingView {
   report::Quantiles first_token_us;  // from a request's arrival to its first token
   report::Quantiles token_us;        // time for each token after the first one
@@ -50,14 +50,33 @@ struct ServingView {
   double cache_share = 0;            // of the times to the first tokens
 };
 
+// What a training's steps and checkpoints took, if all of them were done.
+struct TrainingView {
+  Time step;                       // the first step, before any checkpoint
+  std::optional<Time> checkpoint;  // from the first command to the last completion; a mean
+  Time cost;                       // by how much a checkpoint makes the steps longer; a mean
+  std::uint64_t checkpoint_bytes = 0;
+};
+
+// A job, or all jobs of a run together.
+struct JobView {
+  std::uint64_t tasks = 0;
+  // From the job's arrival until its last task was done; of all jobs, from the beginning of the
+  // run. Nothing if some tasks were not done.
+  std::optional<Time> taken;
+  Time computation;  // the time without communication; zero if that means nothing
+  std::optional<workload::Bandwidth> bandwidth;
+  std::optional<ServingView> serving;
+  std::optional<Time> alone;  // the job's time in a run in which it was alone
+  std::optional<TrainingView> training;
+};
+
 struct RunView {
   const scenario::Setup& setup;
   const sim::Network& network;
   const workload::Player& player;
-  const workload::TaskPlayer* tasks;  // null: the run has no job
-  std::uint64_t arrivals;             // flows whose receivers were told
-  report::Quantiles latency_us;       // one-way times of those flows
-  std::optional<ServingView> serving;
+  std::uint64_t arrivals;        // flows whose receivers were told
+  report::Quantiles latency_us;  // one-way times of those flows
 };
 
 // The source of a row says for what the figure is measured.
@@ -65,22 +84,24 @@ template <typename Source>
 using Reader = report::Value (*)(const Source&);
 // Nothing means that this run does not have the figure.
 using RunReader = std::optional<report::Value> (*)(const RunView&);
+// Likewise of a job.
+using JobReader = std::optional<report::Value> (*)(const JobView&);
 using Read =
     std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
                  Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
-                 Reader<device::HostStack::Counters>, RunReader>;
+                 Reader<device::HostStack::Counters>, RunReader, JobReader>;
 
 // How the run's figure comes of those of its links, switches or hosts. If none, the run has no such
 // figure.
 enum class Total : std::uint8_t { none, sum, most };
 // The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
-// those whose hosts have a kernel's stack, and those of a job.
+// those whose hosts have a kernel's stack, and those with jobs.
 enum class When : std::uint8_t {
   always,
   not_zero,
   with_faults,
   with_stacks,
-  with_job,
+  with_jobs,
   with_prices
 };
 // Where it stands: in links.csv too if it is one of links, in summary.json alone, or at the end of

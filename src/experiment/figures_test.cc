@@ -184,7 +184,7 @@ rate = 1e-9
   for (const Row& row : rows()) {
     const std::string key(row.figure.key);
     const bool is_needed =
-        row.when != When::not_zero && row.when != When::with_job && row.when != When::with_prices;
+        row.when != When::not_zero && row.when != When::with_jobs && row.when != When::with_prices;
     if (is_of_run(row) && is_needed) {
       EXPECT_NE(find(outcome, key), nullptr) << key;
     }

@@ -59,15 +59,15 @@ FlowsView view_of(std::span<const Flow> flows) {
   return view;
 }
 
-std::optional<ServingView> serving_of(const Remains& remains) {
-  if (remains.tasks == nullptr || remains.setup.job->requests.empty()) return {};
-  if (remains.tasks->finished() < remains.setup.job->graph.size()) return {};
-  const std::vector<workload::TaskResult>& results = remains.tasks->results();
+std::optional<ServingView> serving_of(const workload::TaskPlayer& player) {
+  const workload::Job& job = player.job();
+  if (job.requests.empty() || !player.is_done()) return {};
+  const std::vector<workload::TaskResult>& results = player.results();
   std::vector<double> first_tokens, tokens, caches;
   double waits = 0, ways = 0;
-  for (const workload::Request& request : remains.setup.job->requests) {
+  for (const workload::Request& request : job.requests) {
     const workload::TaskResult& decode = results[request.decode];
-    first_tokens.push_back(microseconds(decode.arrived - request.arrival));
+    first_tokens.push_back(microseconds(decode.arrived - (job.arrival + request.arrival)));
     caches.push_back(microseconds(decode.start - results[request.prefill].end));
     waits += first_tokens.back();
     ways += caches.back();
@@ -79,15 +79,60 @@ std::optional<ServingView> serving_of(const Remains& remains) {
                      ways / waits};
 }
 
+// A checkpoint's cost is what the steps take longer than as many first ones.
+std::optional<TrainingView> training_of(const workload::TaskPlayer& player) {
+  const workload::Job& job = player.job();
+  if (job.step_ends.empty() || !player.is_done()) return {};
+  TrainingView view;
+  view.step = player.end_of(job.step_ends.front()) - job.arrival;
+  if (job.checkpoints.empty()) return view;
+  const auto count = static_cast<std::int64_t>(job.checkpoints.size());
+  const auto steps = static_cast<std::int64_t>(job.step_ends.size());
+  std::int64_t taken = 0;
+  for (const workload::TaskRange& each : job.checkpoints) {
+    taken += (player.end_of(each) - player.begin_of(each)).ps;
+  }
+  const Time all = player.end_of(job.step_ends.back()) - job.arrival;
+  view.checkpoint = Time{taken / count};
+  view.cost = Time{(all.ps - steps * view.step.ps) / count};
+  view.checkpoint_bytes = job.checkpoint_bytes;
+  return view;
+}
+
+JobView view_of(const Remains& remains, std::size_t number) {
+  const workload::TaskPlayer& player = (*remains.jobs)[number];
+  const workload::Job& job = player.job();
+  JobView view;
+  view.tasks = job.graph.size();
+  if (player.is_done()) view.taken = player.end() - job.arrival;
+  view.computation = job.computation;
+  view.bandwidth = job.bandwidth;
+  view.serving = serving_of(player);
+  view.training = training_of(player);
+  if (!remains.setup.alone.empty()) view.alone = remains.setup.alone[number];
+  return view;
+}
+
+// Returns what is known of all jobs together. A job that is the only one is all.
+JobView view_of_jobs(const Remains& remains) {
+  if (remains.jobs == nullptr) return {};
+  if (remains.jobs->size() == 1) return view_of(remains, 0);
+  JobView view;
+  for (std::size_t job = 0; job < remains.jobs->size(); ++job) {
+    view.tasks += (*remains.jobs)[job].job().graph.size();
+  }
+  if (remains.jobs->is_done()) view.taken = remains.jobs->end();
+  return view;
+}
+
 RunView view_of(const Remains& remains, std::span<const Flow> flows) {
   std::vector<double> latencies;
   for (const Flow& flow : flows) {
     if (flow.has_arrived()) latencies.push_back(microseconds(flow.latency()));
   }
   const std::uint64_t arrivals = latencies.size();
-  return {remains.setup,      remains.network, remains.player,
-          remains.tasks,      arrivals,        report::quantiles(std::move(latencies)),
-          serving_of(remains)};
+  return {remains.setup, remains.network, remains.player, arrivals,
+          report::quantiles(std::move(latencies))};
 }
 
 // Returns the value of the row for this source, or nothing if the row reads another kind of source.
@@ -99,6 +144,11 @@ std::optional<Value> read(const Row& row, const Source& source) {
 
 std::optional<Value> read(const Row& row, const RunView& run) {
   if (const auto* reader = std::get_if<RunReader>(&row.read)) return (*reader)(run);
+  return {};
+}
+
+std::optional<Value> read(const Row& row, const JobView& job) {
+  if (const auto* reader = std::get_if<JobReader>(&row.read)) return (*reader)(job);
   return {};
 }
 
@@ -163,8 +213,8 @@ bool Gathering::has(const Row& row) const {
       return network.host.stack.cores > 0;
     case When::with_prices:
       return remains_.setup.price.has_value();
-    case When::with_job:
-      return remains_.tasks != nullptr;
+    case When::with_jobs:
+      return remains_.jobs != nullptr;
     case When::always:
     case When::not_zero:
       break;
@@ -262,8 +312,13 @@ void Gathering::gather_kinds() {
     const FlowsView view = view_of(std::span(outcome_.flows).subspan(first, last - first));
     report::Kind& of_kind = outcome_.kinds.emplace_back();
     of_kind.name = kinds[kind].name;
+    // If there are jobs, each of them is a kind.
+    const JobView job = remains_.jobs == nullptr ? JobView() : view_of(remains_, kind);
     for (const Row& row : rows()) {
-      if (const auto value = read(row, view)) of_kind.figures.push_back({&row.figure, *value});
+      if (!has(row)) continue;
+      std::optional<Value> value = read(row, view);
+      if (!value) value = read(row, job);
+      if (value) of_kind.figures.push_back({&row.figure, *value});
     }
   }
 }
@@ -300,10 +355,12 @@ void Gathering::gather_hosts() {
 
 void Gathering::gather_run() {
   const RunView run = view_of(remains_, outcome_.flows);
+  const JobView jobs = view_of_jobs(remains_);
   for (const auto& [row, adds_to, total] : slots_) {
     if (!is_of_run(*row)) continue;
     std::optional<Value> value = total;
     if (!value) value = read(*row, run);
+    if (!value) value = read(*row, jobs);
     if (!value) value = read(*row, all_);
     if (!value || (row->when == When::not_zero && is_zero(*value))) continue;
     const bool of_simulator = row->listing == Listing::simulator;

@@ -7,8 +7,8 @@
 #include "report/outcome.h"
 #include "scenario/setup.h"
 #include "sim/network.h"
+#include "workload/jobs_player.h"
 #include "workload/player.h"
-#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -18,7 +18,7 @@ struct Remains {
   const fabric::Routes& routes;
   const sim::Network& network;
   const workload::Player& player;
-  const workload::TaskPlayer* tasks = nullptr;  // null: the setup has no job
+  const workload::JobsPlayer* jobs = nullptr;  // null: the setup has no jobs
 };
 
 // Returns the outcome without its samples.

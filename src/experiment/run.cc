@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "experiment/gather.h"
 
@@ -32,13 +33,14 @@ Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery
       network_(setup_.topology, routes_, setup_.network),
       player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
       sampler_(setup_.report, setup_.topology, wiring_) {
-  for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
+  const std::span<const workload::Flow> flows = setup_.flows_to_play();
+  for (const workload::Flow& flow : flows) bytes_ += flow.bytes;
   if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology);
   network_.follow(recovery_);
-  if (setup_.job) {
-    tasks_.emplace(*setup_.job, player_, stage());
-    player_.follow(*tasks_);
-    tasks_->begin();
+  if (!setup_.jobs.empty()) {
+    jobs_.emplace(setup_.jobs, player_, stage(), setup_.only_job);
+    player_.follow(*jobs_);
+    jobs_->begin();
   } else {
     player_.begin();
   }
@@ -100,7 +102,7 @@ void Run::run(const OnProgress& on_progress) {
 
 // A job whose message has failed cannot go on. Its other messages end by themselves.
 bool Run::is_done() const {
-  if (tasks_) return tasks_->finished() == setup_.job->graph.size();
+  if (jobs_) return jobs_->is_done();
   return player_.finished() + player_.failed() == setup_.flows.size();
 }
 
@@ -110,8 +112,8 @@ bool Run::play(Time until, const OnProgress& on_progress) {
     const sim::NetworkEvent event = network_.run(until);
     switch (event.kind) {
       case sim::NetworkEvent::Kind::alarm:
-        if (tasks_ && workload::TaskPlayer::is_own(event.token)) {
-          tasks_->handle_alarm(network_.now(), event.token);
+        if (jobs_ && workload::TaskPlayer::is_own(event.token)) {
+          jobs_->handle_alarm(network_.now(), event.token);
         } else {
           player_.handle_alarm(network_.now(), event.token);
         }
@@ -139,17 +141,23 @@ bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
 Progress Run::progress() const {
   const double share =
       bytes_ == 0 ? 1 : static_cast<double>(player_.bytes_done()) / static_cast<double>(bytes_);
-  return {network_.now(), network_.events(), setup_.flows.size(),
+  return {network_.now(), network_.events(), setup_.flows_to_play().size(),
           player_.finished() + player_.failed(), share};
 }
 
 report::Outcome Run::outcome() const {
   report::Outcome outcome =
-      gather({setup_, wiring_, routes_, network_, player_, tasks_ ? &*tasks_ : nullptr});
+      gather({setup_, wiring_, routes_, network_, player_, jobs_ ? &*jobs_ : nullptr});
   outcome.samples = sampler_.samples();
   outcome.timeline = timeline_.timeline();
-  if (setup_.timeline && tasks_) outcome.spans = spans_of(*setup_.job, *tasks_);
+  if (setup_.timeline && jobs_) outcome.spans = spans_of(*jobs_);
   return outcome;
+}
+
+std::optional<Time> Run::time_of_job(std::size_t job) const {
+  const workload::TaskPlayer& player = (*jobs_)[job];
+  if (!player.is_done()) return {};
+  return player.end() - player.job().arrival;
 }
 
 Result<void> Run::check_payloads() const {

@@ -19,8 +19,8 @@
 #include "report/outcome.h"
 #include "scenario/setup.h"
 #include "sim/network.h"
+#include "workload/jobs_player.h"
 #include "workload/player.h"
-#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -52,6 +52,8 @@ class Run {
   // The error names the first flow whose bytes did not arrive as they were sent, which is a bug in
   // Tulle.
   Result<void> check_payloads() const;
+  // Returns the time that a job took, from its arrival on; nothing if it is not done.
+  std::optional<Time> time_of_job(std::size_t job) const;
 
  private:
   Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery);
@@ -70,7 +72,7 @@ class Run {
   fabric::Wiring wiring_;
   sim::Network network_;
   workload::Player player_;
-  std::optional<workload::TaskPlayer> tasks_;  // if the setup has a job
+  std::optional<workload::JobsPlayer> jobs_;  // if the setup has jobs
   Sampler sampler_;
   TimelineSampler timeline_;
   std::uint64_t bytes_ = 0;

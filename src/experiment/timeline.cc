@@ -12,8 +12,59 @@
 namespace tulle::experiment {
 namespace {
 
-constexpr std::uint32_t rows_max = 16;
+constexpr std::uint32_t rows_max = 16;     // of all jobs, and one at least for each
 constexpr std::int64_t spans_max = 1'000;  // of a rank, phase and kind
+
+// Adds a job's phases on `rows_most` of its ranks. Spans that are apart by less than `gap` are
+// joined.
+void add_spans(const workload::TaskPlayer& tasks, std::uint32_t rows_most, Time gap,
+               report::Spans& spans) {
+  const workload::Job& job = tasks.job();
+  // Phases of one name are one phase in all jobs.
+  std::vector<std::uint32_t> phase_of;
+  for (const std::string& phase : job.graph.phases()) {
+    const auto found = std::ranges::find(spans.phases, phase);
+    phase_of.push_back(static_cast<std::uint32_t>(found - spans.phases.begin()));
+    if (found == spans.phases.end()) spans.phases.push_back(phase);
+  }
+  const std::uint32_t ranks = job.graph.ranks();
+  const std::uint32_t rows = std::min(ranks, rows_most);
+  const auto first_row = static_cast<std::uint32_t>(spans.rows.size());
+  std::vector<std::int32_t> row_of(ranks, -1);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    const auto rank = static_cast<std::uint32_t>(std::uint64_t{row} * ranks / rows);
+    row_of[rank] = static_cast<std::int32_t>(first_row + row);
+    spans.rows.push_back(fmt::format("{}{}GPU {}", job.name, job.name.empty() ? "" : ", ", rank));
+  }
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::vector<std::pair<Time, Time>>> all;
+  for (workload::TaskGraph::Index i = 0; i < job.graph.size(); ++i) {
+    const workload::Task& task = job.graph[i];
+    const workload::TaskResult& result = tasks.results()[i];
+    if (row_of[task.rank] < 0 || result.start.is_never()) continue;
+    const bool is_arrival =
+        !job.requests.empty() && task.processor == workload::Request::arrivals_processor;
+    if (is_arrival) continue;
+    Time end = task.is_message() ? result.arrived : result.end;
+    if (end.is_never()) end = tasks.end();
+    if (end <= result.start) continue;
+    all[{static_cast<std::uint32_t>(row_of[task.rank]), phase_of[task.phase], task.is_message()}]
+        .emplace_back(result.start, end);
+  }
+  for (auto& [key, times] : all) {
+    const auto [row, phase, is_message] = key;
+    std::ranges::sort(times);
+    report::Span span{row, phase, times.front().first, times.front().second, is_message};
+    for (const auto& [start, end] : times) {
+      if (start > span.end + gap) {
+        spans.spans.push_back(span);
+        span.start = start;
+        span.end = end;
+      }
+      span.end = std::max(span.end, end);
+    }
+    spans.spans.push_back(span);
+  }
+}
 
 }  // namespace
 
@@ -71,47 +122,12 @@ void TimelineSampler::halve() {
   timeline_.interval = timeline_.interval + timeline_.interval;
 }
 
-report::Spans spans_of(const workload::Job& job, const workload::TaskPlayer& tasks) {
+report::Spans spans_of(const workload::JobsPlayer& jobs) {
   report::Spans spans;
-  spans.phases = job.graph.phases();
-  const std::uint32_t ranks = job.graph.ranks();
-  const std::uint32_t rows = std::min(ranks, rows_max);
-  const auto rank_of = [&](std::uint32_t row) {
-    return static_cast<std::uint32_t>(std::uint64_t{row} * ranks / rows);
-  };
-  std::vector<std::int32_t> row_of(ranks, -1);
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    row_of[rank_of(row)] = static_cast<std::int32_t>(row);
-    spans.rows.push_back(fmt::format("GPU {}", rank_of(row)));
-  }
-  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::vector<std::pair<Time, Time>>> all;
-  for (workload::TaskGraph::Index i = 0; i < job.graph.size(); ++i) {
-    const workload::Task& task = job.graph[i];
-    const workload::TaskResult& result = tasks.results()[i];
-    if (row_of[task.rank] < 0 || result.start.is_never()) continue;
-    const bool is_arrival =
-        !job.requests.empty() && task.processor == workload::Request::arrivals_processor;
-    if (is_arrival) continue;
-    Time end = task.is_message() ? result.arrived : result.end;
-    if (end.is_never()) end = tasks.end();
-    if (end <= result.start) continue;
-    all[{static_cast<std::uint32_t>(row_of[task.rank]), task.phase, task.is_message()}]
-        .emplace_back(result.start, end);
-  }
-  const Time gap = Time{tasks.end().ps / spans_max};
-  for (auto& [key, times] : all) {
-    const auto [row, phase, is_message] = key;
-    std::ranges::sort(times);
-    report::Span span{row, phase, times.front().first, times.front().second, is_message};
-    for (const auto& [start, end] : times) {
-      if (start > span.end + gap) {
-        spans.spans.push_back(span);
-        span.start = start;
-        span.end = end;
-      }
-      span.end = std::max(span.end, end);
-    }
-    spans.spans.push_back(span);
+  const auto count = static_cast<std::uint32_t>(jobs.size());
+  const Time gap = Time{jobs.end().ps / spans_max};
+  for (std::uint32_t job = 0; job < count; ++job) {
+    add_spans(jobs[job], std::max(rows_max / count, 1u), gap, spans);
   }
   return spans;
 }

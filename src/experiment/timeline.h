@@ -5,8 +5,7 @@
 
 #include "report/timeline.h"
 #include "sim/network.h"
-#include "workload/job.h"
-#include "workload/task_player.h"
+#include "workload/jobs_player.h"
 
 namespace tulle::experiment {
 
@@ -33,8 +32,8 @@ class TimelineSampler {
   Time next_ = Time::never();
 };
 
-// Returns the phases of a job on some of its ranks, evenly chosen. Spans whose gap cannot be seen
-// are joined.
-report::Spans spans_of(const workload::Job& job, const workload::TaskPlayer& tasks);
+// Returns the phases of each job on some of its ranks, evenly chosen. Spans whose gap cannot be
+// seen are joined.
+report::Spans spans_of(const workload::JobsPlayer& jobs);
 
 }  // namespace tulle::experiment

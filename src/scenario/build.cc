@@ -215,6 +215,10 @@ void build_report(TableReader table, Setup& setup) {
   if (report.interval > Time::zero() && report.interval < sample_interval_min) {
     table.wrong("sample", "must be at least 100ns, or 0ns for none");
   }
+  setup.wants_alone = table.boolean("alone", false);
+  if (setup.wants_alone && (setup.jobs.empty() || setup.kinds.empty())) {
+    table.wrong("alone", "compares the jobs of [[jobs]] with themselves alone, and there are none");
+  }
   const std::vector<std::string> names = table.texts("nodes", {});
   for (const std::string& name : names) {
     const std::optional<std::uint32_t> node = setup.topology.find(name);
@@ -294,7 +298,7 @@ Setup build_setup(TableReader root, const std::string& folder) {
   build_routing(root.table("routing"), setup);
   build_faults(root, setup);
   if (!findings.any()) check_new_routes(root.table("routing"), setup);
-  build_traffic(root.table("traffic"), folder, setup);
+  build_traffic(root.table("traffic"), root.tables("jobs"), folder, setup);
   build_report(root.table("report"), setup);
   root.finish();
   return setup;

@@ -2,10 +2,15 @@
 
 // Builds a setup from the tables of a scenario.
 
+#include <array>
+#include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "scenario/reader.h"
 #include "scenario/scenario.h"
+#include "workload/rails.h"
 
 namespace tulle::scenario {
 
@@ -28,30 +33,49 @@ fabric::Topology build_topology(TableReader table, const std::string& folder);
 // Adds the ports of aggregation nodes to the topology, if a collective of [traffic] uses them. The
 // setup must have its kind of network.
 void build_aggregation(TableReader traffic, const std::string& folder, Setup& setup);
-// Builds the flows. The setup must have its topology and its seed already.
-void build_traffic(TableReader table, const std::string& folder, Setup& setup);
-// Build the job of a [traffic] whose pattern is a collective, a mixture of experts, a step of a
-// training, a model that is served, or a trace. The setup must have its topology.
-void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
-void build_experts(TableReader& traffic, const std::string& folder, Setup& setup);
-void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
-void build_serving(TableReader& traffic, const std::string& folder, Setup& setup);
+// Builds the flows of [traffic], or those of [[jobs]]. The setup must have its topology and its
+// seed already.
+void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::string& folder,
+                   Setup& setup);
+// What a job is built with besides its keys.
+struct JobSettings {
+  const std::string& folder;  // where its files are looked for
+  workload::Servers servers;
+  std::uint64_t seed = 1;
+};
+// A kind of job: a collective, a mixture of experts, a step of a training, a model that is served,
+// or a trace. The function reads its keys, and adds the job and its flows to the setup, which must
+// have its topology.
+struct JobPattern {
+  std::string_view name;
+  void (*build)(TableReader& table, const JobSettings& settings, Setup& setup);
+};
+inline constexpr std::size_t job_patterns = 5;
+const std::array<JobPattern, job_patterns>& all_job_patterns();
+// Reads from a training's table `checkpoint` how many servers store; 0 if there is none.
+std::uint32_t read_storage_servers(TableReader& checkpoint);
+void build_trace(TableReader& table, const JobSettings& settings, Setup& setup);
+// Builds the jobs of [[jobs]] on the servers of the cluster.
+void build_jobs(std::vector<TableReader> jobs, const JobSettings& cluster, Setup& setup);
 // Adds up the pieces of the network by the list that the key `prices` names. The setup must have
 // its topology and its kind of network.
 void build_prices(TableReader& root, const std::string& folder, Setup& setup);
-void build_trace(TableReader& traffic, const std::string& folder, Setup& setup);
 // Reads [traffic.servers], for a topology all of whose adapters are those of servers, and the keys
 // of [traffic] about its planes.
 workload::Servers read_servers(TableReader& traffic, const std::string& folder,
                                const fabric::Topology& topology);
 // Returns true if messages are sprayed over the planes of a topology.
 bool read_plane(TableReader& traffic, const fabric::Topology& topology);
-// Takes a graph as the setup's job, and its messages between servers as the setup's flows. If it is
-// an error, or is refused by its check, that is told of the key, and there is no job. Relays are
-// added where the servers have them; then it returns where each task of the graph is in the job's.
-std::vector<workload::TaskGraph::Index> take_job(TableReader& traffic, std::string_view key,
-                                                 Result<workload::TaskGraph> graph,
-                                                 const workload::Servers& servers, Setup& setup);
+// A job that was added to a setup, and where the tasks of its graph are once it has relays.
+struct TakenJob {
+  workload::Job* job = nullptr;  // null: it was refused
+  workload::TaskPlaces places;
+};
+// Adds a graph to the setup's jobs, with relays where its servers have them, and its messages
+// between servers to the setup's flows. If the graph is an error, or is refused by its check, that
+// is told of the key, and nothing is added.
+TakenJob take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> graph,
+                  const workload::Servers& servers, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
@@ -68,10 +92,10 @@ void check_transport(TableReader& host, Setup& setup);
 // Reads the part of [host] about losses. The fabric must have been read.
 void read_recovery(TableReader& host, Setup& setup);
 
-// Reads host numbers and ranges of them, as in "0-3, 8". Returns an empty list if the key is absent
-// or wrong.
-std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
-                                      std::uint32_t hosts);
+// Reads host numbers, or those of other things, and ranges of them, as in "0-3, 8". Returns an
+// empty list if the key is absent or wrong.
+std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key, std::uint32_t hosts,
+                                      std::string_view things = "hosts");
 
 // Read InfiniBand's congestion control: [fabric.congestion], and the keys of [congestion] that
 // belong to it.

@@ -165,39 +165,73 @@ void read_experts(TableReader& table, workload::ExpertSettings& settings) {
 
 }  // namespace
 
-std::vector<workload::TaskGraph::Index> take_job(TableReader& table, std::string_view key,
-                                                 Result<workload::TaskGraph> made,
-                                                 const Servers& servers, Setup& setup) {
-  const auto refuse = [&](const Error& error) {
-    table.wrong(key, error.message);
-    return std::vector<workload::TaskGraph::Index>();
+namespace {
+
+// Adds the flows of a job to the setup's, and notes which of them are parts of one message. All of
+// a message's parts follow one another.
+Result<void> add_flows(const workload::TaskFlows& flows, Setup& setup) {
+  const auto first_flow = static_cast<std::uint32_t>(setup.flows.size());
+  if (auto added = workload::append(setup.flows, flows.flows); !added) return added;
+  std::vector<std::uint32_t>& first = setup.first_parts;
+  if (!first.empty()) first.pop_back();  // the number of all flows
+  for (std::uint32_t i = 0; i < flows.task_of.size(); ++i) {
+    const bool is_first = i == 0 || flows.task_of[i] != flows.task_of[i - 1];
+    if (is_first) first.push_back(first_flow + i);
+  }
+  first.push_back(static_cast<std::uint32_t>(setup.flows.size()));
+  return {};
+}
+
+}  // namespace
+
+TakenJob take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> made,
+                  const Servers& servers, Setup& setup) {
+  const auto refuse = [&](const std::string& fault) {
+    table.wrong(key, fault);
+    return TakenJob();
   };
   if (table.findings().any()) return {};
-  if (!made) return refuse(made.error());
-  if (auto right = made->check(); !right) return refuse(right.error());
+  if (!made) return refuse(made.error().message);
+  if (auto right = made->check(); !right) return refuse(right.error().message);
   if (auto right = check_rails(*made, servers, setup.topology); !right) {
-    return refuse(right.error());
+    return refuse(right.error().message);
   }
-  std::vector<workload::TaskGraph::Index> places;
+  TakenJob taken;
   workload::TaskGraph graph = std::move(*made);
   if (servers.relays) {
     auto relayed = workload::with_relays(graph, servers);
-    if (!relayed) return refuse(relayed.error());
+    if (!relayed) return refuse(relayed.error().message);
     graph = std::move(relayed->graph);
-    places = std::move(relayed->place);
+    taken.places.place = std::move(relayed->place);
   }
-  if (auto right = check_parts(graph, servers); !right) return refuse(right.error());
-  workload::TaskFlows flows = workload::flows_of(graph, servers);
+  if (auto right = check_parts(graph, servers); !right) return refuse(right.error().message);
+  const workload::Job* before = setup.jobs.empty() ? nullptr : &setup.jobs.back();
+  const std::uint32_t first_connection = before == nullptr ? 0 : before->end_connection();
+  const std::uint32_t first_task = before == nullptr ? 0 : before->end_task();
+  if (graph.size() > workload::TaskGraph::tasks_max - first_task) {
+    return refuse(fmt::format("the jobs have more than the {} tasks of one run together",
+                              workload::TaskGraph::tasks_max));
+  }
+  workload::TaskFlows flows = workload::flows_of(graph, servers, first_connection);
+  const auto first_flow = static_cast<std::uint32_t>(setup.flows.size());
+  if (auto added = add_flows(flows, setup); !added) return refuse(added.error().message);
   const Time computation = workload::time_without_communication(graph);
-  setup.job = workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation};
-  setup.flows = std::move(flows.flows);
-  const std::vector<workload::TaskGraph::Index>& task_of = setup.job->task_of;
-  for (std::uint32_t i = 0; i < task_of.size(); ++i) {
-    if (i == 0 || task_of[i] != task_of[i - 1]) setup.first_parts.push_back(i);
-  }
-  setup.first_parts.push_back(static_cast<std::uint32_t>(task_of.size()));
-  return places;
+  workload::Job& job = setup.jobs.emplace_back(
+      workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation});
+  job.first_flow = first_flow;
+  job.first_connection = first_connection;
+  job.first_task = first_task;
+  job.connections = flows.connections;
+  taken.job = &job;
+  return taken;
 }
+
+std::uint32_t read_storage_servers(TableReader& checkpoint) {
+  if (!checkpoint.is_given()) return 0;
+  return static_cast<std::uint32_t>(checkpoint.integer("storage", 1, 1, 65'536));
+}
+
+namespace {
 
 // Reads the model's file, which the key names. Returns nothing after an error.
 std::optional<ModelFile> read_named_model(TableReader& table, std::string_view key,
@@ -214,36 +248,70 @@ std::optional<ModelFile> read_named_model(TableReader& table, std::string_view k
   return std::move(*model);
 }
 
-void build_step(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table, folder, setup.topology);
-  auto model = read_named_model(table, "step", folder, setup);
-  if (!model) return;
-  model->step.servers = servers;
-  model->step.seed = setup.network.seed;
-  take_job(table, "step", workload::make_training_step(model->step), servers, setup);
+// Reads the number of steps, and the table about checkpoints among them.
+void read_steps(TableReader& table, workload::TrainingSettings& settings) {
+  constexpr std::int64_t most = 1'000'000;
+  TableReader checkpoint = table.table("checkpoint");
+  workload::CheckpointSettings& read = settings.checkpoint;
+  read.storage = read_storage_servers(checkpoint);
+  const auto count = [&](std::string_view key, std::uint32_t otherwise) {
+    return static_cast<std::uint32_t>(checkpoint.integer(key, otherwise, 1, most));
+  };
+  read.every = count("every", read.every);
+  read.depth = count("depth", read.depth);
+  read.overlaps = checkpoint.boolean("overlaps", read.overlaps);
+  read.drive_bits_per_second = checkpoint.rate("drive_rate", read.drive_bits_per_second);
+  read.piece_bytes = checkpoint.bytes("piece", read.piece_bytes);
+  checkpoint.finish();
+  const std::int64_t usual = read.storage > 0 ? std::int64_t{read.every} + 1 : 1;
+  settings.steps = static_cast<std::uint32_t>(table.integer("steps", usual, 1, most + 1));
+  if (read.storage > 0 && settings.steps <= read.every) {
+    table.wrong("steps", fmt::format("must be more than {}: a step follows each checkpoint, and "
+                                     "so shows what it costs",
+                                     read.every));
+  }
 }
 
-void build_serving(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table, folder, setup.topology);
-  auto model = read_named_model(table, "serve", folder, setup);
+void build_step(TableReader& table, const JobSettings& job, Setup& setup) {
+  auto model = read_named_model(table, "step", job.folder, setup);
+  workload::TrainingSettings settings;
+  if (model) settings = model->step;
+  read_steps(table, settings);
+  if (!model || table.findings().any()) return;
+  settings.servers = job.servers;
+  settings.seed = job.seed;
+  auto training = workload::make_training(settings);
+  if (!training) return table.wrong("step", training.error().message);
+  const TakenJob taken = take_job(table, "step", std::move(training->graph), job.servers, setup);
+  if (taken.job == nullptr) return;
+  for (const workload::TaskRange& each : training->step_ends) {
+    taken.job->step_ends.push_back(taken.places.of(each));
+  }
+  for (const workload::TaskRange& each : training->checkpoints) {
+    taken.job->checkpoints.push_back(taken.places.of(each));
+  }
+  taken.job->checkpoint_bytes = static_cast<std::uint64_t>(settings.checkpoint_bytes());
+}
+
+void build_serving(TableReader& table, const JobSettings& job, Setup& setup) {
+  auto model = read_named_model(table, "serve", job.folder, setup);
   if (!model) return;
-  model->serving.servers = servers;
-  model->serving.seed = setup.network.seed;
+  model->serving.servers = job.servers;
+  model->serving.seed = job.seed;
   auto serving = workload::make_serving(model->serving);
   if (!serving) return table.wrong("serve", serving.error().message);
-  const auto places = take_job(table, "serve", std::move(serving->graph), servers, setup);
-  if (!setup.job) return;
+  const TakenJob taken = take_job(table, "serve", std::move(serving->graph), job.servers, setup);
+  if (taken.job == nullptr) return;
   for (workload::Request& request : serving->requests) {
-    if (places.empty()) break;
-    request.prefill = places[request.prefill];
-    request.decode = places[request.decode];
+    request.prefill = taken.places.of(request.prefill);
+    request.decode = taken.places.of(request.decode);
   }
-  setup.job->computation = Time::zero();
-  setup.job->batches = serving->batches;
-  setup.job->requests = std::move(serving->requests);
+  taken.job->computation = Time::zero();
+  taken.job->batches = serving->batches;
+  taken.job->requests = std::move(serving->requests);
 }
 
-void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
+void build_collective(TableReader& table, const JobSettings& job, Setup& setup) {
   CollectiveSettings settings;
   settings.collective =
       table.choice("collective", std::span<const std::string_view>(workload::collective_names),
@@ -256,27 +324,45 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
-  settings.servers = read_servers(table, folder, setup.topology);
+  settings.servers = job.servers;
   settings.servers.aggregation = setup.aggregation;
+  if (settings.algorithm == Algorithm::in_network && !job.servers.places.empty()) {
+    table.wrong("algorithm",
+                "\"in-network\" goes with a collective in [traffic], which has all hosts: the "
+                "trees of switches that reduce join all of them");
+  }
   if (table.findings().any()) return;
-  take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
-  if (!setup.job) return;
-  setup.job->bandwidth = {settings.bytes,
+  const TakenJob taken =
+      take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
+  if (taken.job == nullptr) return;
+  taken.job->bandwidth = {settings.bytes,
                           workload::bus_factor(settings.collective, settings.servers.ranks())};
 }
 
-void build_experts(TableReader& table, const std::string& folder, Setup& setup) {
+void build_experts(TableReader& table, const JobSettings& job, Setup& setup) {
   workload::ExpertSettings settings;
   read_experts(table, settings);
-  settings.servers = read_servers(table, folder, setup.topology);
+  settings.servers = job.servers;
   // GPUs ask their adapters themselves.
   settings.servers.message_delay = table.time("message_delay", Time::zero());
-  settings.seed = setup.network.seed;
+  settings.seed = job.seed;
   if (table.findings().any()) return;
-  take_job(table, "operation", workload::make_experts(settings), settings.servers, setup);
-  if (setup.job && settings.operation != workload::ExpertOperation::layer) {
-    setup.job->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
+  const TakenJob taken =
+      take_job(table, "operation", workload::make_experts(settings), settings.servers, setup);
+  if (taken.job != nullptr && settings.operation != workload::ExpertOperation::layer) {
+    taken.job->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
   }
+}
+
+}  // namespace
+
+const std::array<JobPattern, job_patterns>& all_job_patterns() {
+  static constexpr std::array<JobPattern, job_patterns> all = {{{"collective", build_collective},
+                                                                {"experts", build_experts},
+                                                                {"step", build_step},
+                                                                {"serve", build_serving},
+                                                                {"trace", build_trace}}};
+  return all;
 }
 
 }  // namespace tulle::scenario

@@ -41,8 +41,8 @@ void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
 }  // namespace
 
 // Reads host numbers and ranges of them, as in "0-3, 8".
-std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
-                                      std::uint32_t hosts) {
+std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key, std::uint32_t hosts,
+                                      std::string_view things) {
   const std::string text = table.text(key, "");
   std::vector<std::uint32_t> found;
   for (const std::string_view part : split(text, ',')) {
@@ -52,7 +52,7 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
     const auto last =
         dash == range.size() ? first : parse_number<std::uint32_t>(trimmed(range.substr(dash + 1)));
     if (!first || !last || *first > *last || *last >= hosts) {
-      table.wrong(key, fmt::format("must be hosts such as \"0-3, 8\", up to {}", hosts - 1));
+      table.wrong(key, fmt::format("must be {} such as \"0-3, 8\", up to {}", things, hosts - 1));
       return {};
     }
     for (std::uint32_t host = *first; host <= *last; ++host) found.push_back(host);

@@ -31,15 +31,15 @@ Result<workload::TaskGraph> read_graph(const std::string& path, const traces::Se
 
 }  // namespace
 
-void build_trace(TableReader& table, const std::string& folder, Setup& setup) {
-  const std::filesystem::path base(folder);
+void build_trace(TableReader& table, const JobSettings& job, Setup& setup) {
+  const std::filesystem::path base(job.folder);
   const std::string name = table.text("trace", "");
   const std::string groups = table.text("groups", "");
   traces::Settings settings;
   settings.operations_per_second = table.number("operations_per_second", 0, 0, 1e21);
   settings.control_dependencies =
       table.choice("control_dependencies", control_names, traces::ControlDependencies::automatic);
-  settings.servers = read_servers(table, folder, setup.topology);
+  settings.servers = job.servers;
   if (name.empty()) return table.wrong("trace", "is needed: a file, or a folder of files");
   if (table.findings().any()) return;
   if (!groups.empty()) {

@@ -16,9 +16,8 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 12> patterns = {
-    "permutation", "shift",      "incast",  "all-to-all", "poisson", "ring-all-reduce",
-    "file",        "collective", "experts", "step",       "serve",   "trace"};
+constexpr std::array<std::string_view, 8> flow_patterns = {
+    "permutation", "shift", "incast", "all-to-all", "poisson", "ring-all-reduce", "file", "jobs"};
 enum class Pattern {
   permutation,
   shift,
@@ -27,16 +26,17 @@ enum class Pattern {
   poisson,
   ring_all_reduce,
   file,
-  collective,
-  experts,
-  step,
-  serve,
-  trace
+  jobs,  // those of [[jobs]]; behind it come the patterns of one job
 };
 constexpr std::string_view goes_with_flows = "goes with flows, and not with a job";
-constexpr bool is_job(Pattern pattern) {
-  return pattern == Pattern::collective || pattern == Pattern::experts ||
-         pattern == Pattern::step || pattern == Pattern::serve || pattern == Pattern::trace;
+constexpr bool is_job(Pattern pattern) { return pattern >= Pattern::jobs; }
+
+Pattern read_pattern(TableReader& table, Pattern otherwise = Pattern::permutation) {
+  std::array<std::string_view, flow_patterns.size() + job_patterns> names{};
+  std::ranges::copy(flow_patterns, names.begin());
+  std::ranges::transform(all_job_patterns(), names.begin() + flow_patterns.size(),
+                         &JobPattern::name);
+  return table.choice("pattern", std::span<const std::string_view>(names), otherwise);
 }
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
@@ -149,7 +149,7 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
 // Builds a pattern among some of the hosts, as many times as the table asks for.
 Result<Flows> build_kind(TableReader& table, const std::string& folder,
                          const fabric::Topology& topology, std::uint64_t seed) {
-  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  const Pattern pattern = read_pattern(table);
   if (is_job(pattern)) return Error{"a job goes without other traffic, and has all hosts"};
   const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.whole_adapters());
   const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
@@ -248,19 +248,17 @@ Result<std::vector<std::uint32_t>> deal(Flows& flows, std::uint32_t queue_pairs,
   return workload::deal_over_planes(flows, topology.planes, sprays);
 }
 
-// A job says itself when its messages begin, and is alone. The keys that all patterns have in
-// common were read.
-void build_job(TableReader& table, Pattern pattern, const std::string& folder, Setup& setup) {
-  if (pattern == Pattern::collective) {
-    build_collective(table, folder, setup);
-  } else if (pattern == Pattern::experts) {
-    build_experts(table, folder, setup);
-  } else if (pattern == Pattern::step) {
-    build_step(table, folder, setup);
-  } else if (pattern == Pattern::serve) {
-    build_serving(table, folder, setup);
+// A job says itself when its messages begin, and no flows go beside it. The keys that all patterns
+// have in common were read.
+void build_job(TableReader& table, Pattern pattern, std::vector<TableReader> jobs,
+               const std::string& folder, Setup& setup) {
+  const JobSettings settings{folder, read_servers(table, folder, setup.topology),
+                             setup.network.seed};
+  if (pattern == Pattern::jobs) {
+    build_jobs(std::move(jobs), settings, setup);
   } else {
-    build_trace(table, folder, setup);
+    const auto number = static_cast<std::size_t>(pattern) - flow_patterns.size();
+    all_job_patterns()[number].build(table, settings, setup);
   }
   check_stream_flows(table, setup.flows, setup);
   for (const std::string_view key : {"and_file", "name"}) {
@@ -272,10 +270,12 @@ void build_job(TableReader& table, Pattern pattern, const std::string& folder, S
 
 }  // namespace
 
-void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
+void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::string& folder,
+                   Setup& setup) {
   const fabric::Topology& topology = setup.topology;
-  if (!table.is_given()) {
-    table.findings().add(0, "traffic", "is needed: a table that says who sends what to whom");
+  if (!table.is_given() && jobs.empty()) {
+    table.findings().add(0, "traffic",
+                         "is needed: a table that says who sends what to whom; or [[jobs]]");
     return;
   }
   const auto own_seed = static_cast<std::uint64_t>(
@@ -290,11 +290,15 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
   const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
   const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
-  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  const Pattern pattern = read_pattern(table, jobs.empty() ? Pattern::permutation : Pattern::jobs);
+  if ((pattern == Pattern::jobs) == jobs.empty()) {
+    return table.wrong("pattern", jobs.empty() ? "\"jobs\" needs the list [[jobs]]"
+                                               : "must be \"jobs\", or absent, beside [[jobs]]");
+  }
   if (is_job(pattern)) {
     if (jitter.jitter > Time::zero()) table.wrong("jitter", goes_with_flows);
     if (queue_pairs > 1) table.wrong("queue_pairs", goes_with_flows);
-    build_job(table, pattern, folder, setup);
+    build_job(table, pattern, std::move(jobs), folder, setup);
     if (carries_bytes) check_payload_memory(table, setup.flows, payload_memory);
     return;
   }

@@ -13,9 +13,9 @@
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/document.h"
+#include "scenario/job_keys.h"
 #include "scenario/reader.h"
 #include "scenario/tables.h"
-#include "scenario/trace_files.h"
 #include "workload/csv.h"
 #include "workload/experts.h"
 
@@ -199,10 +199,12 @@ Result<std::string_view> rails_kind(const WorkloadOptions& options) {
                            fmt::join(rail_topologies, " or "), tulle::quoted(options.topology))};
 }
 
-// The title of a job of GPUs, and its keys of [traffic].
+// The title of a job of GPUs, or of several; the table [traffic] of their scenario; and the tables
+// behind it.
 struct JobText {
   std::string title;
   std::string traffic;
+  std::string more;
 };
 
 Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
@@ -231,82 +233,65 @@ Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
   auto planes = planes_of(options, "400Gbps");
   if (!planes) return planes.error();
   const std::uint32_t count = gpus / shape->gpus;
-  const std::string title =
+  std::string title =
       fmt::format("{}: {} GPUs in {} server{} ({}), {} adapters of {} each{}", job.title, gpus,
                   count, count == 1 ? "" : "s", path.stem().string(), shape->adapters,
                   planes->words(), *kind == rail_topologies.front() ? "" : ", rails apart");
-  const std::string text = fmt::format(
-      "title = {}\nseed = {}\n{}[traffic]\n{}servers = {{ profile = {} }}\n", toml_text(title),
-      options.seed.value_or(1), rails_text(*kind, count, shape->adapters, *planes), job.traffic,
-      toml_text((path.parent_path() / path.stem()).string()));
+  if (options.storage > 0) {
+    title +=
+        fmt::format(", and {} storage server{}", options.storage, options.storage == 1 ? "" : "s");
+  }
+  const std::string text =
+      fmt::format("title = {}\nseed = {}\n{}{}servers = {{ profile = {} }}\n{}", toml_text(title),
+                  options.seed.value_or(1),
+                  rails_text(*kind, count + options.storage, shape->adapters, *planes), job.traffic,
+                  toml_text((path.parent_path() / path.stem()).string()), job.more);
   return Scenario::parse(text, fmt::format("--workload {}", one_line(options.workload)), folder,
                          options.set);
 }
 
-Result<Scenario> from_collective(const NamedCollective& named, std::string_view bytes,
-                                 const WorkloadOptions& options, const std::string& folder) {
-  if (!report::parse_bytes(bytes)) {
-    return Error{fmt::format("--workload: {} is no amount of bytes, as in {}:256MiB",
-                             tulle::quoted(bytes), named.name)};
-  }
-  std::string traffic = fmt::format("pattern = \"collective\"\ncollective = {}\nbytes = {}\n",
-                                    toml_text(named.collective), toml_text(bytes));
-  if (!options.algorithm.empty()) {
-    traffic += fmt::format("algorithm = {}\n", toml_text(options.algorithm));
-  }
-  return from_job({fmt::format("{}, {}", named.title, bytes), traffic}, options, folder);
+constexpr char storage_is_of_a_step[] =
+    "--storage: goes with one training step, whose checkpoints these servers store";
+
+// The key of a job that --algorithm sets; empty if its kind has none.
+std::string_view algorithm_key(const JobKeys& job) {
+  const std::string_view pattern = job.keys.front().second;
+  return pattern == "collective" ? "algorithm" : pattern == "experts" ? "route" : "";
 }
 
-template <typename Names>
-bool is_one_of(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+std::string text_of(const JobKeys& job) {
+  std::string text;
+  for (const auto& [key, value] : job.keys) text += fmt::format("{} = {}\n", key, toml_text(value));
+  return text;
 }
 
-// A file of a model says how it is trained ("step") and how it is served ("serve").
-Result<Scenario> from_model(std::string_view pattern, std::string_view model,
-                            const WorkloadOptions& options, const std::string& folder) {
-  if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
-  const fs::path path =
-      model.ends_with(".toml")
-          ? fs::absolute(model)
-          : fs::absolute(fs::path(folder) / "models" / fmt::format("{}.toml", model));
-  const std::string traffic =
-      fmt::format("pattern = \"{0}\"\n{0} = {1}\n", pattern, toml_text(path.string()));
-  const std::string_view title = pattern == "step" ? "A training step of" : "Serving";
-  return from_job({fmt::format("{} {}", title, path.stem().string()), traffic}, options, folder);
-}
-
-// The keys of a dispatch, combine or layer come from `--set traffic.KEY=…`.
-Result<Scenario> from_experts(std::string_view operation, const WorkloadOptions& options,
+// More keys of a job come from `--set traffic.KEY=…`.
+Result<Scenario> from_one_job(const JobKeys& job, const WorkloadOptions& options,
                               const std::string& folder) {
-  if (!options.algorithm.empty() && !is_one_of(workload::expert_route_names, options.algorithm)) {
-    return Error{
-        fmt::format("--algorithm: tokens go {}", fmt::join(workload::expert_route_names, " or "))};
+  const std::string_view key = algorithm_key(job);
+  if (!options.algorithm.empty() && key.empty()) {
+    return Error{"--algorithm: goes with a collective"};
   }
-  if (!is_one_of(workload::expert_operation_names, operation)) {
-    return Error{fmt::format("--workload: there is no moe:{}; take moe:{}", one_line(operation),
-                             fmt::join(workload::expert_operation_names, ", moe:"))};
+  const auto& routes = workload::expert_route_names;
+  if (!options.algorithm.empty() && key == "route" &&
+      std::ranges::find(routes, options.algorithm) == routes.end()) {
+    return Error{fmt::format("--algorithm: tokens go {}", fmt::join(routes, " or "))};
   }
-  std::string traffic =
-      fmt::format("pattern = \"experts\"\noperation = {}\n", toml_text(operation));
+  std::string traffic = "[traffic]\n" + text_of(job);
   if (!options.algorithm.empty()) {
-    traffic += fmt::format("route = {}\n", toml_text(options.algorithm));
+    traffic += fmt::format("{} = {}\n", key, toml_text(options.algorithm));
   }
-  return from_job({fmt::format("Mixture of experts, {}", operation), traffic}, options, folder);
-}
-
-// Returns true if a workload names a trace: by its suffix, or because there is such a file.
-bool is_trace(const std::string& workload) {
-  constexpr std::array<std::string_view, 4> suffixes = {".et", ".json", ".goal", ".cm"};
-  return std::ranges::any_of(suffixes,
-                             [&](std::string_view suffix) { return workload.ends_with(suffix); }) ||
-         !find_trace(workload).empty();
+  if (options.storage > 0) {
+    traffic += fmt::format("checkpoint = {{ storage = {} }}\n", options.storage);
+  }
+  return from_job({job.title, traffic, ""}, options, folder);
 }
 
 // These options become parts of a scenario, and TOML is UTF-8.
 Result<void> check_texts(const WorkloadOptions& options) {
-  const std::array<std::pair<const char*, const std::string*>, 4> texts = {
+  const std::array<std::pair<const char*, const std::string*>, 5> texts = {
       {{"--servers", &options.servers},
+       {"--placement", &options.placement},
        {"--algorithm", &options.algorithm},
        {"--bytes", &options.bytes},
        {"--link-rate", &options.link_rate}}};
@@ -327,13 +312,55 @@ Result<std::string> path_in_text(const char* option, const std::string& file) {
                   option, tulle::quoted(path))};
 }
 
-Result<Scenario> from_trace(const WorkloadOptions& options, const std::string& folder) {
-  if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
-  auto path = path_in_text("--workload", options.workload);
-  if (!path) return path.error();
-  const std::string traffic = fmt::format("pattern = \"trace\"\ntrace = {}\n", toml_text(*path));
-  const std::string name = fs::path(options.workload).filename().string();
-  return from_job({fmt::format("The trace {}", one_line(name)), traffic}, options, folder);
+// Returns the keys of a job that an option names, with whole paths.
+Result<std::optional<JobKeys>> job_of_option(const std::string& workload,
+                                             const std::string& folder) {
+  std::error_code error;
+  const fs::path models = fs::absolute(fs::path(folder) / "models", error);
+  auto keys = keys_of_job(workload, {models, fs::current_path(error)});
+  if (!keys) return Error{"--workload: " + keys.error().message};
+  if (!*keys) return keys;
+  for (const auto& [key, value] : (*keys)->keys) {
+    if (is_utf8(value)) continue;
+    if (auto path = path_in_text("--workload", workload); !path) return path.error();
+  }
+  return keys;
+}
+
+// Returns the scenario of several jobs side by side, each with its own GPUs.
+Result<Scenario> from_jobs(const WorkloadOptions& options, const std::string& folder) {
+  if (!options.algorithm.empty()) {
+    return Error{"--algorithm: goes with one job; write a scenario with [[jobs]] for several"};
+  }
+  std::vector<JobOption> all = {{options.workload, options.gpus}};
+  all.insert(all.end(), options.others.begin(), options.others.end());
+  WorkloadOptions together = options;
+  std::string title, jobs;
+  std::vector<std::string> names;
+  std::uint64_t gpus = 0;
+  for (const JobOption& each : all) {
+    auto job = job_of_option(each.workload, folder);
+    if (!job) return job.error();
+    if (!*job) {
+      return Error{fmt::format("--workload: {} is no job, and several workloads are jobs: {}",
+                               tulle::quoted(each.workload), job_names())};
+    }
+    if (!each.gpus) return Error{"--gpus: is needed once for each --workload"};
+    gpus += *each.gpus;
+    title += fmt::format("{}{} on {} GPUs", title.empty() ? "" : "; ", (*job)->title, *each.gpus);
+    std::string name = one_line(fs::path(each.workload).filename().string());
+    if (std::ranges::find(names, name) != names.end()) {
+      name += fmt::format(" #{}", names.size() + 1);
+    }
+    names.push_back(name);
+    jobs += fmt::format("[[jobs]]\nname = {}\n{}gpus = {}\n", toml_text(name), text_of(**job),
+                        *each.gpus);
+    if (!options.placement.empty()) {
+      jobs += fmt::format("placement = {}\n", toml_text(options.placement));
+    }
+  }
+  together.gpus = static_cast<std::uint32_t>(std::min<std::uint64_t>(gpus, 1u << 31));
+  return from_job({title, "[traffic]\n", jobs}, together, folder);
 }
 
 Result<void> check_gpu_options(const WorkloadOptions& options) {
@@ -454,17 +481,6 @@ const std::vector<Workload>& workloads() {
   return all;
 }
 
-std::span<const NamedCollective> collectives() {
-  static constexpr auto all = std::to_array<NamedCollective>({
-      {"allreduce", "An all-reduce", "all-reduce"},
-      {"reducescatter", "A reduce-scatter", "reduce-scatter"},
-      {"allgather", "An all-gather", "all-gather"},
-      {"broadcast", "A broadcast", "broadcast"},
-      {"alltoall", "An all-to-all", "all-to-all"},
-  });
-  return all;
-}
-
 std::vector<std::pair<std::string, std::string>> titles_in(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> profiles;
   std::error_code error;
@@ -489,36 +505,27 @@ Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::stri
     if (!path) return path.error();
     options.set.push_back(fmt::format("prices = {}", toml_text(*path)));
   }
-  const std::size_t colon = options.workload.find(':');
-  const std::string_view before = std::string_view(options.workload).substr(0, colon);
-  const auto collective = std::ranges::find(collectives(), before, &NamedCollective::name);
-  if (collective != collectives().end()) {
-    const std::string_view bytes = colon == std::string::npos
-                                       ? "256MiB"
-                                       : std::string_view(options.workload).substr(colon + 1);
-    return from_collective(*collective, bytes, options, folder);
+  if (options.storage > 0 && (!options.others.empty() || !options.workload.starts_with("step:"))) {
+    return Error{storage_is_of_a_step};
   }
-  if ((before == "step" || before == "serve") && colon != std::string::npos) {
-    return from_model(before, std::string_view(options.workload).substr(colon + 1), options,
-                      folder);
-  }
-  if (before == "moe" && colon != std::string::npos) {
-    return from_experts(std::string_view(options.workload).substr(colon + 1), options, folder);
+  if (!options.others.empty()) return from_jobs(options, folder);
+  if (!options.placement.empty()) {
+    return Error{"--placement: goes with several jobs, each a --workload with its --gpus"};
   }
   const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
-  const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
-  if (known == workloads().end() && !is_file && is_trace(options.workload)) {
-    return from_trace(options, folder);
+  if (known == workloads().end()) {
+    auto job = job_of_option(options.workload, folder);
+    if (!job) return job.error();
+    if (*job) return from_one_job(**job, options, folder);
   }
+  const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
   if (auto right = check_gpu_options(options); !right) return right.error();
   if (known != workloads().end()) return from_name(*known, options, folder);
   if (is_file) return from_file(options);
   return Error{fmt::format(
-      "--workload: there is no {}; there are {}; {}, with bytes as in "
-      "allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; serve:MODEL; and "
-      "files: "
-      "a scenario's .toml, a .csv of flows, or a trace",
-      tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
+      "--workload: there is no {}; there are {}; {}; and files: a scenario's .toml, or a .csv of "
+      "flows",
+      tulle::quoted(options.workload), names_of(workloads()), job_names())};
 }
 
 }  // namespace tulle::scenario

@@ -5,13 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "scenario/job_keys.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
@@ -29,6 +29,12 @@ Result<std::vector<Fabric>> read_fabrics(const std::string& folder);
 Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
                                            const std::string& names);
 
+// A job of GPUs, and how many it has.
+struct JobOption {
+  std::string workload;
+  std::optional<std::uint32_t> gpus;
+};
+
 // The choice of a workload. Members that are not given have defaults.
 struct WorkloadOptions {
   // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", a training step,
@@ -36,6 +42,9 @@ struct WorkloadOptions {
   // file or folder (traces/reader.h); or another file: FILE.toml, a scenario, or FILE.csv, flows.
   std::string workload;
   std::optional<std::uint32_t> gpus;
+  std::vector<JobOption> others;  // jobs that run beside that one, each on GPUs of its own
+  std::string placement;          // of several jobs; empty means the default
+  std::uint32_t storage = 0;      // servers beside those of the GPUs, for a step's checkpoints
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
   std::string algorithm;  // of a collective; empty means the usual one
   std::string prices;     // a file of prices; empty means none
@@ -60,14 +69,6 @@ struct Workload {
   std::string_view traffic;  // keys of [traffic]
 };
 const std::vector<Workload>& workloads();
-
-// Names of collectives, as nccl-tests has them.
-struct NamedCollective {
-  std::string_view name;
-  std::string_view title;
-  std::string_view collective;  // key of [traffic]
-};
-std::span<const NamedCollective> collectives();
 
 // Returns the names and titles of the files NAME.toml of a folder, in the order of their names.
 std::vector<std::pair<std::string, std::string>> titles_in(const std::string& folder);

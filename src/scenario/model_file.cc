@@ -46,6 +46,9 @@ void read_parallel(TableReader table, workload::TrainingSettings& settings) {
   settings.buckets = count("buckets", settings.buckets);
   settings.value_bytes = count("value_bytes", settings.value_bytes);
   settings.gradient_bytes = count("gradient_bytes", settings.gradient_bytes);
+  settings.weight_bytes = count("weight_bytes", settings.weight_bytes);
+  settings.optimizer_bytes = static_cast<std::uint32_t>(
+      table.integer("optimizer_bytes", settings.optimizer_bytes, 0, 1'000'000));
   table.finish();
 }
 

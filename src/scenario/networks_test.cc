@@ -42,12 +42,12 @@ TEST(Networks, RailOnlyTakesRelaysByItself) {
   auto setup = setup_of(rails + all_to_all("gpus = 4, adapters = 4"));
   ASSERT_TRUE(setup) << setup.error().message;
   EXPECT_EQ(setup->topology.separate_rails(), 4u);
-  EXPECT_TRUE(setup->job->servers.relays);
+  EXPECT_TRUE(setup->jobs.at(0).servers.relays);
   for (const workload::Flow& flow : setup->flows) EXPECT_EQ(flow.source % 4, flow.destination % 4);
   auto joined = setup_of("[topology]\nkind = \"rail-optimised\"\nservers = 2\nrails = 4\n" +
                          all_to_all("gpus = 4, adapters = 4"));
   ASSERT_TRUE(joined) << joined.error().message;
-  EXPECT_FALSE(joined->job->servers.relays);
+  EXPECT_FALSE(joined->jobs.at(0).servers.relays);
 }
 
 TEST(Networks, WhatRailsCannotDoIsRefused) {
@@ -98,7 +98,7 @@ TEST(Networks, PlanesDealMessages) {
   EXPECT_EQ(setup->flows.size(), 3u);
   setup = setup_of(planes + "\"collective\"\nbytes = \"1MB\"\n");
   ASSERT_TRUE(setup) << setup.error().message;
-  EXPECT_EQ(setup->job->servers.ranks(), 3u);
+  EXPECT_EQ(setup->jobs.at(0).servers.ranks(), 3u);
   EXPECT_EQ(setup->first_parts.size() - 1, setup->flows.size() / 4);
 }
 

@@ -86,8 +86,8 @@ TEST(Profiles, EachServerRunsACollective) {
       ASSERT_TRUE(scenario) << scenario.error().message;
       auto setup = scenario->build(0);
       ASSERT_TRUE(setup) << setup.error().message;
-      EXPECT_EQ(setup->job->servers.ranks(), *options.gpus);
-      EXPECT_EQ(setup->job->servers.servers, 2u);
+      EXPECT_EQ(setup->jobs.at(0).servers.ranks(), *options.gpus);
+      EXPECT_EQ(setup->jobs.at(0).servers.servers, 2u);
     }
   }
 }

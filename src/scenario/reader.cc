@@ -220,7 +220,8 @@ std::size_t TableReader::choose(std::string_view key, std::span<const std::strin
 
 void TableReader::wrong(std::string_view key, std::string_view what) {
   const toml::node* node = find(key);
-  if (node == nullptr) {
+  // A key that was put under the table is on no line.
+  if (node == nullptr || node->source().begin.line == 0) {
     findings_->add(line_, path_ + std::string(key), what);
   } else {
     findings_->add(*node, path_ + std::string(key), what);

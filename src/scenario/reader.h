@@ -73,6 +73,10 @@ class TableReader {
     return static_cast<Enum>(choose(key, names, static_cast<std::size_t>(otherwise)));
   }
 
+  // Puts a table under the others, which must outlive this reader. Its keys count where the others
+  // have none.
+  void put_under(const toml::table& table) { layers_.insert(layers_.begin(), &table); }
+
   // Reports an error of a key that was read.
   void wrong(std::string_view key, std::string_view what);
   // Must be called when all keys have been asked for. Reports the keys that were not.

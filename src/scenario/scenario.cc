@@ -36,12 +36,12 @@ Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) 
   return tables;
 }
 
-// Moves the keys of the traffic, its topology and faults, the seed, the end and the report out of
-// the file's table. They are moved, since a copied node forgets its line.
+// Moves the keys of the traffic and jobs, their topology and faults, the seed, the end and the
+// report out of the file's table. They are moved, since a copied node forgets its line.
 toml::table take_traffic(toml::table& root) {
   toml::table traffic;
   for (const std::string_view key :
-       {"seed", "stop_at", "prices", "topology", "traffic", "fault", "report"}) {
+       {"seed", "stop_at", "prices", "topology", "traffic", "jobs", "fault", "report"}) {
     toml::node* node = root.get(key);
     if (node == nullptr) continue;
     node->visit([&](auto& value) { traffic.insert(key, std::move(value)); });

@@ -53,10 +53,12 @@ void check_error(const Error& error) {
 
 void check_setup(const Setup& setup) { TULLE_CHECK(setup.topology.hosts >= 1); }
 
-// Builds the first variants.
-void build(const Scenario& scenario) {
-  for (std::size_t i = 0; i < std::min<std::size_t>(scenario.variants().size(), 4); ++i) {
-    auto setup = scenario.build(i);
+// Builds four variants, beginning with number `first`, counted around. The reference has many, and
+// the keys of the later ones would otherwise never be read.
+void build(const Scenario& scenario, std::size_t first = 0) {
+  const std::size_t count = scenario.variants().size();
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 4); ++i) {
+    auto setup = scenario.build((first + i) % count);
     if (!setup) {
       check_error(setup.error());
     } else {
@@ -80,19 +82,19 @@ void check(std::string_view text, bool builds) {
   auto scenario = Scenario::parse(text, "fuzz.toml", TULLE_SCENARIOS, set);
   if (!scenario) return check_error(scenario.error());
   TULLE_CHECK(!scenario->variants().empty());
-  if (builds) build(*scenario);
+  if (builds) build(*scenario, text.size());
 }
 
 // Reads the text as the choices of `tulle compare`.
 void check_workload(std::string_view text) {
   WorkloadOptions options;
   std::vector<std::string> words;
-  while (!text.empty() && words.size() < 9) {
+  while (!text.empty() && words.size() < 10) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     words.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  words.resize(9);
+  words.resize(10);
   const auto& known = workloads();
   const std::size_t choice = words[0].empty() ? 0 : static_cast<unsigned char>(words[0][0]);
   options.workload =
@@ -111,6 +113,13 @@ void check_workload(std::string_view text) {
   const bool names_rails = std::ranges::find(rail_topologies, words[7]) != rail_topologies.end();
   if (!words[7].empty()) options.topology = names_rails ? words[7] : tables + words[7];
   if (!words[8].empty()) options.planes = static_cast<std::uint32_t>(words[8].size());
+  // Another job beside the first one reads no files.
+  if (words[9].find_first_of("./") != std::string::npos) return;
+  if (!words[9].empty()) {
+    options.gpus = 16;
+    options.others = {{words[9], 16}};
+    options.placement = "spread";
+  }
   static auto fabrics = read_fabrics(TULLE_SCENARIOS "/fabrics");
   TULLE_CHECK(fabrics);
   auto chosen = choose_fabrics(*fabrics, words[5]);
@@ -144,6 +153,11 @@ void check_model(std::string_view text) {
   auto step = workload::make_training_step(model->step);
   if (!step) check_error(step.error());
   TULLE_CHECK(!step || step->check());
+  model->step.steps = 2;
+  model->step.checkpoint.storage = 1;
+  auto training = workload::make_training(model->step);
+  if (!training) check_error(training.error());
+  TULLE_CHECK(!training || training->graph.check());
   auto serving = workload::make_serving(model->serving);
   if (!serving) check_error(serving.error());
   TULLE_CHECK(!serving || serving->graph.check());

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,15 @@ struct Setup {
   workload::Flows flows;                        // one per queue pair
   // Index of each message's first flow, and at the end the number of all flows.
   std::vector<std::uint32_t> first_parts;
-  std::vector<TrafficKind> kinds;    // empty if traffic has no names
-  std::optional<workload::Job> job;  // starts the flows, which are its messages between servers
+  std::vector<TrafficKind> kinds;  // empty if traffic has no names
+  // The jobs start the flows, which are their messages between servers. Without jobs, flows begin
+  // by themselves. Several jobs, or one of [[jobs]], have names, and each is a kind of traffic.
+  std::vector<workload::Job> jobs;
+  std::optional<std::size_t> only_job;  // the job that is played; nothing: all are
+  bool wants_alone = false;             // each job is to be compared with itself alone
+  // By job: its time in a run in which it was alone; nothing if it was not done then. Empty if the
+  // jobs were not played alone.
+  std::vector<std::optional<Time>> alone;
   // The scenario leaves host.train to the traffic, and this traffic may be played in trains.
   bool train_is_automatic = false;
   bool may_be_trains = false;
@@ -65,6 +73,13 @@ struct Setup {
   SampleSettings report;
   std::optional<Price> price;  // if the scenario names a list of prices
   bool timeline = false;       // gather what a page shows: Outcome::timeline and Outcome::spans
+
+  // Returns all flows, or those of the job that is played alone.
+  std::span<const workload::Flow> flows_to_play() const {
+    const std::span<const workload::Flow> all(flows);
+    if (!only_job) return all;
+    return all.subspan(jobs[*only_job].first_flow, jobs[*only_job].task_of.size());
+  }
 };
 
 }  // namespace tulle::scenario

@@ -1,13 +1,16 @@
 #pragma once
 
-// A job: a graph of tasks, the servers on which its ranks run, and the task of each flow.
+// A job: a graph of tasks, the servers on which its ranks run, and the task of each flow. Several
+// jobs share one network, and each has flows, connections and tasks of its own.
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/time.h"
 #include "workload/batches.h"
+#include "workload/checkpoint.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
 
@@ -39,6 +42,21 @@ struct Job {
   Time computation;
   std::optional<BatchSettings> batches{};  // of tasks with rounds
   std::vector<Request> requests{};         // if the job serves a model
+  // If the job trains for several steps (workload/training.h).
+  std::vector<TaskRange> step_ends{};
+  std::vector<TaskRange> checkpoints{};
+  std::uint64_t checkpoint_bytes = 0;  // of each
+  std::string name{};                  // empty if the job is the only one
+  Time arrival{};                      // its tasks begin then
+  // The jobs of a run are counted through: this one's first flow, shared connection and task.
+  std::uint32_t first_flow = 0;
+  std::uint32_t first_connection = 0;
+  std::uint32_t first_task = 0;
+  std::uint32_t connections = 0;  // that its flows share
+
+  std::uint32_t end_flow() const { return first_flow + static_cast<std::uint32_t>(task_of.size()); }
+  std::uint32_t end_connection() const { return first_connection + connections; }
+  std::uint32_t end_task() const { return first_task + static_cast<std::uint32_t>(graph.size()); }
 };
 
 }  // namespace tulle::workload

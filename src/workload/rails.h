@@ -19,6 +19,20 @@ struct RelayedGraph {
   std::vector<TaskGraph::Index> place;  // by task of the graph before
 };
 
+// Looks up where tasks of a graph are once it has relays. Without relays they are where they were.
+struct TaskPlaces {
+  std::vector<TaskGraph::Index> place;  // RelayedGraph::place; empty: there are no relays
+
+  TaskGraph::Index of(TaskGraph::Index task) const { return place.empty() ? task : place[task]; }
+  // Returns the tasks of a range, with their relays. Relays stand before the place of their task.
+  TaskRange of(const TaskRange& range) const { return {end_of(range.first), end_of(range.end)}; }
+
+ private:
+  TaskGraph::Index end_of(TaskGraph::Index tasks) const {
+    return tasks == 0 ? 0 : of(tasks - 1) + 1;
+  }
+};
+
 // Returns true if a message crosses from one rail to another between two servers.
 bool crosses_rails(const Task& task, const Servers& servers);
 

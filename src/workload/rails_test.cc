@@ -83,6 +83,24 @@ TEST(Rails, LongMessagesGoInPieces) {
   EXPECT_EQ(with.size(), 3u * 2 + 2 + 2);
 }
 
+// The range of a step or a checkpoint has the relays of its own messages, and no others.
+TEST(Rails, ARangeOfTasksTakesItsRelaysAlong) {
+  Servers servers = servers_of(2, 2, 2);
+  servers.relay_bytes = 1'000;
+  TaskGraph graph(4);
+  graph.add(message(0, 3, 2'500));  // three pieces on two ways, and a join at either end
+  graph.add(computation(0));
+  graph.add(message(0, 3, 500));  // one piece
+  graph.add(message(0, 2, 500));  // no relay
+  const TaskPlaces places{relayed(graph, servers).place};
+  EXPECT_EQ(places.of(TaskRange{0, 1}), (TaskRange{0, 8}));
+  EXPECT_EQ(places.of(TaskRange{1, 3}), (TaskRange{8, 11}));
+  EXPECT_EQ(places.of(TaskRange{2, 4}), (TaskRange{9, 12}));
+  EXPECT_EQ(places.of(TaskRange{4, 4}), (TaskRange{12, 12}));
+  EXPECT_EQ(places.of(TaskGraph::Index{2}), 10u);
+  EXPECT_EQ(TaskPlaces().of(TaskRange{1, 3}), (TaskRange{1, 3})) << "there are no relays";
+}
+
 // Two GPUs share an adapter, and are on one rail.
 TEST(Rails, MessagesOnOneRailStayAsTheyAre) {
   const Servers servers = servers_of(2, 4, 2);

@@ -7,6 +7,7 @@
 // the scale-up network reduces, then the aggregation nodes of the network.
 
 #include <cstdint>
+#include <vector>
 
 #include "base/time.h"
 #include "workload/aggregation.h"
@@ -15,6 +16,8 @@ namespace tulle::workload {
 
 struct Servers {
   std::uint32_t servers = 1;
+  // By server: its number in the cluster. Empty means that they are the cluster's first ones.
+  std::vector<std::uint32_t> places;
   std::uint32_t gpus = 1;      // of a server
   std::uint32_t adapters = 1;  // of a server; divides the GPUs
   // The scale-up network has one port for each GPU. It never blocks otherwise.
@@ -63,6 +66,9 @@ struct Servers {
   std::uint32_t server_of(std::uint32_t rank) const {
     return is_gpu(rank) ? rank / gpus : rank - ranks();
   }
+  std::uint32_t place_of(std::uint32_t server) const {
+    return places.empty() ? server : places[server];
+  }
   std::uint32_t gpu_of(std::uint32_t rank) const { return rank % gpus; }
   std::uint32_t rank(std::uint32_t server, std::uint32_t gpu) const { return server * gpus + gpu; }
   bool is_scale_up(std::uint32_t a, std::uint32_t b) const { return server_of(a) == server_of(b); }
@@ -73,8 +79,8 @@ struct Servers {
   // where its server's first adapter is.
   std::uint32_t host_of(std::uint32_t rank) const {
     if (is_node(rank)) return aggregation.home_of(rank - node_rank(0));
-    if (!is_gpu(rank)) return server_of(rank) * adapters * planes;
-    return (server_of(rank) * adapters + adapter_of(rank)) * planes;
+    const std::uint32_t first = place_of(server_of(rank)) * adapters;
+    return (is_gpu(rank) ? first + adapter_of(rank) : first) * planes;
   }
   // Returns the number of a GPU's adapter in its server, which is its rail.
   std::uint32_t adapter_of(std::uint32_t rank) const { return gpu_of(rank) * adapters / gpus; }

@@ -35,6 +35,8 @@ struct Task {
   bool exchanges = false;
   // A message that the receiver adds to what it has, and does not only store.
   bool reduces = false;
+  // A message that a host's processor or an adapter sends, without Servers::message_delay.
+  bool by_host = false;
   // Messages of one channel from one rank to another go in order and by one path, as through one
   // queue pair.
   std::uint32_t channel = 0;
@@ -93,6 +95,14 @@ class TaskGraph {
   std::vector<std::size_t> first_before_{0};  // by task: index in before_
   std::vector<Index> before_;
   std::vector<std::string> phases_{""};
+};
+
+// Tasks first, first + 1, … before end.
+struct TaskRange {
+  TaskGraph::Index first = 0;
+  TaskGraph::Index end = 0;
+
+  bool operator==(const TaskRange&) const = default;
 };
 
 // Returns the time of a job whose communication costs nothing: computations and their order are

@@ -11,8 +11,6 @@
 namespace tulle::workload {
 namespace {
 
-constexpr std::uint32_t step_shift = 27;
-static_assert(TaskGraph::tasks_max <= 1u << step_shift);
 constexpr std::uint32_t no_flow = 0xFFFF'FFFF;
 
 // Returns how long so many bytes take at a rate.
@@ -25,15 +23,14 @@ bool needs_adapters(const Task& task, const Servers& servers) {
   return task.is_message() && !servers.is_scale_up(task.rank, task.peer);
 }
 
-}  // namespace
-
-namespace {
-
 // Makes flows of messages. Flows that go behind one another share a connection. A flow that is
 // alone has its own, which goes with it.
 class FlowMaker {
  public:
-  explicit FlowMaker(const Servers& servers) : servers_(servers) {}
+  FlowMaker(const Servers& servers, std::uint32_t first_connection)
+      : servers_(servers),
+        first_connection_(first_connection),
+        next_connection_(first_connection) {}
 
   void add(TaskGraph::Index index, const Task& task) {
     if (servers_.planes == 1) return add(index, task, 0, task.bytes);
@@ -44,7 +41,10 @@ class FlowMaker {
       add(index, task, plane, part_of(task.bytes, plane, parts));
     }
   }
-  TaskFlows take() { return std::move(flows_); }
+  TaskFlows take() {
+    flows_.connections = next_connection_ - first_connection_;
+    return std::move(flows_);
+  }
 
  private:
   struct Connection {
@@ -70,7 +70,7 @@ class FlowMaker {
     if (is_new) return;
     Connection& connection = found->second;
     if (connection.number < 0) {
-      connection.number = shared_++;
+      connection.number = static_cast<std::int32_t>(next_connection_++);
       flows_.flows[connection.first].connection = connection.number;
     }
     flows_.flows[index].connection = connection.number;
@@ -80,14 +80,14 @@ class FlowMaker {
   TaskFlows flows_;
   std::map<std::pair<Pair, std::uint32_t>, Connection> connections_;
   std::map<Pair, std::uint32_t> planes_;
-  std::map<std::uint32_t, std::uint32_t> turn_;  // by adapter
-  std::int32_t shared_ = 0;
+  std::map<std::uint32_t, std::uint32_t> turn_;       // by adapter
+  std::uint32_t first_connection_, next_connection_;  // numbers of those that are shared
 };
 
 }  // namespace
 
-TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
-  FlowMaker maker(servers);
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers, std::uint32_t first_connection) {
+  FlowMaker maker(servers, first_connection);
   for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
     if (needs_adapters(graph[i], servers)) maker.add(i, graph[i]);
   }
@@ -95,7 +95,8 @@ TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
 }
 
 TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
-    : graph_(job.graph),
+    : job_(job),
+      graph_(job.graph),
       servers_(job.servers),
       task_of_(job.task_of),
       player_(player),
@@ -110,11 +111,14 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       adds_until_(graph_.ranks()),
       cores_(servers_),
       batches_(job.batches, graph_.ranks()) {
-  TULLE_CHECK(servers_.all_ranks() >= graph_.ranks());
+  static_assert(TaskGraph::tasks_max <= 1u << step_shift);
+  static_assert(static_cast<std::uint32_t>(Step::part_come) <= step_mask);
+  static_assert(own_bit > step_mask << step_shift);
+  TULLE_CHECK(servers_.all_ranks() >= graph_.ranks() && job.end_task() <= TaskGraph::tasks_max);
   if (servers_.planes > 1) parts_.resize(graph_.size());
   for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) {
     const TaskGraph::Index task = task_of_[flow];
-    flow_of_[task] = std::min(flow_of_[task], flow);
+    flow_of_[task] = std::min(flow_of_[task], job.first_flow + flow);
     if (parts_.empty()) continue;
     ++parts_[task].to_leave;
     ++parts_[task].to_come;
@@ -134,18 +138,18 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
 
 void TaskPlayer::begin() {
   for (TaskGraph::Index i = 0; i < graph_.size(); ++i) {
-    if (awaited_[i] == 0) set_alarm(Time::zero(), graph_[i].rank, i, Step::begin);
+    if (awaited_[i] == 0) set_alarm(job_.arrival, graph_[i].rank, i, Step::begin);
   }
 }
 
 void TaskPlayer::set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step) {
   stage_.alarm(at, servers_.host_of(rank),
-               own_bit | static_cast<std::uint32_t>(step) << step_shift | task);
+               own_bit | static_cast<std::uint32_t>(step) << step_shift | (job_.first_task + task));
 }
 
 void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
-  const TaskGraph::Index task = token & ((1u << step_shift) - 1);
-  switch (static_cast<Step>(token >> step_shift & 7)) {
+  const TaskGraph::Index task = task_of(token) - job_.first_task;
+  switch (static_cast<Step>(token >> step_shift & step_mask)) {
     case Step::begin:
       return begin_task(now, task);
     case Step::over:
@@ -194,12 +198,13 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
 // A node's port may be another host than that of its events, and so may be the port of an adapter
 // in planes. A GPU hears of messages in planes that much later, too, so that its delay is less.
 void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
+  const Task& task = graph_[index];
   const std::uint32_t first = flow_of_[index];
+  const Time asks = task.by_host ? Time::zero() : servers_.message_delay;
   if (parts_.empty()) {
-    const bool is_node = servers_.is_node(graph_[index].rank);
-    return player_.start(now + (is_node ? stage_.lookahead : servers_.message_delay), first);
+    return player_.start(now + (servers_.is_node(task.rank) ? stage_.lookahead : asks), first);
   }
-  const Time delay = std::max(servers_.message_delay, stage_.lookahead * 2) - stage_.lookahead;
+  const Time delay = std::max(asks, stage_.lookahead * 2) - stage_.lookahead;
   for (std::uint32_t part = 0; part < parts_[index].to_come; ++part) {
     player_.start(now + delay, first + part);
   }
@@ -321,7 +326,7 @@ void TaskPlayer::end_round(Time now, std::uint32_t rank) {
 // A node learns at its home what happens at its ports, and begins to send there
 // (begin_task()). The two ways together take its latency.
 void TaskPlayer::arrived(Time now, std::uint32_t flow) {
-  const TaskGraph::Index index = task_of_[flow];
+  const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t peer = graph_[index].peer;
   if (!parts_.empty()) return set_alarm(now + stage_.lookahead, peer, index, Step::part_come);
   if (!servers_.is_node(peer)) return receive(now, index);
@@ -331,7 +336,7 @@ void TaskPlayer::arrived(Time now, std::uint32_t flow) {
 }
 
 void TaskPlayer::sent(Time now, std::uint32_t flow) {
-  const TaskGraph::Index index = task_of_[flow];
+  const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t rank = graph_[index].rank;
   if (!parts_.empty()) return set_alarm(now + stage_.lookahead, rank, index, Step::part_left);
   if (!servers_.is_node(rank)) return leave(now, index);
@@ -345,6 +350,23 @@ void TaskPlayer::note_part(TaskGraph::Index index, Time now) {
   const bool has_left = !result.end.is_never();
   const bool has_arrived = !result.arrived.is_never() || !graph_[index].is_message();
   if (has_left && has_arrived) ++finished_;
+}
+
+Time TaskPlayer::begin_of(const TaskRange& range) const {
+  Time begin = Time::never();
+  for (TaskGraph::Index i = range.first; i < range.end; ++i) {
+    begin = std::min(begin, results_[i].start);
+  }
+  return begin;
+}
+
+Time TaskPlayer::end_of(const TaskRange& range) const {
+  Time end;
+  for (TaskGraph::Index i = range.first; i < range.end; ++i) {
+    end = std::max(end, results_[i].end);
+    if (graph_[i].is_message()) end = std::max(end, results_[i].arrived);
+  }
+  return end;
 }
 
 void TaskPlayer::leave(Time now, TaskGraph::Index index) {

@@ -24,8 +24,11 @@ namespace tulle::workload {
 struct TaskFlows {
   Flows flows;
   std::vector<TaskGraph::Index> task_of;  // by flow; the parts of a message follow one another
+  std::uint32_t connections = 0;          // that flows share
 };
-TaskFlows flows_of(const TaskGraph& graph, const Servers& servers);
+// Shared connections have numbers from `first_connection` on.
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers,
+                   std::uint32_t first_connection = 0);
 
 struct TaskResult {
   Time start = Time::never();  // never: it did not begin
@@ -36,13 +39,16 @@ struct TaskResult {
 
 class TaskPlayer final : public Schedule {
  public:
-  // The job, whose graph was checked, must outlive this. The player has its flows.
+  // The job, whose graph was checked, must outlive this. The player has its flows, and those of
+  // other jobs.
   TaskPlayer(const Job& job, Player& player, Stage stage);
 
-  // Sets alarms for the tasks that wait for nothing.
+  // Sets alarms for the tasks that wait for nothing, at the job's arrival.
   void begin();
-  // Returns true if the token is of an alarm of this player.
+  // Returns true if the token is of an alarm of such a player, and then its task, counted through
+  // all jobs.
   static bool is_own(std::uint32_t token) { return (token & own_bit) != 0; }
+  static std::uint32_t task_of(std::uint32_t token) { return token & ((1u << step_shift) - 1); }
   void handle_alarm(Time now, std::uint32_t token);
 
   void arrived(Time now, std::uint32_t flow) override;
@@ -50,11 +56,19 @@ class TaskPlayer final : public Schedule {
 
   const std::vector<TaskResult>& results() const { return results_; }
   std::size_t finished() const { return finished_; }
+  // Returns the time at which the first of these tasks began, and that at which the last one was
+  // over; never if some are not.
+  Time begin_of(const TaskRange& range) const;
+  Time end_of(const TaskRange& range) const;
+  bool is_done() const { return finished_ == results_.size(); }
   // Returns the time at which the last task ended; zero if none has.
   Time end() const { return end_; }
+  const Job& job() const { return job_; }
 
  private:
   static constexpr std::uint32_t own_bit = 1u << 30;
+  static constexpr std::uint32_t step_shift = 27;
+  static constexpr std::uint32_t step_mask = 7;
   enum class Step : std::uint8_t {
     begin,      // nothing is waited for any more
     over,       // it was computed, or its message has left by the scale-up network
@@ -86,9 +100,10 @@ class TaskPlayer final : public Schedule {
   void start_flows(Time now, TaskGraph::Index task);
   void note_part(TaskGraph::Index task, Time now);
 
+  const Job& job_;
   const TaskGraph& graph_;
   const Servers& servers_;
-  const std::vector<TaskGraph::Index>& task_of_;  // by flow
+  const std::vector<TaskGraph::Index>& task_of_;  // by flow of the job
   Player& player_;
   Stage stage_;
   // With planes, a message has several flows.

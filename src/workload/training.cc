@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "workload/part.h"
@@ -45,7 +46,8 @@ Result<void> check(const TrainingSettings& settings) {
                                  {settings.expert, "expert"},
                                  {settings.micro_batch, "micro_batch"},
                                  {settings.micro_batches, "micro_batches"},
-                                 {settings.buckets, "buckets"}});
+                                 {settings.buckets, "buckets"},
+                                 {settings.steps, "steps"}});
       !right) {
     return right;
   }
@@ -58,10 +60,11 @@ Result<void> check(const TrainingSettings& settings) {
                              settings.tensor, settings.servers.gpus)};
   }
   const std::uint64_t one = std::uint64_t{settings.tensor} * settings.pipeline;
-  if (settings.servers.ranks() % one != 0) {
+  if (auto right = check_checkpoint(settings.servers, settings.checkpoint); !right) return right;
+  if (settings.gpus() % one != 0) {
     return Error{
         fmt::format("replicas of {} GPUs (tensor {} times pipeline {}) do not fill {} GPUs", one,
-                    settings.tensor, settings.pipeline, settings.servers.ranks())};
+                    settings.tensor, settings.pipeline, settings.gpus())};
   }
   if (!(settings.gpu.operations_per_second > 0) ||
       !(settings.gpu.efficiency > 0 && settings.gpu.efficiency <= 1)) {
@@ -75,7 +78,12 @@ Result<void> check(const TrainingSettings& settings) {
 class StepBuilder {
  public:
   explicit StepBuilder(const TrainingSettings& settings)
-      : settings_(settings), costs_(costs_of(settings)), graph_(settings.servers.ranks()) {
+      : settings_(settings),
+        costs_(costs_of(settings)),
+        graph_(settings.servers.ranks()),
+        begins_(settings.gpus()),
+        ends_(settings.gpus()),
+        written_(settings.gpus()) {
     forward_phase_ = graph_.add_phase("forward");
     backward_phase_ = graph_.add_phase("backward");
     tensor_phase_ = graph_.add_phase("tensor");
@@ -87,7 +95,7 @@ class StepBuilder {
     routing_.emplace(settings, std::uint64_t{settings.micro_batch} * settings.model.sequence);
   }
 
-  TaskGraph build();
+  Training build();
 
  private:
   // One GPU of a stage.
@@ -101,6 +109,9 @@ class StepBuilder {
     std::vector<Member> members;
   };
   using Messages = std::vector<Index>;  // to each member
+  void add_step();
+  TaskRange end_step();
+  TaskRange write_checkpoint();
   std::uint32_t layers() const { return settings_.model.layers / settings_.pipeline; }
   std::uint32_t rank(const Stage& stage, std::uint32_t member) const {
     return settings_.rank(group_ * settings_.expert + member, stage.number, place_);
@@ -129,6 +140,10 @@ class StepBuilder {
   std::optional<TrainingRouting> routing_;  // with expert parallelism
   std::uint32_t place_ = 0;                 // of the tensor groups
   std::uint32_t group_ = 0;                 // of replicas that share experts
+  // By rank: what its next step waits for, what ends its present one (if another follows), and
+  // what its last checkpoint ends with.
+  std::vector<Waits> begins_, ends_, written_;
+  std::optional<CheckpointPhases> checkpoint_phases_;  // once there is a checkpoint
 };
 
 // Adds a computation behind the rank's last one.
@@ -328,7 +343,8 @@ void StepBuilder::add_rings(std::uint32_t stage, const std::vector<std::vector<W
       ring.ranks.push_back(settings_.rank(replica, stage, place_));
       before.push_back(ready[replica][bucket]);
     }
-    add_ring(graph_, ring, before);
+    const Waits received = add_ring(graph_, ring, before);
+    for (std::uint32_t i = 0; i < count; ++i) ends_[ring.ranks[i]].push_back(received[i]);
   }
 }
 
@@ -343,7 +359,51 @@ void StepBuilder::sum_gradients(std::uint32_t stage, const std::vector<std::vect
   }
 }
 
-TaskGraph StepBuilder::build() {
+Training StepBuilder::build() {
+  Training training{TaskGraph(1)};
+  for (std::uint32_t step = 1; step <= settings_.steps; ++step) {
+    add_step();
+    if (settings_.steps == 1) break;
+    training.step_ends.push_back(end_step());
+    const bool is_due = settings_.checkpoint.storage > 0 && step % settings_.checkpoint.every == 0;
+    if (is_due && step < settings_.steps) training.checkpoints.push_back(write_checkpoint());
+  }
+  training.graph = std::move(graph_);
+  return training;
+}
+
+// Joins all that a GPU does in a step.
+TaskRange StepBuilder::end_step() {
+  TaskRange range{static_cast<Index>(graph_.size()), 0};
+  for (std::uint32_t rank = 0; rank < ends_.size(); ++rank) {
+    compute(rank, Time::zero(), 0, ends_[rank]);
+    begins_[rank] = std::exchange(ends_[rank], {});
+  }
+  range.end = static_cast<Index>(graph_.size());
+  return range;
+}
+
+// A checkpoint begins when the one before it is written, and if it does not overlap, the next step
+// when this one is.
+TaskRange StepBuilder::write_checkpoint() {
+  if (!checkpoint_phases_) {
+    checkpoint_phases_ = {graph_.add_phase("checkpoint"), graph_.add_phase("drives")};
+  }
+  TaskRange range{static_cast<Index>(graph_.size()), 0};
+  std::vector<Waits> ready = begins_;
+  for (std::uint32_t rank = 0; rank < ready.size(); ++rank) {
+    ready[rank].insert(ready[rank].end(), written_[rank].begin(), written_[rank].end());
+  }
+  written_ = add_checkpoint(graph_, settings_.servers, settings_.checkpoint, *checkpoint_phases_,
+                            static_cast<std::uint64_t>(settings_.checkpoint_bytes()), ready);
+  for (std::uint32_t rank = 0; rank < ready.size() && !settings_.checkpoint.overlaps; ++rank) {
+    begins_[rank].insert(begins_[rank].end(), written_[rank].begin(), written_[rank].end());
+  }
+  range.end = static_cast<Index>(graph_.size());
+  return range;
+}
+
+void StepBuilder::add_step() {
   const std::uint32_t replicas = settings_.replicas();
   for (place_ = 0; place_ < settings_.tensor; ++place_) {
     // By stage and replica: behind which computations parts of the gradients are there.
@@ -353,11 +413,17 @@ TaskGraph StepBuilder::build() {
       for (std::uint32_t i = 0; i < settings_.pipeline; ++i) {
         stages[i].number = i;
         stages[i].members.resize(settings_.expert);
+        for (std::uint32_t member = 0; member < settings_.expert; ++member) {
+          stages[i].members[member].last = begins_[rank(stages[i], member)];
+        }
       }
       run_pipeline(stages);
-      for (std::uint32_t stage = 0; stage < settings_.pipeline; ++stage) {
-        for (Member& member : stages[stage].members) {
-          ready[stage].push_back(std::move(member.buckets));
+      for (Stage& stage : stages) {
+        for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
+          Member& member = stage.members[i];
+          Waits& ends = ends_[rank(stage, i)];
+          ends.insert(ends.end(), member.last.begin(), member.last.end());
+          ready[stage.number].push_back(std::move(member.buckets));
         }
       }
     }
@@ -365,10 +431,9 @@ TaskGraph StepBuilder::build() {
       sum_gradients(stage, ready[stage]);
     }
   }
-  return std::move(graph_);
 }
 
-// Returns at least as many tasks as the step has. A message is cut into pieces of 1 GiB.
+// Returns at least as many tasks as the steps have. A message is cut into pieces of 1 GiB.
 double tasks_of(const TrainingSettings& settings) {
   const TransformerModel& model = settings.model;
   const LayerCosts costs = costs_of(settings);
@@ -385,10 +450,13 @@ double tasks_of(const TrainingSettings& settings) {
     const double layer = 6 + 2 * (settings.expert - 1 + all / Task::bytes_max);
     tasks += 2.0 * settings.micro_batches * layer * model.layers / settings.pipeline;
   }
-  return settings.servers.ranks() * tasks;
+  return settings.gpus() * (tasks + 1) * settings.steps +
+         settings.checkpoints() *
+             checkpoint_tasks(settings.servers, settings.checkpoint, settings.checkpoint_bytes());
 }
 
-// Returns at least the time for which a GPU computes, in which it may get all copies of tokens.
+// Returns at least the time for which a GPU computes, in which it may get all copies of tokens, and
+// drives write.
 double seconds_of(const TrainingSettings& settings) {
   const TransformerModel& model = settings.model;
   const LayerCosts costs = costs_of(settings);
@@ -399,8 +467,11 @@ double seconds_of(const TrainingSettings& settings) {
           : 0;
   const double layer = 3 * (costs.dense_seconds + copies * costs.copy_seconds) +
                        costs.exchange_seconds + costs.backward_exchange_seconds + copied;
-  return layer * model.layers / settings.pipeline *
-         (1.0 * settings.micro_batches + settings.pipeline);
+  const double step =
+      layer * model.layers / settings.pipeline * (1.0 * settings.micro_batches + settings.pipeline);
+  return settings.steps * step +
+         settings.checkpoints() *
+             checkpoint_seconds(settings.servers, settings.checkpoint, settings.checkpoint_bytes());
 }
 
 // Checks that the step is one that can be simulated: its times and bytes are within bounds, and it
@@ -480,10 +551,18 @@ Result<void> check_shape(const TransformerModel& model) {
   return {};
 }
 
-Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
+Result<Training> make_training(const TrainingSettings& settings) {
   if (auto right = check(settings); !right) return right.error();
   if (auto right = check_size(settings); !right) return right.error();
   return StepBuilder(settings).build();
+}
+
+Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
+  TrainingSettings one = settings;
+  one.steps = 1;
+  auto training = make_training(one);
+  if (!training) return training.error();
+  return std::move(training->graph);
 }
 
 }  // namespace tulle::workload

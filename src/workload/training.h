@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "base/result.h"
+#include "workload/checkpoint.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
 
@@ -75,19 +77,45 @@ struct TrainingSettings {
   std::uint32_t gradient_bytes = 2;
   // Parts of a stage's gradients, each of which is summed among the replicas once it is there.
   std::uint32_t buckets = 4;
-  std::uint64_t seed = 1;  // of the experts that tokens choose
+  std::uint64_t seed = 1;   // of the experts that tokens choose
+  std::uint32_t steps = 1;  // one after the other
+  // The state of a weight that a checkpoint has: the weight, and what the optimizer keeps for it.
+  // Adam in mixed precision keeps the weight, the momentum and the variance as FP32, 12 bytes
+  // (ZeRO, Rajbhandari et al., SC 2020, 3.1).
+  std::uint32_t weight_bytes = 2;
+  std::uint32_t optimizer_bytes = 12;
+  // A checkpoint follows each step whose number is a multiple of `every`, but not the last one.
+  CheckpointSettings checkpoint;
 
+  std::uint32_t gpus() const { return gpus_that_compute(servers, checkpoint); }
   // All GPUs that are left hold further replicas.
-  std::uint32_t replicas() const { return servers.ranks() / tensor / pipeline; }
+  std::uint32_t replicas() const { return gpus() / tensor / pipeline; }
+  std::uint32_t checkpoints() const {
+    return checkpoint.storage == 0 ? 0 : (steps - 1) / checkpoint.every;
+  }
+  // All replicas together write each weight once.
+  double checkpoint_bytes() const {
+    return model.layer_weights() * model.layers * (1.0 * weight_bytes + optimizer_bytes);
+  }
   std::uint32_t rank(std::uint32_t replica, std::uint32_t stage, std::uint32_t place) const {
     return ((replica / expert * pipeline + stage) * expert + replica % expert) * tensor + place;
   }
 };
 
-// The graph has the phases "forward", "backward", "tensor" (what a tensor group's GPUs exchange by
-// the scale-up network, which is part of their time), "pipeline" and "gradients", and with expert
-// parallelism "dispatch" and "combine". The pipeline runs one forward, one backward (1F1B). The
-// error is one line.
+// One step, whatever the number of steps in the settings. The graph has the phases "forward",
+// "backward", "tensor" (what a tensor group's GPUs exchange by the scale-up network, which is part
+// of their time), "pipeline" and "gradients", and with expert parallelism "dispatch" and "combine".
+// The pipeline runs one forward, one backward (1F1B). The error is one line.
 Result<TaskGraph> make_training_step(const TrainingSettings& settings);
+
+// Several steps as one graph, which has the phases "checkpoint" and "drives" too if there are
+// checkpoints.
+struct Training {
+  TaskGraph graph;
+  // By step: tasks that end when each GPU has finished the step. Empty if there is one step.
+  std::vector<TaskRange> step_ends{};
+  std::vector<TaskRange> checkpoints{};  // the tasks of each
+};
+Result<Training> make_training(const TrainingSettings& settings);
 
 }  // namespace tulle::workload

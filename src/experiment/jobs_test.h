@@ -1,0 +1,46 @@
+#pragma once
+
+// Test support: scenarios with [[jobs]], and the figures of each job.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "experiment/alone.h"
+#include "experiment/outcome_test.h"
+
+namespace tulle::experiment {
+
+inline std::string job(const std::string& name, const std::string& workload,
+                       const std::string& more) {
+  return fmt::format("[[jobs]]\nname = \"{}\"\nworkload = \"{}\"\n{}\n", name, workload, more);
+}
+
+// Returns the outcome of a run with jobs, each of which was also played alone.
+inline report::Outcome compared(const std::string& text, const std::string& folder = "") {
+  auto scenario = scenario::Scenario::parse(text, "s.toml", folder, {"report.alone = true"});
+  if (!scenario) {
+    ADD_FAILURE() << scenario.error().message;
+    return {};
+  }
+  auto setup = scenario->build(0);
+  if (!setup) {
+    ADD_FAILURE() << setup.error().message;
+    return {};
+  }
+  EXPECT_TRUE(setup->wants_alone);
+  const auto goes_on = [](const Progress&) { return true; };
+  EXPECT_TRUE(play_alone(*setup, goes_on));
+  auto run = Run::prepare(std::move(*setup));
+  (*run)->run(goes_on);
+  return (*run)->outcome();
+}
+
+inline double of_job(const report::Outcome& outcome, const std::string& name,
+                     const std::string& key) {
+  return number(outcome, "traffic." + name + "." + key);
+}
+
+}  // namespace tulle::experiment

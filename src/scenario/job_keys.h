@@ -1,0 +1,45 @@
+#pragma once
+
+// Jobs of GPUs by short names, such as "allreduce:256MiB" and "step:llama-3-8b".
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tulle::scenario {
+
+// Names of collectives, as nccl-tests has them.
+struct NamedCollective {
+  std::string_view name;
+  std::string_view title;
+  std::string_view collective;  // the value of the key `collective`
+};
+std::span<const NamedCollective> collectives();
+
+// The keys of a job that a name stands for. All values are text.
+struct JobKeys {
+  std::string title;
+  std::vector<std::pair<std::string_view, std::string>> keys;
+};
+
+// Where the files of named jobs lie.
+struct JobFolders {
+  std::filesystem::path models;  // MODEL.toml of step:MODEL and serve:MODEL
+  std::filesystem::path files;   // models that are named FILE.toml, and traces
+};
+
+// Returns the keys for a collective with its bytes, a part of a mixture of experts, a step of a
+// training, a model that is served, or a trace. Returns nothing if the text names none of these.
+// The error is one line.
+Result<std::optional<JobKeys>> keys_of_job(const std::string& workload, const JobFolders& folders);
+
+// Says in a sentence which names there are.
+std::string job_names();
+
+}  // namespace tulle::scenario

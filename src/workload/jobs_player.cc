@@ -1,0 +1,57 @@
+#include "workload/jobs_player.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tulle::workload {
+
+JobsPlayer::JobsPlayer(const std::vector<Job>& jobs, Player& player, const Stage& stage,
+                       std::optional<std::size_t> only)
+    : only_(only) {
+  TULLE_CHECK(!jobs.empty() && (!only || *only < jobs.size()));
+  players_.reserve(jobs.size());
+  for (const Job& job : jobs) {
+    TULLE_CHECK(players_.empty() || (job.first_flow == players_.back().job().end_flow() &&
+                                     job.first_task == players_.back().job().end_task()));
+    players_.emplace_back(job, player, stage);
+    first_flows_.push_back(job.first_flow);
+    first_tasks_.push_back(job.first_task);
+  }
+}
+
+void JobsPlayer::begin() {
+  for (std::size_t job = 0; job < players_.size(); ++job) {
+    if (!only_ || *only_ == job) players_[job].begin();
+  }
+}
+
+// A job without flows or tasks begins where the next one does, which is the one that is meant.
+TaskPlayer& JobsPlayer::player_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index) {
+  return players_[std::ranges::upper_bound(firsts, index) - firsts.begin() - 1];
+}
+
+void JobsPlayer::handle_alarm(Time now, std::uint32_t token) {
+  player_of(first_tasks_, TaskPlayer::task_of(token)).handle_alarm(now, token);
+}
+
+void JobsPlayer::arrived(Time now, std::uint32_t flow) {
+  player_of(first_flows_, flow).arrived(now, flow);
+}
+
+void JobsPlayer::sent(Time now, std::uint32_t flow) {
+  player_of(first_flows_, flow).sent(now, flow);
+}
+
+bool JobsPlayer::is_done() const {
+  if (only_) return players_[*only_].is_done();
+  return std::ranges::all_of(players_, &TaskPlayer::is_done);
+}
+
+Time JobsPlayer::end() const {
+  Time end;
+  for (const TaskPlayer& player : players_) end = std::max(end, player.end());
+  return end;
+}
+
+}  // namespace tulle::workload

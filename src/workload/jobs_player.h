@@ -1,0 +1,50 @@
+#pragma once
+
+// Plays several jobs on one set of adapters. Each job has a player of its own, and hears only of
+// its own alarms and flows.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "workload/job.h"
+#include "workload/player.h"
+#include "workload/task_player.h"
+
+namespace tulle::workload {
+
+// Most jobs of one run.
+inline constexpr std::size_t jobs_max = 1'024;
+
+class JobsPlayer final : public Schedule {
+ public:
+  // The jobs, which must outlive this, are counted through (workload/job.h), and their flows are
+  // the player's. If `only` is given, that job alone is played, and the others never begin.
+  JobsPlayer(const std::vector<Job>& jobs, Player& player, const Stage& stage,
+             std::optional<std::size_t> only = {});
+
+  // Sets the alarms with which the jobs begin.
+  void begin();
+  void handle_alarm(Time now, std::uint32_t token);
+  void arrived(Time now, std::uint32_t flow) override;
+  void sent(Time now, std::uint32_t flow) override;
+
+  std::size_t size() const { return players_.size(); }
+  const TaskPlayer& operator[](std::size_t job) const { return players_[job]; }
+  // Returns true if all tasks of the jobs that are played are done.
+  bool is_done() const;
+  // Returns the time at which the last task of all ended; zero if none has.
+  Time end() const;
+
+ private:
+  // Returns the player of the job to which an index belongs; `firsts` has each job's first index.
+  TaskPlayer& player_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index);
+
+  std::vector<TaskPlayer> players_;
+  std::vector<std::uint32_t> first_flows_, first_tasks_;  // by job
+  std::optional<std::size_t> only_;
+};
+
+}  // namespace tulle::workload
