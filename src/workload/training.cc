@@ -256,8 +256,8 @@ void StepBuilder::run_experts(Stage& stage, std::uint32_t layer, bool is_backwar
 
 // Each member sends to each other one, beginning with the next, and goes on when it has sent and
 // received everything. A computation of no time waits for all of that, and what comes behind waits
-// only for the computation. Otherwise each of the messages that come next would wait for each of
-// these, and the graph would grow with the third power of the members.
+// only for the computation. Otherwise, where nothing is computed between, each message that comes
+// next would wait for each of these, and the graph would grow with the third power of the members.
 void StepBuilder::all_to_all(Stage& stage, std::uint32_t layer, bool is_back) {
   const auto count = static_cast<std::uint32_t>(stage.members.size());
   const std::uint32_t number = stage.number * layers() + layer;
