@@ -108,8 +108,8 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, Pro
   });
 }
 
-// Runs one variant: calls `begins` when nothing can be refused any more, and ends early if `goes_on`
-// returns false.
+// Runs one variant. It calls `begins` when nothing can be refused any more, and ends early if
+// `goes_on` returns false.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
                          std::size_t variant, ProgressLine& line, Timings& timings,
                          const std::function<void()>& begins,

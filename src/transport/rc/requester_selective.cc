@@ -90,8 +90,8 @@ Time Requester::loss_timeout(const QueuePair& qp) const {
 }
 
 // IRN's time-outs send one packet again. As with go-back-N, the application decides how long the
-// peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out, which grows as with
-// go-back-N (recovery.h), times its retries.
+// peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out, which grows as
+// with go-back-N (recovery.h), times its retries.
 void Requester::arm_loss_timer(Time now, const QueuePair& qp) {
   retry_over_ = retry_due(now, qp);
   timer_began_ = now;
