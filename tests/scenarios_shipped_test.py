@@ -632,6 +632,8 @@ CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("
            ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"),
            ("fabric", "flow_control"), ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"),
            ("routing", "allow_deadlock"), ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
+# Keys without which a variant cannot be what it is, though their values are no defaults
+NEEDED = {"rail-only": {("traffic", "distance")}, "planes": {("topology", "planes"), ("topology", "link_rate")}}
 LIST_DEFAULTS = {"buffer", "placement", "arrival"}
 
 
@@ -734,6 +736,7 @@ class Reference(Case):
         for variant in file["variant"]:
             with self.subTest(variant=variant["name"]):
                 needed = {}
+                kept = CHOICES | NEEDED.get(variant["name"], set())
                 for name, table in merged(file, variant).items():
                     if name in ("fault", "jobs"):
                         needed[name] = [{key: value for key, value in entry.items() if key not in LIST_DEFAULTS}
@@ -741,7 +744,7 @@ class Reference(Case):
                     if not isinstance(table, dict):
                         continue
                     needed[name] = {key: {} if isinstance(value, dict) else value
-                                    for key, value in table.items() if (name, key) in CHOICES}
+                                    for key, value in table.items() if (name, key) in kept}
                     for key in ("file", "sizes_file", "step", "serve", "trace"):
                         if key in needed[name]:
                             needed[name][key] = str(SCENARIOS / needed[name][key])

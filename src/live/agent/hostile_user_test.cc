@@ -332,7 +332,7 @@ TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
                 ProcessStatus process;
                 if (!message || !decode(message->bytes, process)) break;
                 if (process.uid != stranger) continue;
-                if (process.command != "?[2Jname?????") report("it is called " + process.command);
+                if (process.command != "?[2Jname????") report("it is called " + process.command);
                 if (process.device != "?[1m") report("its device is called " + process.device);
                 return;
               }
