@@ -20,16 +20,8 @@ inline std::string job(const std::string& name, const std::string& workload,
 
 // Returns the outcome of a run with jobs, each of which was also played alone.
 inline report::Outcome compared(const std::string& text, const std::string& folder = "") {
-  auto scenario = scenario::Scenario::parse(text, "s.toml", folder, {"report.alone = true"});
-  if (!scenario) {
-    ADD_FAILURE() << scenario.error().message;
-    return {};
-  }
-  auto setup = scenario->build(0);
-  if (!setup) {
-    ADD_FAILURE() << setup.error().message;
-    return {};
-  }
+  auto setup = setup_of(text, folder, {"report.alone = true"});
+  if (!setup) return {};
   EXPECT_TRUE(setup->wants_alone);
   const auto goes_on = [](const Progress&) { return true; };
   EXPECT_TRUE(play_alone(*setup, goes_on));

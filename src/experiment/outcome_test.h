@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,9 +18,9 @@
 
 namespace tulle::experiment {
 
-inline report::Outcome outcome_of(const std::string& text, const std::string& folder = "",
-                                  const std::vector<std::string>& set = {},
-                                  bool order_by_time = false) {
+// Returns nothing, and fails the test, if the text is refused.
+inline std::optional<scenario::Setup> setup_of(const std::string& text, const std::string& folder,
+                                               const std::vector<std::string>& set) {
   auto scenario = scenario::Scenario::parse(text, "s.toml", folder, set);
   if (!scenario) {
     ADD_FAILURE() << scenario.error().message;
@@ -30,6 +31,14 @@ inline report::Outcome outcome_of(const std::string& text, const std::string& fo
     ADD_FAILURE() << setup.error().message;
     return {};
   }
+  return std::move(*setup);
+}
+
+inline report::Outcome outcome_of(const std::string& text, const std::string& folder = "",
+                                  const std::vector<std::string>& set = {},
+                                  bool order_by_time = false) {
+  auto setup = setup_of(text, folder, set);
+  if (!setup) return {};
   auto run = Run::prepare(std::move(*setup));
   if (order_by_time) (*run)->order_by_time();
   (*run)->run([](const Progress&) { return true; });

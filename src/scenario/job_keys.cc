@@ -39,7 +39,7 @@ JobKeys model_keys(std::string_view pattern, std::string_view model, const JobFo
 Result<JobKeys> expert_keys(std::string_view operation) {
   if (std::ranges::find(workload::expert_operation_names, operation) ==
       workload::expert_operation_names.end()) {
-    return Error{fmt::format("there is no moe:{}; take moe:{}", one_line(std::string(operation)),
+    return Error{fmt::format("there is no moe:{}; take moe:{}", one_line(operation),
                              fmt::join(workload::expert_operation_names, ", moe:"))};
   }
   return JobKeys{fmt::format("Mixture of experts, {}", operation),

@@ -16,7 +16,7 @@ namespace tulle::workload {
 
 struct Servers {
   std::uint32_t servers = 1;
-  // By server: its number in the cluster. Empty means that they are the cluster's first ones.
+  // These are the servers' numbers in the cluster. Empty means that they are its first ones.
   std::vector<std::uint32_t> places;
   std::uint32_t gpus = 1;      // of a server
   std::uint32_t adapters = 1;  // of a server; divides the GPUs

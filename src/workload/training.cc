@@ -140,8 +140,8 @@ class StepBuilder {
   std::optional<TrainingRouting> routing_;  // with expert parallelism
   std::uint32_t place_ = 0;                 // of the tensor groups
   std::uint32_t group_ = 0;                 // of replicas that share experts
-  // By rank: what its next step waits for, what ends its present one (if another follows), and
-  // what its last checkpoint ends with.
+  // These say for each rank what its next step waits for, what ends its present one (if another
+  // follows), and what its last checkpoint ends with.
   std::vector<Waits> begins_, ends_, written_;
   std::optional<CheckpointPhases> checkpoint_phases_;  // once there is a checkpoint
 };
