@@ -6,10 +6,7 @@ claims.
 """
 
 import csv
-import functools
-import json
 import math
-import os
 import pathlib
 import re
 import subprocess
@@ -18,49 +15,11 @@ import tempfile
 import tomllib
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SCENARIOS = ROOT / "scenarios"
+from shipped import FOLDER, ROOT, SCENARIOS, TULLE, Case, flows, results, simulate
+
 sys.path.insert(0, str(ROOT / "bench" / "sim"))
 
 import simai  # noqa: E402
-
-TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
-LIMIT_S = 600  # a sanitizer's build takes some ten times as long
-
-FOLDER = tempfile.TemporaryDirectory(prefix="tulle-scenarios-")
-
-
-def simulate(scenario, folder, *arguments):
-    """Runs a scenario, writes its results to the folder and returns its summary."""
-    done = subprocess.run([TULLE, "sim", scenario, "-o", folder, *arguments], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
-        raise AssertionError(f"tulle sim {scenario}: exit status {done.returncode}\n{done.stderr}")
-    return json.loads((pathlib.Path(folder) / "summary.json").read_text())
-
-
-@functools.cache
-def results(scenario):
-    """Runs a scenario as it is shipped, only once, and returns {variant: its figures}."""
-    summary = simulate(scenario, pathlib.Path(FOLDER.name) / scenario)
-    return {variant["variant"]: variant for variant in summary["variants"]}
-
-
-def flows(scenario, variant):
-    results(scenario)
-    with (pathlib.Path(FOLDER.name) / scenario / variant / "flows.csv").open(newline="") as table:
-        return list(csv.DictReader(table))
-
-
-class Case(unittest.TestCase):
-    def assert_between(self, least, value, most):
-        self.assertGreaterEqual(value, least)
-        self.assertLessEqual(value, most)
-
-    def assert_all_arrived(self, scenario):
-        for name, variant in results(scenario).items():
-            self.assertEqual(variant["flows"], variant["finished"], name)
-            self.assertEqual(0, variant["lossless_dropped"], name)
 
 
 class Latency(Case):
@@ -624,40 +583,6 @@ class Demo(Case):
         self.assertEqual(texts[0], texts[1])
 
 
-# --- the reference ----------------------------------------------------------------------------------------------
-
-# Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
-CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"),
-           ("traffic", "file"), ("traffic", "step"), ("traffic", "checkpoint"), ("traffic", "serve"),
-           ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"),
-           ("fabric", "flow_control"), ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"),
-           ("routing", "allow_deadlock"), ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
-# Keys without which a variant cannot be what it is, though their values are no defaults
-NEEDED = {"rail-only": {("traffic", "distance")}, "planes": {("topology", "planes"), ("topology", "link_rate")}}
-LIST_DEFAULTS = {"buffer", "placement", "arrival"}
-
-
-def merged(base, change):
-    both = dict(base)
-    for key, value in change.items():
-        both[key] = merged(base.get(key, {}), value) if isinstance(value, dict) else value
-    return both
-
-
-def toml_of(tables):
-    """Returns the TOML text of a table of tables and lists of tables that hold strings, numbers, booleans or empty
-    tables."""
-    lines = []
-    for name, table in tables.items():
-        if isinstance(table, list):
-            for entry in table:
-                lines += [f"[[{name}]]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
-            continue
-        lines.append(f"[{name}]")
-        lines += [f"{key} = {'{}' if isinstance(value, dict) else json.dumps(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
-
-
 class Tcp(Case):
     """DCTCP keeps the queue at its threshold, CUBIC fills the buffer; both fill the link."""
 
@@ -702,68 +627,14 @@ class Jobs(Case):
             self.assert_between(1.05, slow["spread-later"], slow["spread"])
 
 
-def keys_in_sources():
-    """Returns the keys that the reader of scenarios asks for, as its sources show them."""
-    found = set()
-    folder = ROOT / "src" / "scenario"
-    for source in [folder / "scenario.cc", folder / "picture.cc", *sorted(folder.glob("build*.cc"))]:
-        text = re.sub(r"\s+", " ", source.read_text())
-        reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
-        found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
-        found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))
-        found |= set(re.findall(r"\b(?:count|size)\(\"(\w+)\"", text))
-        found |= set(re.findall(r"\bbuffer_bytes\(table, \"(\w+)\"", text))
-        found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
-        for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
-            found |= {prefix + "rate", prefix + "delay"}
-    return found - {"send", "receive", "completion"}  # names of tables in host profiles
-
-
-class Reference(Case):
-    def test_names_every_key(self):
-        text = (SCENARIOS / "reference.toml").read_text()
-        named = set(re.findall(r"^(?:# )?(?:\w+\.)?(\w+) = ", text, re.MULTILINE))
-        named |= {part for table in re.findall(r"^(?:# )?\[+([\w.]+)\]+", text, re.MULTILINE) for part in table.split(".")}
-        keys = keys_in_sources()
-        self.assertGreater(len(keys), 80, "sources are read otherwise now")
-        self.assertEqual(set(), keys - named)
-
-    def test_runs(self):
-        self.assert_all_arrived("reference")
-
-    def test_the_values_are_the_defaults(self):
-        file = tomllib.loads((SCENARIOS / "reference.toml").read_text())
-        for variant in file["variant"]:
-            with self.subTest(variant=variant["name"]):
-                needed = {}
-                kept = CHOICES | NEEDED.get(variant["name"], set())
-                for name, table in merged(file, variant).items():
-                    if name in ("fault", "jobs"):
-                        needed[name] = [{key: value for key, value in entry.items() if key not in LIST_DEFAULTS}
-                                        for entry in table]
-                    if not isinstance(table, dict):
-                        continue
-                    needed[name] = {key: {} if isinstance(value, dict) else value
-                                    for key, value in table.items() if (name, key) in kept}
-                    for key in ("file", "sizes_file", "step", "serve", "trace"):
-                        if key in needed[name]:
-                            needed[name][key] = str(SCENARIOS / needed[name][key])
-                with tempfile.TemporaryDirectory() as folder:
-                    path = pathlib.Path(folder) / "defaults.toml"
-                    path.write_text(toml_of(needed).replace("step:tables", f"step:{SCENARIOS}/tables"))
-                    summary = simulate(path, folder)
-                expected = results("reference")[variant["name"]]
-                self.assertEqual(expected, {key: summary[key] for key in expected if key != "variant"}
-                                 | {"variant": variant["name"]})
-
-
 class All(Case):
     def test_each_has_a_test_and_says_what_it_shows(self):
         shipped = {path.stem for path in SCENARIOS.glob("*.toml")}
         tested = set(re.findall(r"results\(\"([\w-]+)\"\)|assert_all_arrived\(\"([\w-]+)\"\)",
                                 pathlib.Path(__file__).read_text()))
+        shipped.remove("reference")  # it has a file of its own: scenarios_reference_test.py
         self.assertEqual(shipped, {name for pair in tested for name in pair if name})
-        for name in sorted(shipped - {"reference"}):
+        for name in sorted(shipped):
             scenario = tomllib.loads((SCENARIOS / f"{name}.toml").read_text())
             self.assertGreater(len(scenario["description"]), 200, name)
             self.assertGreater(len(scenario["variant"]), 1, name)
