@@ -215,6 +215,11 @@ TEST_F(CompareTest, SeveralJobs) {
                  "--workload: \"incast\" is no job, and several workloads are jobs: allreduce, ");
   expect_refused("--workload allreduce --gpus 8 --workload allreduce --gpus 8 --algorithm ring",
                  "--algorithm: goes with one job");
+  expect_refused("--workload allreduce --gpus 8 --workload allreduce --gpus 8 --protocol ll",
+                 "--protocol: goes with one job");
+  expect_refused("--workload incast --protocol ll", "--protocol: goes with a job of GPUs");
+  expect_refused("--workload moe:dispatch --gpus 16 --protocol ll",
+                 "--protocol: goes with a collective");
   expect_refused("--workload allreduce --gpus 8 --placement spread",
                  "--placement: goes with several jobs");
   expect_refused(two + " --placement best", "--placement: best not in", 2);

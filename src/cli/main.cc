@@ -404,6 +404,11 @@ void add_compare(CLI::App& app, int& status) {
                    "in-network, nvls; or the way of tokens to their experts: direct, by-server")
       ->type_name("ALGORITHM");
   command
+      ->add_option("--protocol", workload.protocol,
+                   "NCCL's protocol of a collective: simple, ll, ll128, or automatic, the one with "
+                   "the least estimated time (simple)")
+      ->type_name("simple|ll|ll128|automatic");
+  command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
       ->type_name("SIZE");
   command

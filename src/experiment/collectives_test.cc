@@ -86,6 +86,46 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
               0.01);
 }
 
+// Returns the time of a ring among four GPUs of one server, in seconds, by a protocol of NCCL.
+double ring_by(const std::string& protocol, std::uint64_t bytes, std::uint32_t servers = 1) {
+  const std::uint32_t gpus = 4 / servers;
+  const auto outcome = outcome_of(fmt::format(
+      "[topology]\nkind = \"single-switch\"\nhosts = 4\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[traffic]\npattern = \"collective\"\nalgorithm = \"ring\"\n"
+      "channels = 1\nprotocol = \"{}\"\nbytes = \"{}B\"\nservers = {{ gpus = {}, adapters = {}, "
+      "scale_up_rate = \"3600Gbps\", scale_up_latency = \"3us\", message_delay = \"10us\", "
+      "ll_latency = \"1us\", ll_message_delay = \"2us\", ll128_latency = \"2us\", "
+      "ll128_message_delay = \"4us\" }}\n",
+      protocol, bytes, gpus, gpus));
+  return number(outcome, "job_us") * 1e-6;
+}
+
+TEST(Collectives, AProtocolHasItsLatencyAndItsBytes) {
+  constexpr double steps = 6, share = 1.5;  // of a ring of four
+  constexpr std::uint64_t large = 1 << 30, small = 480;
+  const double least = large * share / (scale_up_rate / 8);
+  EXPECT_NEAR(ring_by("simple", large) / (steps * 3e-6 + least), 1, 0.001);
+  EXPECT_NEAR(ring_by("ll", large) / (steps * 1e-6 + 2 * least), 1, 0.001);
+  EXPECT_NEAR(ring_by("ll128", large) / (steps * 2e-6 + least * 16 / 15), 1, 0.001);
+  EXPECT_NEAR(ring_by("simple", small) - ring_by("ll", small), steps * 2e-6, 1e-8);
+  // Between servers of one GPU each step is a message of the network.
+  EXPECT_NEAR(ring_by("simple", small, 4) - ring_by("ll", small, 4), steps * 8e-6, 1e-7);
+  EXPECT_NEAR(ring_by("simple", small, 4) - ring_by("ll128", small, 4), steps * 6e-6, 1e-7);
+}
+
+TEST(Collectives, TheUsualProtocolIsTheFastest) {
+  for (const std::uint32_t servers : {1u, 4u}) {
+    for (const std::uint64_t bytes : {4'096u, 1u << 20, 4u << 20, 256u << 20}) {
+      const double simple = ring_by("simple", bytes, servers);
+      const double ll = ring_by("ll", bytes, servers), ll128 = ring_by("ll128", bytes, servers);
+      EXPECT_EQ(ring_by("automatic", bytes, servers), std::min({simple, ll, ll128}))
+          << servers << " servers, " << bytes << " bytes: " << simple << ' ' << ll << ' ' << ll128;
+    }
+  }
+  EXPECT_LT(ring_by("ll", 4'096), ring_by("ll128", 4'096));
+  EXPECT_LT(ring_by("simple", 256u << 20), ring_by("ll128", 256u << 20));
+}
+
 // Returns the time of an all-reduce among servers of one GPU, in seconds.
 double reduced_in_network(const std::string& topology, std::uint64_t bytes,
                           const std::string& algorithm = "in-network") {

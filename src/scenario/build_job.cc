@@ -13,6 +13,7 @@
 #include "scenario/profile.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
+#include "workload/protocol.h"
 #include "workload/rails.h"
 #include "workload/serving.h"
 #include "workload/task_player.h"
@@ -40,6 +41,15 @@ void read_server(TableReader& table, Servers& servers) {
   servers.scale_up_reduce_latency =
       table.time("scale_up_reduce_latency", servers.scale_up_reduce_latency);
   servers.message_delay = table.time("message_delay", servers.message_delay);
+  const auto read_costs = [&](std::string_view latency, std::string_view delay,
+                              std::optional<workload::StepCosts>& costs) {
+    if (!costs && !table.has(latency) && !table.has(delay)) return;
+    const workload::StepCosts usual =
+        costs.value_or(workload::StepCosts{servers.scale_up_latency, servers.message_delay});
+    costs = {table.time(latency, usual.scale_up_latency), table.time(delay, usual.message_delay)};
+  };
+  read_costs("ll_latency", "ll_message_delay", servers.ll);
+  read_costs("ll128_latency", "ll128_message_delay", servers.ll128);
   servers.reduce_bits_per_second = table.rate("reduce_rate", servers.reduce_bits_per_second);
   servers.cores = static_cast<std::uint32_t>(table.integer("cores", servers.cores, 0, most));
   servers.message_work = table.time("message_work", servers.message_work);
@@ -311,6 +321,16 @@ void build_serving(TableReader& table, const JobSettings& job, Setup& setup) {
   taken.job->requests = std::move(serving->requests);
 }
 
+// Returns the rate of an adapter, by all planes.
+std::int64_t adapter_rate(const fabric::Topology& topology) {
+  for (const fabric::Link& link : topology.links) {
+    if (topology.is_adapter(link.a) || topology.is_adapter(link.b)) {
+      return link.bits_per_second * topology.planes;
+    }
+  }
+  return 0;
+}
+
 void build_collective(TableReader& table, const JobSettings& job, Setup& setup) {
   CollectiveSettings settings;
   settings.collective =
@@ -326,6 +346,14 @@ void build_collective(TableReader& table, const JobSettings& job, Setup& setup) 
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
   settings.servers = job.servers;
   settings.servers.aggregation = setup.aggregation;
+  std::array<std::string_view, workload::protocol_names.size() + 1> protocols{};
+  std::ranges::copy(workload::protocol_names, protocols.begin());
+  protocols.back() = "automatic";
+  const auto protocol = table.choice<std::size_t>("protocol", protocols, 0);
+  settings.protocol = protocol < workload::protocol_names.size()
+                          ? static_cast<workload::Protocol>(protocol)
+                          : workload::usual_protocol(settings, adapter_rate(setup.topology));
+  settings.servers = workload::with_protocol(settings.servers, settings.protocol);
   if (settings.algorithm == Algorithm::in_network && !job.servers.places.empty()) {
     table.wrong("algorithm",
                 "\"in-network\" goes with a collective in [traffic], which has all hosts: the "

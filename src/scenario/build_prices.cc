@@ -1,86 +1,12 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <map>
 
-#include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/document.h"
+#include "scenario/prices.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
-namespace {
-
-struct Piece {
-  double price = 0;
-  double watts = 0;
-};
-
-// What is needed for links of one rate.
-struct Pieces {
-  Piece adapter, switch_port, cable;
-};
-
-using PriceList = std::map<std::int64_t, Pieces>;  // by rate
-
-Piece read_piece(TableReader& table, std::string_view key) {
-  constexpr double most = 1e9;
-  const std::string watts = fmt::format("{}_watts", key);
-  for (const std::string_view needed : {key, std::string_view(watts)}) {
-    if (!table.has(needed)) table.wrong(needed, "is needed: an amount of one piece");
-  }
-  return {table.number(key, 0, 0, most), table.number(watts, 0, 0, most)};
-}
-
-PriceList read_list(TableReader& file, std::string_view key) {
-  PriceList list;
-  for (TableReader& table : file.tables(key)) {
-    const std::int64_t rate = table.rate("rate", 0);
-    if (rate == 0) table.wrong("rate", "is needed, such as \"400Gbps\"");
-    if (list.contains(rate)) table.wrong("rate", "is there twice");
-    list[rate] = {read_piece(table, "adapter"), read_piece(table, "switch_port"),
-                  read_piece(table, "cable")};
-    table.finish();
-  }
-  return list;
-}
-
-// Adds up adapters, ports of switches and cables. An adapter has the rate of its ports in all
-// planes. The error names the rate that has no price.
-Result<Price> price_of(const fabric::Topology& topology, const PriceList& list,
-                       std::string_view key) {
-  Price price;
-  const auto add = [&](const Piece& piece) {
-    price.amount += piece.price;
-    price.watts += piece.watts;
-  };
-  const auto missing = [&](std::int64_t rate) {
-    return Error{fmt::format("there is no [[{}]] of rate {}, which {} of this network have", key,
-                             report::rate_text(static_cast<double>(rate)),
-                             topology.planes > 1 ? "links, or adapters by all planes," : "links")};
-  };
-  for (const fabric::Link& link : topology.links) {
-    const std::uint32_t lower = std::min(link.a, link.b);
-    if (topology.is_host(lower) && !topology.is_adapter(lower)) continue;  // inside of a switch
-    const auto found = list.find(link.bits_per_second);
-    if (found == list.end()) return missing(link.bits_per_second);
-    for (const std::uint32_t end : {link.a, link.b}) {
-      if (!topology.is_host(end)) {
-        add(found->second.switch_port);
-      } else if (end % topology.planes == 0) {
-        const std::int64_t rate = link.bits_per_second * topology.planes;
-        const auto whole = list.find(rate);
-        if (whole == list.end()) return missing(rate);
-        add(whole->second.adapter);
-      }
-    }
-    add(found->second.cable);
-  }
-  return price;
-}
-
-}  // namespace
 
 void build_prices(TableReader& root, const std::string& folder, Setup& setup) {
   const std::string name = root.text("prices", "");
@@ -88,17 +14,10 @@ void build_prices(TableReader& root, const std::string& folder, Setup& setup) {
   const std::string path = (std::filesystem::path(folder) / name).string();
   auto text = read_file(path);
   if (!text) return root.wrong("prices", text.error().message);
-  auto parsed = parse_toml(*text, path);
-  if (!parsed) return root.wrong("prices", parsed.error().message);
-  Findings findings(path);
-  TableReader file({&*parsed}, "", 0, findings);
-  file.text("currency", "");
-  const PriceList infiniband = read_list(file, "infiniband");
-  const PriceList ethernet = read_list(file, "ethernet");
-  file.finish();
-  if (findings.any()) return root.wrong("prices", findings.first());
+  auto prices = parse_prices(*text, path);
+  if (!prices) return root.wrong("prices", prices.error().message);
   const bool is_infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
-  auto price = price_of(setup.topology, is_infiniband ? infiniband : ethernet,
+  auto price = price_of(setup.topology, is_infiniband ? prices->infiniband : prices->ethernet,
                         is_infiniband ? "infiniband" : "ethernet");
   if (!price) return root.wrong("prices", fmt::format("{}: {}", path, price.error().message));
   setup.price = *price;

@@ -277,7 +277,13 @@ Result<Scenario> from_one_job(const JobKeys& job, const WorkloadOptions& options
       std::ranges::find(routes, options.algorithm) == routes.end()) {
     return Error{fmt::format("--algorithm: tokens go {}", fmt::join(routes, " or "))};
   }
+  if (!options.protocol.empty() && key != "algorithm") {
+    return Error{"--protocol: goes with a collective"};
+  }
   std::string traffic = "[traffic]\n" + text_of(job);
+  if (!options.protocol.empty()) {
+    traffic += fmt::format("protocol = {}\n", toml_text(options.protocol));
+  }
   if (!options.algorithm.empty()) {
     traffic += fmt::format("{} = {}\n", key, toml_text(options.algorithm));
   }
@@ -289,10 +295,11 @@ Result<Scenario> from_one_job(const JobKeys& job, const WorkloadOptions& options
 
 // These options become parts of a scenario, and TOML is UTF-8.
 Result<void> check_texts(const WorkloadOptions& options) {
-  const std::array<std::pair<const char*, const std::string*>, 5> texts = {
+  const std::array<std::pair<const char*, const std::string*>, 6> texts = {
       {{"--servers", &options.servers},
        {"--placement", &options.placement},
        {"--algorithm", &options.algorithm},
+       {"--protocol", &options.protocol},
        {"--bytes", &options.bytes},
        {"--link-rate", &options.link_rate}}};
   for (const auto& [option, text] : texts) {
@@ -329,8 +336,9 @@ Result<std::optional<JobKeys>> job_of_option(const std::string& workload,
 
 // Returns the scenario of several jobs side by side, each with its own GPUs.
 Result<Scenario> from_jobs(const WorkloadOptions& options, const std::string& folder) {
-  if (!options.algorithm.empty()) {
-    return Error{"--algorithm: goes with one job; write a scenario with [[jobs]] for several"};
+  if (!options.algorithm.empty() || !options.protocol.empty()) {
+    return Error{fmt::format("{}: goes with one job; write a scenario with [[jobs]] for several",
+                             options.algorithm.empty() ? "--protocol" : "--algorithm")};
   }
   std::vector<JobOption> all = {{options.workload, options.gpus}};
   all.insert(all.end(), options.others.begin(), options.others.end());
@@ -367,6 +375,7 @@ Result<void> check_gpu_options(const WorkloadOptions& options) {
   const char* given = options.gpus                 ? "--gpus"
                       : !options.servers.empty()   ? "--servers"
                       : !options.algorithm.empty() ? "--algorithm"
+                      : !options.protocol.empty()  ? "--protocol"
                                                    : nullptr;
   if (given == nullptr) return {};
   return Error{fmt::format("{}: goes with a job of GPUs, such as allreduce:256MiB", given)};

@@ -47,6 +47,7 @@ struct WorkloadOptions {
   std::uint32_t storage = 0;      // servers beside those of the GPUs, for a step's checkpoints
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
   std::string algorithm;  // of a collective; empty means the usual one
+  std::string protocol;   // of a collective; empty means simple
   std::string prices;     // a file of prices; empty means none
   // With FILE.csv: a table of links. With a job of GPUs: one of rail_topologies, or empty for the
   // first of them.

@@ -3,12 +3,13 @@
 //
 // Each text is read as it is, and built once more with small numbers, since a large network takes
 // long. Lines behind a line "%%" are set as on the command line. A text that begins with "?" is the
-// choices of `tulle compare`, one that begins with "!" is a fabric, and one that begins with "$" is
-// the file of a model.
+// choices of `tulle compare`, one that begins with "!" is a fabric, one that begins with "$" is the
+// file of a model, and one that begins with "@" is a file of prices.
 // libFuzzer: -max_len=12000
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/check.h"
 #include "scenario/fabrics.h"
 #include "scenario/model_file.h"
+#include "scenario/prices.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
@@ -163,6 +165,26 @@ void check_model(std::string_view text) {
   TULLE_CHECK(!serving || serving->graph.check());
 }
 
+// Reads the text as a file of prices, and adds up the pieces of two small networks.
+void check_prices(std::string_view text) {
+  auto prices = parse_prices(text, "fuzz.toml");
+  if (!prices) return check_error(prices.error());
+  fabric::Topology topology;
+  topology.hosts = topology.switches = 1;
+  for (const PriceList* list : {&prices->infiniband, &prices->ethernet}) {
+    for (const auto& [rate, pieces] : *list) {
+      topology.links = {{.a = 0, .b = 1, .bits_per_second = rate}};
+      auto price = price_of(topology, *list, "list");
+      TULLE_CHECK(price);
+      TULLE_CHECK(std::isfinite(price->amount) && price->amount >= 0);
+      TULLE_CHECK(std::isfinite(price->watts) && price->watts >= 0);
+      topology.links.front().bits_per_second = rate + 1;
+      price = price_of(topology, *list, "list");
+      if (!list->contains(rate + 1)) check_error(price.error());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tulle::scenario
 
@@ -178,6 +200,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (text.starts_with("$")) {
     tulle::scenario::check_model(tulle::scenario::with_small_numbers(text.substr(1)));
+    return 0;
+  }
+  if (text.starts_with("@")) {
+    tulle::scenario::check_prices(text.substr(1));
     return 0;
   }
   tulle::scenario::check(text, false);

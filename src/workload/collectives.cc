@@ -11,6 +11,7 @@
 
 #include "workload/in_network.h"
 #include "workload/part.h"
+#include "workload/protocol.h"
 #include "workload/ring.h"
 
 namespace tulle::workload {
@@ -444,6 +445,8 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* piece
   if (settings.channels == 0) settings.channels = settings.servers.adapters;
   const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
   if (auto right = check(settings, algorithm); !right) return right.error();
+  if (auto right = check_protocol(settings, algorithm); !right) return right.error();
+  settings.bytes = wire_bytes(settings.protocol, settings.bytes);
   if (tasks_of(settings, algorithm) > static_cast<double>(TaskGraph::tasks_max)) {
     return Error{
         fmt::format("{} by {} among {} GPUs takes more than {} messages; name another "
@@ -457,6 +460,9 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* piece
         fmt::format("{} is simulated, and not done among processes, which have no switch "
                     "that reduces; take another algorithm",
                     name_of(algorithm))};
+  }
+  if (pieces != nullptr && settings.protocol != Protocol::simple) {
+    return Error{"processes have no protocol but simple"};
   }
   if (pieces != nullptr && settings.bytes % piece_unit(settings) != 0) {
     return Error{fmt::format("{} bytes have no equal parts for {} GPUs; take a multiple of {}",

@@ -53,9 +53,20 @@ enum class Algorithm : std::uint8_t {
 inline constexpr std::array<std::string_view, 7> algorithm_names = {
     "ring", "tree", "hierarchical", "halving-doubling", "direct", "in-network", "nvls"};
 
+// How a GPU tells another one that data have come.
+enum class Protocol : std::uint8_t {
+  simple,  // by a flag, behind a fence: the data go as they are
+  ll,      // each 4 bytes carry a flag of 4 bytes
+  ll128,   // each 120 bytes carry a flag of 8 bytes
+};
+inline constexpr std::array<std::string_view, 3> protocol_names = {"simple", "ll", "ll128"};
+
 struct CollectiveSettings {
   Collective collective = Collective::all_reduce;
   std::optional<Algorithm> algorithm;  // nothing: usual_algorithm()
+  // The messages have the protocol's bytes. Their latencies are those of `servers`, in which
+  // with_protocol() puts the protocol's.
+  Protocol protocol = Protocol::simple;
   std::uint64_t bytes = 0;
   std::uint32_t channels = 0;  // 0: one for each adapter of a server
   // In trees and broadcasts, a rank passes on so much before the rest of a step has come.

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "workload/protocol.h"
+
 namespace tulle::workload {
 namespace {
 
@@ -185,6 +187,49 @@ TEST(Collectives, WhatDoesNotFitIsRefusedInOneLine) {
   auto uneven = settings_of(Collective::all_reduce, Algorithm::ring, 2, 4);
   uneven.servers.adapters = 3;
   EXPECT_EQ(error(uneven), "3 adapters cannot be dealt to the 4 GPUs of a server evenly");
+}
+
+TEST(Collectives, HaveTheBytesOfTheirProtocol) {
+  auto settings = settings_of(Collective::all_reduce, Algorithm::ring, 2, 2, 16 * 120);
+  settings.channels = 1;
+  const auto bytes_by = [&](Protocol protocol) {
+    settings.protocol = protocol;
+    const TaskGraph graph = make(settings);
+    std::uint64_t bytes = 0;
+    for (TaskGraph::Index i = 0; i < graph.size(); ++i) bytes += graph[i].bytes;
+    return bytes;
+  };
+  const std::uint64_t simple = bytes_by(Protocol::simple);
+  EXPECT_EQ(simple, 6u * 16 * 120);
+  EXPECT_EQ(bytes_by(Protocol::ll), 2 * simple);
+  EXPECT_EQ(bytes_by(Protocol::ll128), 6u * 16 * 128);
+  EXPECT_EQ(wire_bytes(Protocol::ll128, 1), 2u);
+}
+
+TEST(Collectives, ProtocolsThatNcclHasNotAreRefused) {
+  const auto error = [](Protocol protocol, Algorithm algorithm, std::uint32_t cores = 0) {
+    const Collective collective =
+        algorithm == Algorithm::direct ? Collective::all_to_all : Collective::all_reduce;
+    auto settings = settings_of(collective, algorithm, 2, 2);
+    settings.protocol = protocol;
+    settings.servers.scale_up_reduce_bits_per_second = 1'000'000'000;
+    settings.servers.cores = cores;
+    auto graph = make_collective(settings);
+    return graph ? "" : graph.error().message;
+  };
+  EXPECT_EQ(error(Protocol::simple, Algorithm::nvls), "");
+  EXPECT_EQ(error(Protocol::ll, Algorithm::nvls), "nvls goes by the protocol simple alone");
+  EXPECT_EQ(error(Protocol::ll, Algorithm::direct), "");
+  EXPECT_EQ(error(Protocol::ll128, Algorithm::direct),
+            "direct messages go by the protocols simple and ll");
+  EXPECT_EQ(error(Protocol::ll, Algorithm::ring, 2),
+            "ll is a protocol of GPUs, and these ranks are processes");
+  auto settings = settings_of(Collective::all_reduce, Algorithm::ring, 2, 2);
+  settings.protocol = Protocol::ll;
+  Pieces pieces;
+  auto live = make_collective(settings, &pieces);
+  ASSERT_FALSE(live);
+  EXPECT_EQ(live.error().message, "processes have no protocol but simple");
 }
 
 TEST(Collectives, HaveNamesAndFactorsOfNcclTests) {

@@ -7,12 +7,20 @@
 // the scale-up network reduces, then the aggregation nodes of the network.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
 #include "workload/aggregation.h"
 
 namespace tulle::workload {
+
+// What a message costs by another protocol than NCCL's Simple, in place of the members of the same
+// names below.
+struct StepCosts {
+  Time scale_up_latency;
+  Time message_delay;
+};
 
 struct Servers {
   std::uint32_t servers = 1;
@@ -33,6 +41,8 @@ struct Servers {
   // From the end of what a message waits for until an adapter is asked to send it: the GPU tells
   // the processor, or the adapter.
   Time message_delay;
+  // These are the costs of LL and LL128 (workload/protocol.h). Nothing: those of Simple.
+  std::optional<StepCosts> ll, ll128;
   // How fast a GPU adds a message that it received to what it has; 0: at once. It begins when the
   // message has come.
   std::int64_t reduce_bits_per_second = 0;
