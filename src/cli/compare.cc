@@ -81,13 +81,23 @@ Result<scenario::WorkloadOptions> pair_jobs(const CompareOptions& options) {
 
 Result<Scenario> read_comparison(const CompareOptions& options,
                                  const std::vector<Fabric>& fabrics) {
-  auto chosen = scenario::choose_fabrics(fabrics, options.fabrics);
+  const std::uint32_t planes = options.workload.planes.value_or(1);
+  auto chosen = scenario::choose_fabrics(fabrics, options.fabrics, planes);
   if (!chosen) return chosen.error();
   auto jobs = pair_jobs(options);
   if (!jobs) return jobs.error();
   auto workload = scenario::workload_scenario(*jobs, scenario_folder().string());
   if (!workload) return workload.error();
   return workload->on_fabrics(std::move(*chosen));
+}
+
+// Says which of the usual fabrics cannot have the planes that were asked for.
+void say_what_is_left_out(const std::vector<Fabric>& fabrics, const CompareOptions& options) {
+  if (options.workload.planes.value_or(1) == 1) return;
+  for (const Fabric& fabric : fabrics) {
+    if (!fabric.by_default || !fabric.one_plane) continue;
+    fmt::print(stderr, "tulle: {} is left out: it goes with one plane\n", fabric.name);
+  }
 }
 
 // Fails if a fabric did not finish its flows: a user who compares fabrics wants to know.
@@ -122,6 +132,7 @@ int compare(const CompareOptions& options) {
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);
+  if (options.fabrics.empty()) say_what_is_left_out(*fabrics, options);
   auto printed =
       print(options.json ? report::summary_json(*results)
                          : report::plain_text(report::telling_figures("fabric", results->outcomes),

@@ -74,6 +74,11 @@ TEST_F(CompareTest, RailsApartInPlanesAt800G) {
     EXPECT_EQ(fabric["finished"], fabric["flows"]) << fabric["variant"];
     EXPECT_EQ(fabric["flows"], 2 * 8 * 8) << "messages between servers, and not their parts";
   }
+  const auto usual = run("--workload allreduce:64KiB --gpus 16 --planes 2");
+  EXPECT_EQ(usual.status, 0) << usual.error;
+  EXPECT_TRUE(contains(usual.error, "tulle: tcp is left out: it goes with one plane\n"));
+  EXPECT_TRUE(contains(usual.out, "\nroce-pfc-dcqcn ")) << usual.out;
+  EXPECT_FALSE(contains(usual.out, "\ntcp ")) << usual.out;
   // Two jobs of two servers each meet nowhere, since one leaf of each rail and plane joins all.
   const auto two = json_of(
       "--workload alltoall:256KiB --gpus 16 --workload allreduce:256KiB --gpus 16 --topology "

@@ -425,13 +425,14 @@ Result<Fabric> parse_fabric(std::string_view text, const std::string& file) {
   fabric.title = reader.text("title", "");
   fabric.sources = reader.text("sources", "");
   fabric.by_default = reader.boolean("default", false);
+  fabric.one_plane = reader.boolean("one_plane", false);
   for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
     reader.table(table);
   }
   if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
   reader.finish();
   if (findings.any()) return Error{findings.first()};
-  for (const std::string_view key : {"title", "sources", "default"}) root->erase(key);
+  for (const std::string_view key : {"title", "sources", "default", "one_plane"}) root->erase(key);
   name_profiles(*root, path.parent_path().parent_path() / "profiles");
   fabric.keys = std::make_shared<const FabricKeys>(FabricKeys{std::move(*root)});
   return fabric;
@@ -457,11 +458,13 @@ Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
 }
 
 Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
-                                           const std::string& names) {
+                                           const std::string& names, std::uint32_t planes) {
   if (names == "all") return fabrics;
   std::vector<Fabric> chosen;
   if (names.empty()) {
-    std::ranges::copy_if(fabrics, std::back_inserter(chosen), &Fabric::by_default);
+    std::ranges::copy_if(fabrics, std::back_inserter(chosen), [&](const Fabric& fabric) {
+      return fabric.by_default && (planes == 1 || !fabric.one_plane);
+    });
     return chosen;
   }
   for (const std::string_view part : split(names, ',')) {

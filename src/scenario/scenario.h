@@ -32,6 +32,7 @@ struct Fabric {
   std::string title;
   std::string sources;      // sources of its keys' values
   bool by_default = false;  // compared if no fabrics are named
+  bool one_plane = false;   // adapters have one port, as those of a kernel with its cores
   std::shared_ptr<const FabricKeys> keys;
 };
 
