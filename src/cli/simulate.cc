@@ -37,8 +37,10 @@ using report::Outcome;
 using scenario::Scenario;
 using Clock = std::chrono::steady_clock;
 
-volatile std::sig_atomic_t interrupted = 0;
-void handle_interrupt(int) { interrupted = 1; }
+// A signal's handler sets it, and the threads of all simulations look at it.
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+void handle_interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -77,7 +79,7 @@ std::string find_scenario(const std::string& name) {
 }
 
 void catch_interrupts() { std::signal(SIGINT, handle_interrupt); }
-bool is_interrupted() { return interrupted != 0; }
+bool is_interrupted() { return interrupted.load(std::memory_order_relaxed); }
 
 void take_large_pages() {
   constexpr char variable[] = "GLIBC_TUNABLES";
