@@ -47,7 +47,7 @@ enum class Verdict : std::uint8_t {
 };
 inline constexpr std::size_t verdicts = 9;
 
-// What is known of a packet that comes in besides its bytes. RoCE v2 is told the path by the
+// This is known about a packet that comes in besides its bytes. RoCE v2 is told the path by the
 // kernel, which took the headers off. Other framings read it from the bytes and set it.
 struct Arrival {
   wire::Path path;
