@@ -1,7 +1,7 @@
 #pragma once
 
-// What a port puts around a transport packet: headers in front of BTH, and checks behind the
-// payload. A framing is a row of functions. An adapter has the framing that its configuration
+// A framing is what a port puts around a transport packet: headers in front of BTH, and checks
+// behind the payload. It is a row of functions. An adapter has the framing that its configuration
 // names, and knows nothing else of what is on the wire. A new framing is a row of its own.
 
 #include <array>

@@ -201,7 +201,7 @@ TEST_F(RegionFileTest, UnmappedPagesTakeNoMemory) {
   EXPECT_EQ(used(), 100 * page);
 }
 
-// A direct read of another thread (O_DIRECT) would land in the pages as they were before they moved.
+// A direct read of another thread (O_DIRECT) would land in the pages from which these ones move.
 TEST_F(RegionFileTest, PagesStayWhileAFileIsReadDirectly) {
   auto hold = WriterHold::create();
   if (!hold) GTEST_SKIP() << hold.error().message;
