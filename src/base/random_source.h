@@ -6,9 +6,9 @@
 
 namespace tulle {
 
-// Where secrets come from: keys, communication IDs. In a simulation and in tests this is a seeded
-// stream, the same on every run. A live process gives a function that returns numbers of the
-// system's generator, because the next numbers of a seeded stream follow from the last ones.
+// Secrets come from a random source: keys, communication IDs. In a simulation and in tests this is
+// a seeded stream, the same on every run. A live process gives a function that returns numbers of
+// the system's generator, because the next numbers of a seeded stream follow from the last ones.
 class RandomSource {
  public:
   using Draw = std::uint64_t (*)();

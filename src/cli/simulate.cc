@@ -166,7 +166,7 @@ Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
   return order;
 }
 
-// What one of several runs at the same time has come to.
+// One of several runs at the same time has come to this.
 struct Ended {
   std::optional<Result<Outcome>> outcome;  // empty: it never began
   std::exception_ptr thrown;

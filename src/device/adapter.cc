@@ -161,8 +161,8 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   }
   QueuePair* qp = find_qp(packet.destination_qp);
   if (qp == nullptr) return handle_unknown(now, packet, payload, path, port);
-  // As in Linux (drivers/infiniband/sw/rxe/rxe_recv.c: check_addr), a packet must come in by the
-  // port that the queue pair uses.
+  // A packet must come in by the port that the queue pair uses, as in Linux
+  // (drivers/infiniband/sw/rxe/rxe_recv.c: check_addr).
   if (hot_.has_many_ports && qp->attributes().port != port) [[unlikely]] {
     ++counters_.wrong_port;
     ++environment_.counters.dropped_packets;

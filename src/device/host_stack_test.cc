@@ -297,7 +297,7 @@ TEST(HostStack, AFullTransmitQueueHoldsSendersBackAndLetsThemGoOn) {
   EXPECT_EQ(pair.a.adapter.counters().transport.ack_timeouts, 0u);
 }
 
-// What holds a sender back ends when half of the queue has left, whether or not the peer answers.
+// A sender is held back until half of the queue has left, whether or not the peer answers.
 TEST(HostStack, ASenderThatWasHeldBackGoesOnWhenHalfOfTheQueueHasLeft) {
   HostStackSettings settings = costs();
   settings.transmit_queue_bytes = 20'000;

@@ -14,7 +14,7 @@
 
 namespace tulle::device {
 
-// What the packets of service level 0 touch is the first cache line.
+// The packets of service level 0 touch only the first cache line.
 class alignas(64) SendTurns {
  public:
   // There are 8 turns: service levels n and n + 8 share one.

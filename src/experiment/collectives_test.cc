@@ -269,7 +269,7 @@ TEST(Collectives, BandwidthsFollowFromTheTime) {
   EXPECT_EQ(find(outcome, "exposed_us"), nullptr) << "nothing is computed";
 }
 
-// Of two stages, one computes at a time if there is one micro-batch; messages go between.
+// If there is one micro-batch, only one of two stages computes at a time; messages go between.
 TEST(TrainingStep, WhatIsExposedIsTheTimeOfMessages) {
   Folder folder;
   folder.write("step.toml",

@@ -50,7 +50,7 @@ struct ServingView {
   double cache_share = 0;            // of the times to the first tokens
 };
 
-// What a training's steps and checkpoints took, if all of them were done.
+// These are the times of a training's steps and checkpoints, if all of them were done.
 struct TrainingView {
   Time step;                       // the first step, before any checkpoint
   std::optional<Time> checkpoint;  // from the first command to the last completion; a mean
@@ -91,8 +91,8 @@ using Read =
                  Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
                  Reader<device::HostStack::Counters>, RunReader, JobReader>;
 
-// How the run's figure comes of those of its links, switches or hosts. If none, the run has no such
-// figure.
+// A total says how the run's figure comes of those of its links, switches or hosts. If it is none,
+// the run has no such figure.
 enum class Total : std::uint8_t { none, sum, most };
 // The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
 // those whose hosts have a kernel's stack, and those with jobs.
@@ -104,8 +104,8 @@ enum class When : std::uint8_t {
   with_jobs,
   with_prices
 };
-// Where it stands: in links.csv too if it is one of links, in summary.json alone, or at the end of
-// summary.json, with what the simulator itself did.
+// A listing says where a figure stands: in links.csv too if it is one of links, in summary.json
+// alone, or at the end of summary.json, with what the simulator itself did.
 enum class Listing : std::uint8_t { everywhere, summary_alone, simulator };
 
 struct Row {

@@ -109,7 +109,7 @@ TEST(InNetwork, AFaultOnTheTreeIsReported) {
   }
 }
 
-// What was lost is sent again when the link is back and a time-out has come.
+// Lost packets are sent again when the link is back and a time-out has come.
 TEST(InNetwork, ALinkThatComesBackDelaysIt) {
   const auto outcome = with_fault(fault("leaf 1", "spine 0", "until = \"1ms\"\n"));
   EXPECT_EQ(report::unfinished(outcome), "");

@@ -76,7 +76,7 @@ TEST(Timeline, TheResultsAreTheSameWithAndWithout) {
   }
 }
 
-// Of 32 GPUs, 16 are shown. Each computes its attention twice, for 50 us each.
+// The timeline shows 16 of the 32 GPUs. Each computes its attention twice, for 50 us each.
 TEST(Timeline, SpansAreThePhasesOfSomeGpus) {
   const report::Spans spans = outcome_of(layers, true).spans;
   ASSERT_EQ(spans.rows.size(), 16u);

@@ -151,7 +151,7 @@ Result<Calibration> calibrate(const Group& group, std::uint32_t ranks) {
   calibration.cores = usable_cores();
   std::vector<Samples> samples(std::size(sizes));
   std::vector<double> hop;
-  // What else the machine does changes slowly. So each round has a measurement of each kind.
+  // The machine's other work changes slowly. So each round has a measurement of each kind.
   for (std::uint32_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       auto done = measure(group, ranks, sizes[i], samples[i]);

@@ -11,7 +11,7 @@
 
 namespace tulle::ranks {
 
-// What messages of one size take.
+// These are the times of messages of one size.
 struct SizeTimes {
   std::uint64_t bytes = 0;
   double alone = 0;   // seconds a message, between two processes with nothing beside them

@@ -1,7 +1,7 @@
 #pragma once
 
-// What ranks and the process that leads them tell each other, over a stream socket: frames of a
-// kind and some bytes. All processes have the same byte order, which the greeting shows.
+// Ranks and the process that leads them talk over a stream socket, by frames of a kind and some
+// bytes. All processes have the same byte order, which the greeting shows.
 
 #include <chrono>
 #include <cstdint>
@@ -37,13 +37,13 @@ struct Greeting {
   char token[64] = {};     // zeros behind it
 };
 
-// What an iteration took a rank.
+// A rank says how long an iteration took it.
 struct Done {
   std::uint64_t nanoseconds = 0;
   std::uint64_t processor_nanoseconds = 0;  // of all its threads
 };
 
-// How to reach one end of a connection between two ranks.
+// An address says how to reach one end of a connection between two ranks.
 struct Address {
   std::uint32_t peer = 0;  // the other rank
   std::uint32_t channel = 0;

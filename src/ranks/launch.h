@@ -13,7 +13,7 @@ namespace tulle::ranks {
 // Runs all ranks as processes of this host. The error is one line. No process is left.
 Result<Times> run_here(const Plan& plan, const Group& group);
 
-// Where the ranks of several hosts meet.
+// The ranks of several hosts meet at an address.
 struct Meeting {
   std::string address;     // "HOST:PORT"; rank 0 listens there
   std::string token;       // 64 bytes at most; all have the same; empty: none

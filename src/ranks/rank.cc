@@ -15,8 +15,8 @@
 namespace tulle::ranks {
 namespace {
 
-// What a notice tells: a chunk of that task has come; or with the bit so many chunks were taken.
-// A graph has fewer tasks than that.
+// A notice tells that a chunk of that task has come; or, with this bit, that so many chunks were
+// taken. A graph has fewer tasks than that.
 constexpr std::uint32_t credit_bit = 1u << 31;
 static_assert(workload::TaskGraph::tasks_max <= credit_bit);
 
@@ -296,7 +296,7 @@ Result<Frame> Rank::hear(FrameKind kind) {
     if (!is_open) return Error{""};
     show_life();
     if (*is_open) continue;
-    // What the leader said last may have come together with its end.
+    // The leader's last words may have come together with its end.
     auto last = leader_.take();
     if (last && last->kind == kind) return std::move(*last);
     return Error{last && last->kind == FrameKind::failed ? last->text() : ""};

@@ -34,7 +34,7 @@ class Rank {
     Index task = 0;
     std::uint64_t bytes = 0;  // that were posted
   };
-  // What is under way by a link.
+  // A flow is what is under way by a link.
   struct Flow {
     std::deque<Sending> waiting;
     std::uint64_t sent = 0;     // chunks

@@ -115,7 +115,7 @@ class Nodes {
   std::vector<std::string> names_;
 };
 
-// Of large networks, the page has the worst links.
+// The page of a large network has only the worst links.
 constexpr std::size_t links_max = 20'000;
 
 void add_links(const Outcome& outcome, Nodes& nodes, json_t& json) {

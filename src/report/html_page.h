@@ -14,7 +14,7 @@
 
 namespace tulle::report {
 
-// What the results do not say of themselves.
+// The results do not say these things about themselves.
 struct PageText {
   std::string command;  // makes the page again
   std::string what;     // of what the results are: "fabric" or "variant"

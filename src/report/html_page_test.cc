@@ -109,7 +109,8 @@ TEST(HtmlPage, SpansStandInTheirRows) {
   EXPECT_EQ(spans["spans"][0], nlohmann::json({0, 1, 1, 3, 1}));
 }
 
-// What a stranger's scenario says cannot end the element in which it stands, nor be filled in.
+// A stranger's scenario can neither end the element in which its text stands, nor have the text
+// filled in.
 TEST(HtmlPage, TextsAreNotMarkup) {
   const std::string evil = "</script><script>alert(1)</script><!-- {{script}} & \"";
   const std::string page = html_page(results_of(evil), text_of(evil));

@@ -10,7 +10,7 @@
 
 namespace tulle::report {
 
-// What a direction of a link had to bear. `row` is its row in Outcome::links.
+// A load is what a direction of a link had to bear. `row` is its row in Outcome::links.
 struct LinkLoad {
   std::size_t row = 0;
   double utilisation = 0;  // share of the time that it sent, 0 to 1

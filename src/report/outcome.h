@@ -1,6 +1,6 @@
 #pragma once
 
-// What came of a run, as data: flows, figures, tables and samples. Nothing here depends on the
+// The outcome of a run, as data: flows, figures, tables and samples. Nothing here depends on the
 // simulator.
 
 #include <cstdint>

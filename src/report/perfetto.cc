@@ -73,7 +73,7 @@ void add_spans(const Spans& spans, TraceWriter& writer) {
   std::ranges::stable_sort(ordered, {}, [](const Span& span) {
     return std::tuple(span.row, span.is_message, span.is_message ? span.phase : 0, span.start);
   });
-  // By row and by phase, of which 0 stands for computations.
+  // The key is the row and the phase, of which 0 stands for computations.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> tracks;
   for (const Span& span : ordered) {
     const std::pair key{span.row, span.is_message ? span.phase + 1 : 0};

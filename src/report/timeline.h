@@ -1,7 +1,7 @@
 #pragma once
 
-// What happened when, in a run: the network as a whole at even moments, and a job's phases on some
-// of its ranks.
+// A timeline says what happened when in a run: the network as a whole at even moments, and a job's
+// phases on some of its ranks.
 
 #include <cstddef>
 #include <cstdint>

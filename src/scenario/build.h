@@ -37,7 +37,7 @@ void build_aggregation(TableReader traffic, const std::string& folder, Setup& se
 // seed already.
 void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::string& folder,
                    Setup& setup);
-// What a job is built with besides its keys.
+// A job is built with these besides its keys.
 struct JobSettings {
   const std::string& folder;  // where its files are looked for
   workload::Servers servers;

@@ -28,7 +28,7 @@ struct JobKeys {
   std::vector<std::pair<std::string_view, std::string>> keys;
 };
 
-// Where the files of named jobs lie.
+// The files of named jobs lie in these folders.
 struct JobFolders {
   std::filesystem::path models;  // MODEL.toml of step:MODEL and serve:MODEL
   std::filesystem::path files;   // models that are named FILE.toml, and traces

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the pieces of a network cost and draw: the file that a scenario's key `prices` names.
+// The prices and the power of a network's pieces, as in the file that a scenario's key `prices`
+// names.
 
 #include <cstdint>
 #include <map>
@@ -17,7 +18,7 @@ struct Piece {
   double watts = 0;
 };
 
-// What is needed for links of one rate.
+// Links of one rate need these pieces.
 struct Pieces {
   Piece adapter, switch_port, cable;
 };

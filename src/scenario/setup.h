@@ -34,7 +34,7 @@ struct TrafficKind {
   std::size_t first_message = 0;
 };
 
-// What the network costs: adapters, ports of switches and cables.
+// The price is that of the whole network: adapters, ports of switches and cables.
 struct Price {
   double amount = 0;  // in the currency of the list
   double watts = 0;

@@ -119,7 +119,7 @@ class Cluster {
     bool port_busy = false;
     bool cut_off = false;
     Time deadline_planned = Time::never();
-    // How far the adapter's clock has fallen behind, as its zero has moved.
+    // The adapter's clock has fallen behind so far, as its zero has moved.
     Time behind = Time::zero();
     std::uint32_t events = 0;  // since the zero moved
   };

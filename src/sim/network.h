@@ -56,8 +56,8 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
-  // How many packets of a message one frame of the simulation stands for. Above 1, mtu_bytes and
-  // the segments of TCP are those of that many packets together.
+  // One frame of the simulation stands for so many packets of a message. Above 1, mtu_bytes and the
+  // segments of TCP are those of that many packets together.
   std::uint32_t train_packets = 1;
   // PFC: an adapter that has asked its neighbour to stop for this long asks no longer, and loses
   // the frames for which it has no room. Zero means no watchdog.

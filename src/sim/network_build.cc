@@ -1,4 +1,4 @@
-// How a network is built: its adapters, switches and links, from a topology and settings.
+// This file builds a network, its adapters, switches and links, from a topology and settings.
 
 #include <algorithm>
 #include <bit>

@@ -37,7 +37,7 @@ void set_attribute(ChakraNode& node, std::string_view name, double number, std::
 
 namespace {
 
-// What Chakra's CollectiveCommType numbers.
+// The numbers are those of Chakra's CollectiveCommType.
 enum class ChakraCollective : std::uint8_t {
   all_reduce,
   reduce,
@@ -85,7 +85,7 @@ class ChakraReader {
 
   const Settings& settings_;
   Trace trace_;
-  // Of the file that is read:
+  // These belong to the file that is read.
   std::uint32_t file_ = 0;
   std::vector<ChakraNode> nodes_;
   std::unordered_map<std::uint64_t, std::uint32_t> place_of_;  // by id: index in nodes_

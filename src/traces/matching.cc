@@ -109,7 +109,7 @@ Result<void> Matching::match_collectives() {
     while (end < calls.size() && trace_[calls[end]].group == group) ++end;
     const std::span<const Index> all(calls.data() + begin, end - begin);
     const std::vector<std::uint32_t>& ranks = trace_.group(group);
-    // Where the calls of each rank begin.
+    // The calls of each rank begin here.
     std::vector<std::size_t> first(ranks.size() + 1, all.size());
     for (std::size_t i = 0, place = 0; place < ranks.size(); ++place) {
       first[place] = i;

@@ -33,8 +33,8 @@ struct File {
   std::optional<std::uint32_t> rank;
 };
 
-// What Chakra's ctrl_deps mean. In generated traces they order nodes, as data_deps do. In traces
-// that PyTorch collected they name the operation that called this one, which ends later.
+// Chakra's ctrl_deps have two meanings. In generated traces they order nodes, as data_deps do. In
+// traces that PyTorch collected they name the operation that called this one, which ends later.
 enum class ControlDependencies : std::uint8_t {
   automatic,  // they order the nodes of a file, unless one of them names a node that is not there
   order,

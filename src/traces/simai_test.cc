@@ -27,8 +27,8 @@ TEST(SimAi, BecomesAGraph) {
             "14: 0 computes 2 ns after 12\n15: 1 computes 2 ns after 13\n");
 }
 
-// What a weight gradient's collective sends goes on beside the next layer's computations. The
-// weights are updated behind it.
+// A weight gradient's collective goes on beside the next layer's computations. The weights are
+// updated behind it.
 TEST(SimAi, NobodyWaitsForTheSumOfAWeightGradient) {
   EXPECT_EQ(simai("HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 all_gpus: 2\n2\n"
                   "a -1 0 NONE 0 0 NONE 0 5 NONE 0 0\n"
@@ -39,7 +39,8 @@ TEST(SimAi, NobodyWaitsForTheSumOfAWeightGradient) {
             "8: 0 computes 7 ns on 1 after 5\n9: 1 computes 7 ns on 1 after 6\n");
 }
 
-// Of eight GPUs, 0 and 1 share a tensor, 0 and 2 have different experts, and 0 and 4 have the same.
+// Among eight GPUs, 0 and 1 share a tensor, 0 and 2 have different experts, and 0 and 4 have the
+// same.
 TEST(SimAi, SuffixesNameTheRanks) {
   const auto partner = [](const std::string& name) {
     const std::string graph = simai(

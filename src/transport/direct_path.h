@@ -44,7 +44,7 @@ class DirectPath {
     std::uint32_t length = 0;
     std::span<const std::span<std::byte>> pieces;  // local, in order; the sum is `length`
   };
-  // How far a transfer has come. What has moved is visible to the peer.
+  // A ticket says how far a transfer has come. The bytes that have moved are visible to the peer.
   struct Ticket {
     std::uint32_t moved = 0;       // bytes
     std::uint64_t generation = 0;  // of the peer's region, which a later step must find again

@@ -24,7 +24,7 @@ namespace tulle::transport {
 
 class QueuePair;
 
-// What a queue pair wants from its adapter after a call.
+// An agenda says what a queue pair wants from its adapter after a call.
 struct Agenda {
   bool packet = false;   // pull only: the call filled in a packet
   bool answers = false;  // an answer is due, which must not wait behind other queue pairs' requests

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the queue pairs of one adapter share.
+// The queue pairs of one adapter share an environment.
 
 #include <array>
 #include <cstdint>
@@ -39,7 +39,7 @@ struct AsyncEvent {
   verbs::SharedReceiveQueue* srq = nullptr;
 };
 
-// What the queue pairs of one port share.
+// The queue pairs of one port share this.
 struct LocalPort {
   std::vector<Pkey> pkeys = {default_pkey};  // partition keys, by index
   std::span<const Gid> gids;                 // by index

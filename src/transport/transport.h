@@ -31,7 +31,7 @@ enum class Receives : std::uint8_t {
   nothing,
 };
 
-// How an adapter finds the queue pair that a packet is for.
+// An adapter finds the queue pair that a packet is for in one of these ways.
 enum class FoundBy : std::uint8_t {
   qp_number,   // BTH's destination
   tcp_ports,   // the peer's address and both ports

@@ -30,8 +30,8 @@ struct AggregationNode {
 // The nodes of all trees. Nodes are counted through.
 struct Aggregation {
   std::vector<AggregationNode> node;
-  // By tree: its first node, the root, and at the end the number of all nodes. There is a tree for
-  // each adapter of a server, or none.
+  // Each tree has an entry, its first node, which is the root; at the end is the number of all
+  // nodes. There is a tree for each adapter of a server, or none.
   std::vector<std::uint32_t> first_node;
   // The time from the last byte of what a node waits for until it is asked to send on, besides that
   // of the network: at least twice the time in which events at one host reach another.

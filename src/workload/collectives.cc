@@ -197,7 +197,7 @@ TaskGraph Builder::halving_doubling() {
     const auto& [distance, length] = exchanges[i];
     const bool halves = settings_.collective != Collective::all_gather && i < halvings;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      // What is halved goes to the partner's side, and what is doubled lies on the rank's own.
+      // Halves go to the partner's side, and what is doubled lies on the rank's own.
       const std::uint32_t first = (halves ? rank ^ distance : rank) & ~(distance - 1);
       now[rank ^ distance] =
           send(rank, rank ^ distance, length, 0, received[rank], at(part_at(first), halves));

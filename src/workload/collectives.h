@@ -53,7 +53,7 @@ enum class Algorithm : std::uint8_t {
 inline constexpr std::array<std::string_view, 7> algorithm_names = {
     "ring", "tree", "hierarchical", "halving-doubling", "direct", "in-network", "nvls"};
 
-// How a GPU tells another one that data have come.
+// A protocol is how a GPU tells another one that data have come.
 enum class Protocol : std::uint8_t {
   simple,  // by a flag, behind a fence: the data go as they are
   ll,      // each 4 bytes carry a flag of 4 bytes

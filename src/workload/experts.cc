@@ -194,7 +194,7 @@ void ExpertsBuilder::send_chunk(std::span<const Copy> copies, bool is_back,
   }
   for (const auto& [distance, server] : servers) {
     const std::uint32_t gate = (own + distance) % shape_.servers * shape_.gpus + from % shape_.gpus;
-    // What the gate has to wait for before it sends.
+    // The gate has to wait for these before it sends.
     Waits at_gate = after[is_back ? gate : from];
     if (!is_back && gate != from) {
       at_gate = {send(from, gate, server.all.count, false, at_gate)};

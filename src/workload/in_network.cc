@@ -16,9 +16,9 @@ using Index = TaskGraph::Index;
 
 constexpr std::uint32_t everyone = 0xFFFF'FFFF;
 
-// What a rank has of a part under way before the result of the part's first chunk must have come:
-// NCCL's buffer of a channel (NCCL_BUFFSIZE, 4 MiB). Less than the rate times the latency would
-// bound the rate.
+// A rank has at most so much of a part under way before the result of the part's first chunk has
+// come: NCCL's buffer of a channel (NCCL_BUFFSIZE, 4 MiB). Less than the rate times the latency
+// would bound the rate.
 constexpr std::uint64_t bytes_ahead = 4u << 20;
 
 // Returns the chunk in which a part goes. NCCL takes shorter chunks for shorter parts, too, so that
@@ -51,7 +51,7 @@ class SwitchBuilder {
     std::uint32_t owner = everyone;
     std::uint64_t bytes = 0;
   };
-  // What each server's GPU of the chunk's number waits for, by server.
+  // The index is a server. The GPU there that has the chunk's number waits for these.
   using OfServers = std::vector<Waits>;
 
   bool has_switches() const { return servers_.scale_up_reduce_bits_per_second > 0; }

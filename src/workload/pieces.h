@@ -1,7 +1,8 @@
 #pragma once
 
-// Where the bytes of a collective's messages lie. A graph of tasks says who sends how much to whom
-// and when, which is all that a simulation needs. Processes that move real bytes need this too.
+// Pieces say where the bytes of a collective's messages lie. A graph of tasks says who sends how
+// much to whom and when, which is all that a simulation needs. Processes that move real bytes need
+// this too.
 
 #include <cstdint>
 #include <vector>

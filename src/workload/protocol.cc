@@ -13,7 +13,7 @@ namespace {
 // switches and cables.
 constexpr double network_seconds = 4e-6;
 
-// What a collective asks of the servers.
+// A way is what a collective asks of the servers.
 struct Way {
   // These are steps one after the other, within servers and between them, and what each moves.
   double steps_inside = 0, steps_between = 0;

@@ -15,8 +15,8 @@
 
 namespace tulle::workload {
 
-// What a message costs by another protocol than NCCL's Simple, in place of the members of the same
-// names below.
+// These are a message's costs by another protocol than NCCL's Simple, in place of the members of
+// the same names below.
 struct StepCosts {
   Time scale_up_latency;
   Time message_delay;
@@ -43,8 +43,8 @@ struct Servers {
   Time message_delay;
   // These are the costs of LL and LL128 (workload/protocol.h). Nothing: those of Simple.
   std::optional<StepCosts> ll, ll128;
-  // How fast a GPU adds a message that it received to what it has; 0: at once. It begins when the
-  // message has come.
+  // A GPU adds a message that it received to what it has at this rate; 0: at once. It begins when
+  // the message has come.
   std::int64_t reduce_bits_per_second = 0;
   // Servers whose ranks are processes (`tulle calibrate`) have so many cores, which do all that
   // ranks do for messages within the server: a core sends at the rate of the scale-up network, and

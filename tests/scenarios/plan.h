@@ -128,7 +128,7 @@ struct NodePlan {
   std::uint32_t words = 0;
 };
 
-// How badly the network treats the channels.
+// The weather says how badly the network treats the channels.
 enum class Weather : std::uint8_t {
   perfect,  // nothing is lost, so everything is delivered and nothing sent twice
   rough,    // everything that can finish must finish

@@ -106,7 +106,7 @@ void SrdWorld::send_completed(const verbs::Completion& completion) {
   if (op.work == Work::write) {
     promise(std::equal(op.payload.begin(), op.payload.end(), to.memory.bytes.begin() + op.remote),
             who + "what it wrote is not there");
-    // From now on no request writes there, so a packet that came twice would be found.
+    // No request writes there from now on, so a packet that came twice would be found.
     for (std::uint32_t i = 0; i < op.bytes; ++i) {
       const auto byte = static_cast<std::byte>(random_.next());
       to.memory.bytes[op.remote + i] = to.memory.expected[op.remote + i] = byte;

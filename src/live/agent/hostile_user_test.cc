@@ -189,7 +189,7 @@ TEST_F(HostileUserTest, NoMessageHurtsTheAgent) {
                     message[i] =
                         static_cast<std::byte>(drawn % 3 == 0 ? drawn >> 8 : drawn >> 8 & 3);
                   }
-                  // As the first message, and as a later one of a process and of a channel.
+                  // The message comes first, and later as one of a process and of a channel.
                   auto first = connect_to_agent(read_settings());
                   if (!first) return report("the agent is gone");
                   static_cast<void>(send_message(first->get(), message,

@@ -25,7 +25,8 @@ struct DriverCounters {
   std::uint64_t queue_pairs_by_memory = 0;  // those whose peer is a process of this host
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
-  // Of the whole process, whatever device a region belongs to (SharedRegions::Counters).
+  // These count for the whole process, whatever device a region belongs to
+  // (SharedRegions::Counters).
   std::uint64_t shared_files = 0;
   std::uint64_t shared_bytes = 0;
   std::uint64_t unshared_kind_of_memory = 0;

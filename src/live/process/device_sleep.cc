@@ -50,7 +50,7 @@ void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   if (sleeper_.holder() == nullptr) return;
   if (end_awake()) wake();
   sleeper_.holder()->detach(waking_fds());
-  // What still waits there may have woken the program, which then takes it for an event.
+  // Whatever still waits there may have woken the program, which then takes it for an event.
   const Waiting waiting = what_waits();
   if (waiting.ring || waiting.datagram) ++other_arrivals_;
   sleeper_.end(how);

@@ -153,7 +153,7 @@ void Seal::set_keys(const std::vector<SecretKey>& secrets) {
     keys_.push_back({secret, std::max<std::uint16_t>(id, 1)});
   }
   if (!own_ || keys_.front().secret != before) begin_sending();
-  // What was sealed with a key that has been removed is no longer opened.
+  // Datagrams that were sealed with a removed key are no longer opened.
   std::erase_if(senders_, [&](const auto& entry) {
     const bool is_gone = find_key(entry.second.key_id) == nullptr;
     if (is_gone) by_silence_.erase(entry.second.place);

@@ -83,7 +83,7 @@ TEST_F(SealTest, ThePacketIsNotToBeRead) {
   const Bytes first = sealed(*seal, plain);
   const Bytes second = sealed(*seal, plain);
   for (const Bytes& datagram : {first, second}) {
-    // Of random bytes, 200 have this value once on average.
+    // About one of 256 random bytes has this value.
     EXPECT_LT(std::ranges::count(datagram, std::byte{0x5A}), 20);
   }
   EXPECT_FALSE(std::equal(first.begin() + seal_header_bytes, first.end(),
@@ -149,7 +149,7 @@ TEST(ReplayWindow, NumbersAreAdmittedOnceAndNotTooLate) {
   for (std::uint64_t i = 9 * size + 2; i < 10 * size; ++i) ASSERT_TRUE(window.admit(i)) << i;
 }
 
-// What somebody recorded cannot be repeated to a process that starts later.
+// A recorded datagram cannot be repeated to a process that starts later.
 TEST_F(SealTest, AnUnknownSenderMustHaveSealedItNow) {
   const auto one = make();
   const Bytes datagram = sealed(*one, packet());

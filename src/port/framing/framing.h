@@ -1,7 +1,7 @@
 #pragma once
 
-// What a port puts around a transport packet: headers in front of BTH, and checks behind the
-// payload. A framing is a row of functions. An adapter has the framing that its configuration
+// A framing is what a port puts around a transport packet: headers in front of BTH, and checks
+// behind the payload. It is a row of functions. An adapter has the framing that its configuration
 // names, and knows nothing else of what is on the wire. A new framing is a row of its own.
 
 #include <array>
@@ -47,7 +47,7 @@ enum class Verdict : std::uint8_t {
 };
 inline constexpr std::size_t verdicts = 9;
 
-// What is known of a packet that comes in besides its bytes. RoCE v2 is told the path by the
+// This is known about a packet that comes in besides its bytes. RoCE v2 is told the path by the
 // kernel, which took the headers off. Other framings read it from the bytes and set it.
 struct Arrival {
   wire::Path path;

@@ -158,7 +158,7 @@ class Stream {
   std::uint64_t read_bytes_ = 0;
 };
 
-// What is written of a sender is read again.
+// Whatever is written about a sender is read again.
 void check_headers(Script& script) {
   sockaddr_storage sender{};
   sender.ss_family = script.byte() % 2 == 0 ? AF_INET : AF_INET6;

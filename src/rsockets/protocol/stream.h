@@ -29,7 +29,7 @@ class StreamProtocol {
 
   // `sizes` are those that the device granted.
   void start(const StreamMemory& memory, const SocketSizes& sizes);
-  // What this side says of itself when it connects or accepts.
+  // Returns what this side says about itself when it connects or accepts.
   ConnectionData own_data() const;
   // Returns true if a peer that says this of itself speaks the protocol.
   static bool is_known(std::span<const std::byte> peer_data);

@@ -21,7 +21,7 @@ struct StreamSide {
       : send(StreamSender::buffer_bytes(sizes)),
         receive(sizes.receive_buffer_bytes + behind_bytes),
         targets(StreamProtocol::targets_bytes(sizes)) {
-    // What lies behind the buffer must never be read.
+    // Nothing may read the bytes behind the buffer.
     std::fill(receive.begin() + sizes.receive_buffer_bytes, receive.end(), behind);
     exposed = {{std::span(receive).first(sizes.receive_buffer_bytes), first_key},
                {targets, first_key + 1}};

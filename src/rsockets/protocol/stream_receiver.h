@@ -23,7 +23,7 @@ struct ExposedMemory {
 
 class StreamReceiver {
  public:
-  // What the peer is told: how far it may count its messages, and which half is free again.
+  // An offer tells the peer how far it may count its messages, and which half is free again.
   struct Offer {
     std::uint16_t credits = 0;
     bool has_half = false;

@@ -20,7 +20,7 @@ namespace tulle::rsockets {
 
 class Datagram final : public Socket, public std::enable_shared_from_this<Datagram> {
  public:
-  // How many peers a socket remembers. A peer takes some hundred bytes and an address handle.
+  // A socket remembers so many peers. A peer takes some hundred bytes and an address handle.
   static constexpr std::size_t peers_max = 4096;
 
   Datagram(const SocketSettings& settings, Device& device) : Socket(settings), device_(device) {}

@@ -1,7 +1,7 @@
 #pragma once
 
-// What sockets need of a device and of a connection manager. The library that offers the sockets
-// implements it, over the calls that it also offers to programs.
+// This is all that sockets need of a device and of a connection manager. The library that offers
+// the sockets implements it, over the calls that it also offers to programs.
 //
 // Functions return 0 or an errno unless they say otherwise. None blocks: a call of the connection
 // manager that takes time returns EAGAIN, and finish() gives its result once events_fd() is
@@ -101,7 +101,7 @@ class Connection : public QueuePair {
   virtual int post_receives(std::uint32_t count) = 0;
 };
 
-// How datagrams reach a peer.
+// An address handle says how datagrams reach a peer.
 class AddressHandle {
  public:
   virtual ~AddressHandle() = default;

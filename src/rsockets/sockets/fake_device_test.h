@@ -25,7 +25,7 @@ namespace tulle::rsockets {
 
 class FakeConnection;
 
-// What all connections of a device share. One lock guards it and all of them.
+// All connections of a device share this. One lock guards it and all of them.
 struct FakeNetwork {
   std::mutex mutex;
   std::map<std::uint16_t, FakeConnection*> listeners;  // by port
@@ -102,7 +102,7 @@ class FakeConnection final : public Connection {
     ::close(events_fd_);
   }
 
-  // What a test makes of the peer: a message, or another completion.
+  // A test calls this to show the peer a message, or another completion.
   void hear(const Completion& completion) {
     const std::lock_guard guard(network_.mutex);
     completions_.push(completion);

@@ -40,8 +40,8 @@ bool encode_transport(const device::Datagram& datagram, std::byte* room) {
   });
 }
 
-// What was written before is seen by others before this process reads what follows. ThreadSanitizer
-// does not know fences, and warns. It watches one process, and this orders what two see.
+// Others see all earlier writes before this process reads what follows. ThreadSanitizer does not
+// know fences, and warns. It watches one process, and this orders what two see.
 void full_fence() {
 #pragma GCC diagnostic push
 #if defined(__SANITIZE_THREAD__)

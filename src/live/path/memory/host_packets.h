@@ -124,7 +124,7 @@ class HostPackets {
     bool operator==(const RingPath&) const = default;
   };
   static_assert(sizeof(RingPath) == 40);
-  // How a packet is written as a record.
+  // A form says how a packet is written as a record.
   struct Form {
     std::size_t content_bytes = 0;  // of the record
     std::size_t packet_bytes = 0;   // BTH to the pad

@@ -19,8 +19,8 @@ std::uint64_t identity(const verbs::ProtectionDomain* pd) {
   return reinterpret_cast<std::uint64_t>(pd);
 }
 
-// How often a transfer looks again if the peer has withdrawn something else meanwhile, or the
-// thread was interrupted. Packets serve after that.
+// A transfer looks again at most so often if the peer has withdrawn something else meanwhile, or
+// the thread was interrupted. Packets serve after that.
 constexpr int looks_max = 8;
 // A copy without a system call is made in parts of this size. An interruption repeats one part.
 constexpr std::size_t part_bytes = 32'768;

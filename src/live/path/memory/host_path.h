@@ -86,7 +86,7 @@ class HostPath final : public transport::DirectPath {
   std::uint32_t queue_pairs() const { return open_ ? exposed_queue_pairs_ : 0; }
 
  private:
-  // What the peer's table allowed, and where.
+  // A permit is what the peer's table allowed, and where.
   struct Permit {
     std::uint64_t address = 0;  // in the peer's memory
     std::uint64_t generation = 0;
@@ -122,7 +122,7 @@ class HostPath final : public transport::DirectPath {
   IsLocal is_local_;
   std::unique_ptr<LocalPeers> peers_;
   SharedRegions* shared_ = nullptr;
-  // How many of this process's regions lie in each of the files that it shows.
+  // So many of this process's regions lie in each of the files that it shows.
   std::array<std::uint32_t, PeerTable::files_max> file_uses_{};
   std::uint64_t displacements_ = 0;  // that the files in the table take into account
   PeerTable* table_ = nullptr;       // this process's

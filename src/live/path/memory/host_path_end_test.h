@@ -83,7 +83,7 @@ class End {
       return peer.as_peer(getpid());
     });
   }
-  // What an agent would tell of this end, which lives in that process.
+  // Returns what an agent would tell of this end, which lives in that process.
   HostPath::Peer as_peer(pid_t pid) const {
     return {pid, UniqueFd(dup(path->peers().table_fd())), UniqueFd(dup(button_.get()))};
   }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t turn_bytes = HostPath::turn_bytes;
 
-// What an agent would tell of a process that has its table under that descriptor.
+// Returns what an agent would tell of a process that has its table under that descriptor.
 HostPath::Peer peer_in(pid_t pid, int table_fd) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(table_fd);
   return {pid, UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC)), {}};

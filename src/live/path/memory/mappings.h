@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernel says of this process's mappings (proc_pid_maps(5), proc_pid_smaps(5)).
+// The kernel's account of this process's mappings (proc_pid_maps(5), proc_pid_smaps(5)).
 
 #include <cstddef>
 #include <cstdint>

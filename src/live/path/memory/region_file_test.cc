@@ -201,7 +201,7 @@ TEST_F(RegionFileTest, UnmappedPagesTakeNoMemory) {
   EXPECT_EQ(used(), 100 * page);
 }
 
-// What another thread reads past the page cache lands in the pages as they were before they moved.
+// A direct read of another thread (O_DIRECT) would land in the pages from which these ones move.
 TEST_F(RegionFileTest, PagesStayWhileAFileIsReadDirectly) {
   auto hold = WriterHold::create();
   if (!hold) GTEST_SKIP() << hold.error().message;
@@ -234,7 +234,7 @@ TEST_F(RegionFileTest, PagesMoveAgain) {
   expect_content();
 }
 
-// What is no longer the file's is left as it is, and rights are kept.
+// Mappings that are no longer the file's are left as they are, and rights are kept.
 TEST_F(RegionFileTest, OnlyItsOwnMappingsMoveBack) {
   move();
   void* const other = mmap(memory_ + 100 * page, page, PROT_READ | PROT_WRITE,

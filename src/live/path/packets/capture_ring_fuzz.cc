@@ -42,7 +42,7 @@ class Run {
 
   void go() {
     while (!script_.is_over()) step();
-    // What lies behind the header's words is nobody's.
+    // The bytes behind the header's words are nobody's.
     const std::byte* rest = data_ - header_bytes + 192;
     TULLE_CHECK(std::all_of(rest, static_cast<const std::byte*>(data_),
                             [](std::byte each) { return each == std::byte{}; }));

@@ -138,7 +138,7 @@ TEST_F(RelayTest, ALostAgentLooksLikeSilence) {
   EXPECT_TRUE(receive().empty());
 }
 
-// What the process holds is no socket of the port, and it says nothing to the agent by it.
+// The process holds no socket of the port, and says nothing to the agent by what it holds.
 TEST_F(RelayTest, TheProcessCanNeitherSteerNorSend) {
   const int fd = process_end_.get();
   sock_filter program[] = {BPF_STMT(BPF_RET | BPF_K, 0)};

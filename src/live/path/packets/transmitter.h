@@ -48,7 +48,7 @@ class Transmitter {
   // Pulls and sends datagrams until the adapter has no more, the kernel takes no more, or a fixed
   // number of batches is sent.
   void transmit(device::Adapter& adapter, Time now);
-  // From now on, packets to local peers go by memory. Null: none do.
+  // Makes packets to local peers go by memory from now on. Null: none do.
   void use(HostPackets* memory) { memory_ = memory; }
   // Closes the descriptors by which the host's other sockets live on, in a forked child.
   void forget_vault() { backlog_.forget(); }
