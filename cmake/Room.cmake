@@ -1,8 +1,8 @@
 # tulle_room(NAME DEPENDS <rooms> LIBRARIES <external>)
 #
 # Makes one static library of a folder. Sources are the folder's *.cc, unit tests its *_test.cc, fuzzers its *_fuzz.cc
-# (built with -DTULLE_FUZZ=ON), benchmarks its *_bench.cc. A room is linked only to the rooms that it names, so that a
-# wrong include fails to link and also fails in tests/layers_test.py.
+# (built with -DTULLE_FUZZ=ON, and with the tests as programs that replay inputs), benchmarks its *_bench.cc. A room is
+# linked only to the rooms that it names, so that a wrong include fails to link and also fails in tests/layers_test.py.
 function(tulle_room name)
   cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
 
@@ -60,6 +60,21 @@ function(tulle_room name)
       target_compile_definitions(${fuzzer_name} PRIVATE TULLE_SCENARIOS="${PROJECT_SOURCE_DIR}/scenarios")
       target_link_options(${fuzzer_name} PRIVATE -fsanitize=fuzzer)
       tulle_warnings(${fuzzer_name})
+    endforeach()
+  endif()
+
+  if(TULLE_TESTS AND NOT TULLE_FUZZ)
+    foreach(fuzzer ${fuzzers})
+      get_filename_component(fuzzer_name ${fuzzer} NAME_WE)
+      add_executable(${fuzzer_name}_replay ${fuzzer})
+      target_link_libraries(${fuzzer_name}_replay PRIVATE tulle_${name} fuzz_replay)
+      target_compile_definitions(${fuzzer_name}_replay PRIVATE TULLE_SCENARIOS="${PROJECT_SOURCE_DIR}/scenarios")
+      target_compile_options(${fuzzer_name}_replay PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1 -g1>)
+      tulle_warnings(${fuzzer_name}_replay)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+        # GCC 12 sees a vector that shrinks grow beyond all bounds.
+        target_compile_options(${fuzzer_name}_replay PRIVATE -Wno-array-bounds -Wno-stringop-overflow)
+      endif()
     endforeach()
   endif()
 

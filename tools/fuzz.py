@@ -65,9 +65,8 @@ def regressions(name):
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def unpack_corpus(name):
-    """Unpacks a fuzzer's stored corpus, with its seeds. Returns the folder."""
-    folder = BUILD / "stored" / name
+def unpack_corpus(name, folder):
+    """Unpacks a fuzzer's stored corpus, with its seeds, into a folder, which it returns."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     packed = STORED / f"{name}.zip"
@@ -136,7 +135,7 @@ _stored, _stored_lock = {}, threading.Lock()
 def stored_corpus(name):
     with _stored_lock:
         if name not in _stored:
-            _stored[name] = unpack_corpus(name)
+            _stored[name] = unpack_corpus(name, BUILD / "stored" / name)
         return _stored[name]
 
 

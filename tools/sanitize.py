@@ -48,7 +48,6 @@ DEBIANS = ("The programs of this test are not built with the sanitizer, whose ru
            "program loads.")
 LEFT_OUT = {
     "layers.archives": "The sanitizer's runtime brings symbols of its own, and this test compares symbols.",
-    "fuzz.briefly": "The fuzzers always run with AddressSanitizer; ./dev fuzz builds them in a folder of their own.",
     "clients.soak.Soak: the growth of memory":
         "A sanitizer's runtime keeps memory that has been freed. Leaks are looked for.",
     "libtulle-advice.so": "This library stands in front of the C library in any program, where no runtime may be needed.",

@@ -93,7 +93,7 @@ void check_fields(std::span<const std::byte> frame) {
   TULLE_CHECK(fields.has(FlowHeader::udp) || !fields.has(FlowHeader::vxlan));
   TULLE_CHECK(fields.unused == 0);
   FlowMatch exact{fields, {}};
-  std::memset(&exact.mask, 0xFF, sizeof(exact.mask));
+  std::memset(static_cast<void*>(&exact.mask), 0xFF, sizeof(exact.mask));
   TULLE_CHECK(matches(fields, exact));
   // Bytes behind the end of the frame mean nothing.
   for (const std::size_t cut : {frame.size() / 2, frame.size() / 4}) {

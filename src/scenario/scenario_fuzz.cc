@@ -173,7 +173,10 @@ void check_prices(std::string_view text) {
   topology.hosts = topology.switches = 1;
   for (const PriceList* list : {&prices->infiniband, &prices->ethernet}) {
     for (const auto& [rate, pieces] : *list) {
-      topology.links = {{.a = 0, .b = 1, .bits_per_second = rate}};
+      fabric::Link link;
+      link.b = 1;
+      link.bits_per_second = rate;
+      topology.links = {link};
       auto price = price_of(topology, *list, "list");
       TULLE_CHECK(price);
       TULLE_CHECK(std::isfinite(price->amount) && price->amount >= 0);
