@@ -1,5 +1,5 @@
-// Gives a fuzzer the inputs of files, once each, in a build without libFuzzer: a file that is named,
-// or each file of a folder. The last line says how many there were.
+// Gives a fuzzer the inputs of files, once each, in a build without libFuzzer. An argument is a
+// file, or a folder of files. The last line says how many there were.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,5 @@
-// Sends any bytes to the leader of a group of ranks, cut into pieces anywhere. What comes out is the
-// frames that a plain reader finds in the same bytes, no frame is longer than allowed, and what is
-// kept for a sender is bounded.
+// Sends any bytes to the leader of a group of ranks, cut into pieces anywhere. The leader finds the
+// same frames in them as a plain reader, none of them longer than allowed.
 //
 // The first byte chooses how long a frame may be, and the second one how long the pieces are.
 // libFuzzer: -max_len=70000
