@@ -46,13 +46,14 @@ def keys_in_sources():
     """Returns the keys that the reader of scenarios asks for, as its sources show them."""
     found = set()
     folder = ROOT / "src" / "scenario"
-    for source in [folder / "scenario.cc", folder / "picture.cc", *sorted(folder.glob("build*.cc"))]:
+    for source in [folder / "scenario.cc", folder / "picture.cc", folder / "prices.cc", *sorted(folder.glob("build*.cc"))]:
         text = re.sub(r"\s+", " ", source.read_text())
         reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
         found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))
         found |= set(re.findall(r"\b(?:count|size)\(\"(\w+)\"", text))
         found |= set(re.findall(r"\bbuffer_bytes\(table, \"(\w+)\"", text))
+        found |= {key for pair in re.findall(r"\bread_costs\(\"(\w+)\", \"(\w+)\"", text) for key in pair}
         found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
         for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
             found |= {prefix + "rate", prefix + "delay"}

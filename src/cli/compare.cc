@@ -93,9 +93,9 @@ Result<Scenario> read_comparison(const CompareOptions& options,
 
 // Says which of the usual fabrics cannot have the planes that were asked for.
 void say_what_is_left_out(const std::vector<Fabric>& fabrics, const CompareOptions& options) {
-  if (options.workload.planes.value_or(1) == 1) return;
+  const std::uint32_t planes = options.workload.planes.value_or(1);
   for (const Fabric& fabric : fabrics) {
-    if (!fabric.by_default || !fabric.one_plane) continue;
+    if (!fabric.by_default || fabric.goes_with(planes)) continue;
     fmt::print(stderr, "tulle: {} is left out: it goes with one plane\n", fabric.name);
   }
 }

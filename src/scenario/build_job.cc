@@ -321,16 +321,6 @@ void build_serving(TableReader& table, const JobSettings& job, Setup& setup) {
   taken.job->requests = std::move(serving->requests);
 }
 
-// Returns the rate of an adapter, by all planes.
-std::int64_t adapter_rate(const fabric::Topology& topology) {
-  for (const fabric::Link& link : topology.links) {
-    if (topology.is_adapter(link.a) || topology.is_adapter(link.b)) {
-      return link.bits_per_second * topology.planes;
-    }
-  }
-  return 0;
-}
-
 void build_collective(TableReader& table, const JobSettings& job, Setup& setup) {
   CollectiveSettings settings;
   settings.collective =
@@ -350,9 +340,10 @@ void build_collective(TableReader& table, const JobSettings& job, Setup& setup) 
   std::ranges::copy(workload::protocol_names, protocols.begin());
   protocols.back() = "automatic";
   const auto protocol = table.choice<std::size_t>("protocol", protocols, 0);
+  const std::int64_t adapter_rate = host_bits_per_second(setup.topology) * setup.topology.planes;
   settings.protocol = protocol < workload::protocol_names.size()
                           ? static_cast<workload::Protocol>(protocol)
-                          : workload::usual_protocol(settings, adapter_rate(setup.topology));
+                          : workload::usual_protocol(settings, adapter_rate);
   settings.servers = workload::with_protocol(settings.servers, settings.protocol);
   if (settings.algorithm == Algorithm::in_network && !job.servers.places.empty()) {
     table.wrong("algorithm",

@@ -463,7 +463,7 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
   std::vector<Fabric> chosen;
   if (names.empty()) {
     std::ranges::copy_if(fabrics, std::back_inserter(chosen), [&](const Fabric& fabric) {
-      return fabric.by_default && (planes == 1 || !fabric.one_plane);
+      return fabric.by_default && fabric.goes_with(planes);
     });
     return chosen;
   }

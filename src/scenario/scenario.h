@@ -34,6 +34,8 @@ struct Fabric {
   bool by_default = false;  // compared if no fabrics are named
   bool one_plane = false;   // adapters have one port, as those of a kernel with its cores
   std::shared_ptr<const FabricKeys> keys;
+
+  bool goes_with(std::uint32_t planes) const { return planes == 1 || !one_plane; }
 };
 
 class Scenario {

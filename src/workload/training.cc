@@ -184,7 +184,7 @@ StepBuilder::Messages StepBuilder::send_on(const Stage& stage, std::uint32_t to)
   return messages;
 }
 
-// Without expert parallelism, all layers of a stage are one computation.
+// All layers of a stage are one computation if there is no expert parallelism.
 void StepBuilder::run_forward(Stage& stage) {
   ++stage.forward;
   if (settings_.expert > 1) {

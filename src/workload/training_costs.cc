@@ -63,7 +63,7 @@ LayerCosts costs_of(const TrainingSettings& settings) {
   costs.copies = tokens * model.experts_of_token;
   costs.copy_bytes = 1.0 * model.hidden * settings.value_bytes;
   costs.activation_bytes = tokens * costs.copy_bytes;
-  // With expert parallelism a group exchanges the copies that came, and not the activations.
+  // A group with expert parallelism exchanges the copies that came, and not the activations.
   const bool has_network = settings.expert == 1 || model.shared_experts > 0;
   const double exchange =
       exchange_seconds(settings.servers, settings.tensor, costs.activation_bytes);

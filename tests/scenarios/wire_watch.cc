@@ -82,7 +82,7 @@ void WireWatch::check_idle_time(std::uint32_t node, Time from, Time until) const
   }
 }
 
-// --- what the requester sends ---
+// --- the requester's packets ---
 
 void WireWatch::request_left(Time now, std::size_t number, const wire::Packet& packet) {
   Flow* const flow = find(number);
@@ -148,7 +148,7 @@ void WireWatch::begin_message(Flow& flow, const wire::Packet& packet, Place plac
   if (info.ends_message()) flow.message_ends.push_back(place);
 }
 
-// --- what the requester is told ---
+// --- the responder's packets ---
 
 // Everything up to `last` was acknowledged. Returns false if the answer to a READ or an atomic is
 // missing, which acknowledges nothing from there on (IBTA 9.7.5.1.3).

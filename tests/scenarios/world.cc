@@ -256,7 +256,7 @@ void World::recover(End& end) {
   end.first_error.reset();
 }
 
-// --- what the adapters report ---
+// --- the adapters' events ---
 
 void World::look_at(std::uint32_t node) {
   pull_events(node);
