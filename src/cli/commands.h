@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "live/settings.h"
 #include "scenario/fabrics.h"
 
@@ -29,6 +30,8 @@ struct RunOptions {
   bool no_direct = false;
   bool share_memory = false;
   bool no_mpi_defaults = false;
+  std::string host;    // of a software fabric; empty: this host
+  std::string fabric;  // its name
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);
@@ -110,6 +113,19 @@ struct CalibrateOptions {
   double timeout_seconds = 10;
 };
 int calibrate(const CalibrateOptions& options);
+
+struct FabricUpOptions {
+  std::string name;      // of the fabric
+  std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
+  bool foreground = false;
+};
+int fabric_up(const FabricUpOptions& options);
+int fabric_down(const std::string& name);
+int fabric_status(const std::string& name, bool json);
+// Cuts the cable between two ends, or joins it again.
+int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends);
+// Returns the address of a fabric's process.
+Result<std::string> fabric_address(const std::string& name);
 
 // Prints "tulle: …" to standard error, and returns 1.
 int fail(const std::string& message);

@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/complete.h"
+#include "cli/fabric_commands.h"
 #include "cli/help.h"
 #include "cli/live_commands.h"
 #include "cli/simulate.h"
@@ -126,6 +127,12 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->add_option("--interface,-i", options.interfaces,
                    "Network interface to use, or several: eth0,eth1")
       ->type_name("IF");
+  auto* host = command->add_option(
+      "--host", options.host, "Run on this host of a software fabric (tulle fabric up): h0, h1 …");
+  host->type_name("HOST");
+  command->add_option("--fabric", options.fabric, "Name of the fabric, for --host (default)")
+      ->type_name("NAME")
+      ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
   command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
   command->add_option("--agent", options.agent, "Address of the host agent: @name, or a path")
@@ -493,6 +500,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
+  add_fabric(app, status);
   add_agent(app, status);
   add_sim(app, status);
   add_compare(app, status);

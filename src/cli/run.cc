@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/layout.h"
 #include "fabric/faults.h"
+#include "live/fabric/client.h"
 #include "live/process/device.h"
 #include "live/security/key_file.h"
 #include "live/settings.h"
@@ -106,6 +107,17 @@ void warn_of_newer_libraries(const fs::path& folder) {
   }
 }
 
+// Makes the program one of a host of a software fabric.
+int enter_host(const RunOptions& options) {
+  auto address = fabric_address(options.fabric);
+  if (!address) return fail(address.error().message);
+  const auto port = live::describe_host({*address, options.host});
+  if (!port) return fail(port.error().message);
+  set("TULLE_FABRIC", *address);
+  set("TULLE_HOST", options.host);
+  return 0;
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -134,6 +146,10 @@ int run(const RunOptions& options) {
     }
     prepend("LD_PRELOAD", advice.string());
     set("TULLE_SHARE_MEMORY", "on");
+  }
+  if (!options.host.empty()) {
+    const int status = enter_host(options);
+    if (status != 0) return status;
   }
   set("TULLE_EXECUTABLE", executable().string());
   set("TULLE_DEVICE", options.device);

@@ -19,7 +19,10 @@ using Answer = std::span<std::byte, mad_bytes>;
 // Methods that all classes share (IBTA 13.4.5, table 105).
 inline constexpr std::uint8_t method_get = 0x01;
 inline constexpr std::uint8_t method_set = 0x02;
+inline constexpr std::uint8_t method_trap = 0x05;
+inline constexpr std::uint8_t method_trap_repress = 0x07;
 inline constexpr std::uint8_t method_get_response = 0x81;
+inline constexpr std::uint8_t response_bit = 0x80;
 
 // Bits 4:2 of the status (IBTA 13.4.7, table 109).
 enum class Status : std::uint16_t {

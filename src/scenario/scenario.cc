@@ -213,6 +213,14 @@ std::string Scenario::settings(std::size_t variant) const {
   return std::move(text).str();
 }
 
+Result<fabric::Topology> Scenario::topology(std::size_t variant) const {
+  Findings findings(file_);
+  TableReader root{layers_of(*document_, fabrics_, variant), "", 0, findings};
+  fabric::Topology topology = build_topology(root.table("topology"), folder_);
+  if (findings.any()) return Error{findings.first()};
+  return topology;
+}
+
 Result<Setup> Scenario::build(std::size_t variant) const {
   Findings findings(file_);
   TableReader::Layers layers = layers_of(*document_, fabrics_, variant);

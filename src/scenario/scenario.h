@@ -63,6 +63,8 @@ class Scenario {
   // left out have their defaults.
   std::string settings(std::size_t variant) const;
 
+  // Builds a variant's topology alone. Its other tables are not looked at.
+  Result<fabric::Topology> topology(std::size_t variant) const;
   // Builds a variant: its topology, routes and traffic.
   Result<Setup> build(std::size_t variant) const;
 

@@ -20,20 +20,83 @@ inline constexpr std::size_t subnet_data_offset = 64;
 inline constexpr std::size_t subnet_data_bytes = 64;
 
 // A directed route uses two fields of the common header (IBTA 14.2.1.2): bit 15 of the status gives
-// the direction, and the class-specific bytes count hops.
+// the direction, and the class-specific bytes are the hop pointer and the hop count.
 inline constexpr std::uint16_t directed_route_returns = 0x8000;
 constexpr std::uint8_t hop_count_of(std::uint16_t class_specific) {
   return static_cast<std::uint8_t>(class_specific);
 }
+constexpr std::uint8_t hop_pointer_of(std::uint16_t class_specific) {
+  return static_cast<std::uint8_t>(class_specific >> 8);
+}
+inline constexpr std::uint8_t hops_max = 63;  // IBTA 14.2.1.2: the paths have 64 entries
+
+// What follows the common header in both classes (IBTA 14.2.1.1 and 14.2.1.2). A datagram that is
+// routed by LID leaves the fields of the directed route unused.
+struct SubnetHeader {
+  be64 management_key;
+  be16 directed_source;  // DrSLID: the permissive LID unless the route begins by LID
+  be16 directed_destination;
+  std::array<std::uint8_t, 28> reserved{};
+};
+inline constexpr std::size_t subnet_header_offset = 24;
+static_assert(is_wire_format<SubnetHeader, 40>);
+
+// Output ports of a directed route hop by hop, from entry 1 on, and the ports of its way back.
+inline constexpr std::size_t initial_path_offset = 128;
+inline constexpr std::size_t return_path_offset = 192;
 
 // Attributes (IBTA 14.2.5, table 115).
+inline constexpr std::uint16_t attribute_notice = 0x0002;
 inline constexpr std::uint16_t attribute_node_description = 0x0010;
 inline constexpr std::uint16_t attribute_node_info = 0x0011;
+inline constexpr std::uint16_t attribute_switch_info = 0x0012;
+inline constexpr std::uint16_t attribute_guid_info = 0x0014;
 inline constexpr std::uint16_t attribute_port_info = 0x0015;
+inline constexpr std::uint16_t attribute_pkey_table = 0x0016;
+inline constexpr std::uint16_t attribute_sl_to_vl = 0x0017;
+inline constexpr std::uint16_t attribute_vl_arbitration = 0x0018;
+inline constexpr std::uint16_t attribute_linear_forwarding = 0x0019;
+inline constexpr std::uint16_t attribute_multicast_forwarding = 0x001B;
+inline constexpr std::uint16_t attribute_sm_info = 0x0020;
+
+// Entries of the tables in one attribute (IBTA 14.2.5.5, 14.2.5.7 to 14.2.5.12).
+inline constexpr std::size_t guids_in_block = 8;
+inline constexpr std::size_t pkeys_in_block = 32;
+inline constexpr std::size_t arbitration_entries_in_block = 32;
+inline constexpr std::size_t linear_entries_in_block = 64;
+inline constexpr std::size_t multicast_entries_in_block = 32;
+inline constexpr std::size_t multicast_ports_in_block = 16;
+
+inline constexpr std::uint16_t permissive_lid = 0xFFFF;  // IBTA 4.1.3
+inline constexpr std::uint16_t unicast_lid_max = 0xBFFF;
+
+// Values of PortInfo's PortState and PortPhysicalState (IBTA 14.2.5.6). In a Set, 0 changes
+// nothing.
+enum class PortState : std::uint8_t { none = 0, down = 1, initialise = 2, armed = 3, active = 4 };
+enum class PhysicalState : std::uint8_t {
+  none = 0,
+  sleep = 1,
+  polling = 2,
+  disabled = 3,
+  training = 4,
+  link_up = 5,
+  error_recovery = 6,
+};
+
+// Bits of PortInfo's CapabilityMask (IBTA 14.2.5.6).
+inline constexpr std::uint32_t capability_is_sm = 1u << 1;
+inline constexpr std::uint32_t capability_trap = 1u << 3;
+inline constexpr std::uint32_t capability_automatic_migration = 1u << 5;
+inline constexpr std::uint32_t capability_sl_mapping = 1u << 6;
+inline constexpr std::uint32_t capability_system_image_guid = 1u << 11;
+inline constexpr std::uint32_t capability_extended_speeds = 1u << 14;
+inline constexpr std::uint32_t capability_communication_management = 1u << 16;
+inline constexpr std::uint32_t capability_client_reregistration = 1u << 25;
 
 // IBTA 14.2.5.3.
 struct NodeInfo {
   static constexpr std::uint8_t channel_adapter = 1;
+  static constexpr std::uint8_t switch_node = 2;
 
   std::uint8_t base_version = 1;
   std::uint8_t class_version = 1;
@@ -89,5 +152,73 @@ struct PortInfo {
   std::uint8_t extended_speed_enabled = 0;               // 3 reserved, 5
 };
 static_assert(is_wire_format<PortInfo, 64>);
+
+// IBTA 14.2.5.4.
+struct SwitchInfo {
+  static constexpr std::uint8_t port_state_change = 0x04;  // in `life_and_change`
+  static constexpr std::uint8_t enforces_inbound = 0x80;   // in `flags`
+  static constexpr std::uint8_t enforces_outbound = 0x40;
+
+  be16 linear_entries_max;
+  be16 random_entries_max;
+  be16 multicast_entries_max;
+  be16 linear_top;  // last LID that the table forwards
+  std::uint8_t default_port = 0;
+  std::uint8_t default_multicast_primary_port = 0;
+  std::uint8_t default_multicast_other_port = 0;
+  std::uint8_t life_and_change = 0;  // life time 5, port state change 1, optimised SL to VL 2
+  be16 lids_per_port;
+  be16 pkey_entries_max;
+  std::uint8_t flags = 0;
+  std::uint8_t reserved = 0;
+  be16 multicast_top;
+};
+static_assert(is_wire_format<SwitchInfo, 20>);
+
+// A notice of generic type (IBTA 13.4.8.2), as a trap of the subnet carries it.
+struct Notice {
+  static constexpr std::uint8_t generic = 0x80;  // in `generic_and_type`
+  static constexpr std::uint8_t urgent = 1;      // types
+  static constexpr std::uint8_t security = 2;
+  static constexpr std::uint8_t informational = 4;
+
+  std::uint8_t generic_and_type = 0;  // generic 1, type 7
+  be24 producer;                      // a node type of NodeInfo
+  be16 trap;
+  be16 issuer_lid;
+  be16 toggle_and_count;  // toggle 1, count 15
+  std::array<std::uint8_t, 54> details{};
+};
+static_assert(is_wire_format<Notice, 64>);
+
+// Traps of the subnet (IBTA 14.2.5.1, table 131) and the details that their notices have.
+inline constexpr std::uint16_t trap_link_state = 128;  // details: the switch's LID
+inline constexpr std::uint16_t trap_capability = 144;
+inline constexpr std::uint16_t trap_bad_key = 256;
+
+struct CapabilityDetails {
+  be16 reserved;
+  be16 lid;
+  std::uint8_t reserved2 = 0;
+  std::uint8_t local_changes = 0;
+  be32 capability_mask;
+  be16 changes;
+};
+static_assert(is_wire_format<CapabilityDetails, 12>);
+
+struct BadKeyDetails {
+  be16 reserved;
+  be16 lid;
+  be16 directed_source;
+  std::uint8_t method = 0;
+  std::uint8_t reserved2 = 0;
+  be16 attribute_id;
+  be32 attribute_modifier;
+  be64 management_key;
+  std::uint8_t reserved3 = 0;
+  std::uint8_t hops = 0;
+  std::array<std::uint8_t, 30> return_path{};
+};
+static_assert(is_wire_format<BadKeyDetails, 54>);
 
 }  // namespace tulle::wire

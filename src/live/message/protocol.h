@@ -59,6 +59,16 @@ enum class MessageKind : std::uint16_t {
   attribute = 23,
   membership = 24,
   membership_changed = 25,
+  // of live/fabric/messages.h
+  fabric_hello = 64,
+  host_port = 65,
+  port_opened = 66,
+  register_agent = 67,
+  unregister_agent = 68,
+  agent_registered = 69,
+  datagram = 70,
+  fabric_node = 71,
+  fabric_end = 72,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };

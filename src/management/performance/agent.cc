@@ -64,38 +64,43 @@ std::uint8_t port_select_of(Request request) {
   return std::to_integer<std::uint8_t>(request[wire::performance_data_offset + 1]);
 }
 
-// Returns the first error of the request (IBTA 13.4.7). Nothing can be set, so counters are never
-// reset: they are those of all programs of the host, and belong to none of them.
-Status check(Request request) {
+// Returns the first error of the request (IBTA 13.4.7).
+Status check(Request request, unsigned last_port, bool may_set) {
   const wire::MadHeader header = header_of(request);
   if (header.base_version != wire::MadHeader::current_base_version ||
       header.class_version != wire::performance_class_version) {
     return Status::bad_version;
   }
-  if (!is_known(header.attribute_id) || header.method == method_set) {
+  const bool is_description = header.attribute_id == wire::attribute_class_port_info;
+  const bool sets = header.method == method_set;
+  if (!is_known(header.attribute_id) || (sets && (is_description || !may_set))) {
     return Status::attribute_not_supported;
   }
-  if (header.attribute_id == wire::attribute_class_port_info) return Status::ok;
+  if (is_description) return Status::ok;
   const std::uint8_t select = port_select_of(request);
-  return select == port || select == wire::all_ports ? Status::ok : Status::invalid_value;
+  return select <= last_port || select == wire::all_ports ? Status::ok : Status::invalid_value;
 }
 
-}  // namespace
-
-bool needs_counters(Request request) {
-  return header_of(request).attribute_id != wire::attribute_class_port_info &&
-         check(request) == Status::ok;
+Counters sum_of(std::span<const Counters> all) {
+  Counters sum;
+  for (const Counters& each : all) {
+    sum.bytes_sent += each.bytes_sent;
+    sum.bytes_received += each.bytes_received;
+    sum.packets_sent += each.packets_sent;
+    sum.packets_received += each.packets_received;
+    sum.receive_errors += each.receive_errors;
+    sum.transmit_discards += each.transmit_discards;
+  }
+  return sum;
 }
 
-bool answer(Request request, const Counters& counters, Answer answer) {
-  const wire::MadHeader header = header_of(request);
-  if (!asks(header)) return false;
-  const Status status = check(request);
+void write_answer(Request request, Status status, const Counters& counters, Answer answer) {
+  const std::uint16_t attribute = header_of(request).attribute_id;
   const std::uint8_t select = port_select_of(request);
   begin_answer(request, status, 0, answer);
-  if (status != Status::ok) return true;
+  if (status != Status::ok) return;
   constexpr std::size_t at = wire::performance_data_offset;
-  switch (header.attribute_id) {
+  switch (attribute) {
     case wire::attribute_class_port_info:
       put_attribute(class_port_info(), at, answer);
       break;
@@ -106,6 +111,40 @@ bool answer(Request request, const Counters& counters, Answer answer) {
       put_attribute(port_counters_extended(select, counters), at, answer);
       break;
   }
+}
+
+// The one port is port 1, and its counters are those of all programs of the host, which belong to
+// none of them: nothing can be set.
+Status check_of_one_port(Request request) {
+  const Status status = check(request, port, false);
+  const bool names_port_0 = status == Status::ok && port_select_of(request) == 0 &&
+                            header_of(request).attribute_id != wire::attribute_class_port_info;
+  return names_port_0 ? Status::invalid_value : status;
+}
+
+}  // namespace
+
+bool needs_counters(Request request) {
+  return header_of(request).attribute_id != wire::attribute_class_port_info &&
+         check_of_one_port(request) == Status::ok;
+}
+
+bool answer(Request request, const Counters& counters, Answer answer) {
+  if (!asks(header_of(request))) return false;
+  write_answer(request, check_of_one_port(request), counters, answer);
+  return true;
+}
+
+bool answer(Request request, std::span<Counters> by_port, Answer answer) {
+  const wire::MadHeader header = header_of(request);
+  if (!asks(header)) return false;
+  const Status status = check(request, static_cast<unsigned>(by_port.size() - 1), true);
+  const std::uint8_t select = port_select_of(request);
+  const std::span<Counters> selected =
+      select == wire::all_ports || status != Status::ok ? by_port : by_port.subspan(select, 1);
+  const bool sets = status == Status::ok && header.method == method_set;
+  if (sets) std::fill(selected.begin(), selected.end(), Counters{});
+  write_answer(request, status, sum_of(selected), answer);
   return true;
 }
 

@@ -32,22 +32,63 @@ std::uint64_t half_of_first_gid(const live::DeviceInfo& device, std::size_t offs
   return half;
 }
 
+// The port's GUID is the low half of its first GID, as the files show it.
+Device roce_device(const live::DeviceInfo& info) {
+  Device out;
+  out.name = info.name;
+  out.node_guid = info.node_guid;
+  out.port_guid = half_of_first_gid(info, 8);
+  out.gid_prefix = half_of_first_gid(info, 0);
+  out.state = info.port_active ? port_state_active : port_state_down;
+  out.physical_state = info.port_active ? port_phys_state_link_up : port_phys_state_disabled;
+  out.capabilities = port_capabilities;
+  out.gigabits_per_second = static_cast<std::uint32_t>(std::atoi(link_rate));
+  out.link_layer = "Ethernet";
+  out.pkeys = {default_pkey.value};
+  out.roce = info;
+  return out;
+}
+
+Device fabric_device(const live::HostPort& port) {
+  Device out;
+  out.name = "tulle0";
+  out.node_guid = port.node_guid;
+  out.port_guid = port.port_guid;
+  out.gid_prefix = port.gid_prefix;
+  out.state = port.state;
+  out.physical_state = port.physical_state;
+  out.lid = port.lid;
+  out.lmc = port.lmc;
+  out.sm_lid = port.sm_lid;
+  out.sm_sl = port.sm_sl;
+  out.capabilities = port.capability_mask;
+  out.gigabits_per_second = port.gigabits_per_second;
+  out.link_layer = "InfiniBand";
+  out.pkeys = port.pkeys;
+  out.manager_file = port.manager_file;
+  return out;
+}
+
 // Returns false if there is no memory.
-bool describe_port(const live::DeviceInfo& device, umad_port_t& out) {
+bool describe_port(const Device& device, umad_port_t& out) {
   out = {};
   set_text(out.ca_name, device.name);
   out.portnum = only_port;
-  out.state = device.port_active ? port_state_active : port_state_down;
-  out.phys_state = device.port_active ? port_phys_state_link_up : port_phys_state_disabled;
-  out.rate = static_cast<unsigned>(std::atoi(link_rate));
-  out.capmask = htobe32(port_capabilities);
-  out.gid_prefix = htobe64(gid_prefix(device));
-  out.port_guid = htobe64(port_guid(device));
-  set_text(out.link_layer, "Ethernet");
-  out.pkeys = static_cast<std::uint16_t*>(std::calloc(1, sizeof *out.pkeys));
+  out.base_lid = device.lid;
+  out.lmc = device.lmc;
+  out.sm_lid = device.sm_lid;
+  out.sm_sl = device.sm_sl;
+  out.state = device.state;
+  out.phys_state = device.physical_state;
+  out.rate = device.gigabits_per_second;
+  out.capmask = htobe32(device.capabilities);
+  out.gid_prefix = htobe64(device.gid_prefix);
+  out.port_guid = htobe64(device.port_guid);
+  set_text(out.link_layer, device.link_layer);
+  out.pkeys = static_cast<std::uint16_t*>(std::calloc(device.pkeys.size(), sizeof *out.pkeys));
   if (out.pkeys == nullptr) return false;
-  out.pkeys[0] = default_pkey.value;
-  out.pkeys_size = 1;
+  std::copy(device.pkeys.begin(), device.pkeys.end(), out.pkeys);
+  out.pkeys_size = static_cast<unsigned>(device.pkeys.size());
   return true;
 }
 
@@ -66,8 +107,7 @@ umad_device_node* merge(umad_device_node* a, umad_device_node* b) {
 
 }  // namespace
 
-std::uint64_t port_guid(const live::DeviceInfo& device) { return half_of_first_gid(device, 8); }
-std::uint64_t gid_prefix(const live::DeviceInfo& device) { return half_of_first_gid(device, 0); }
+bool Device::is_active() const { return state == port_state_active; }
 
 void say_once(const Error& error) {
   static std::atomic<bool> said = false;
@@ -79,15 +119,30 @@ int fail(int error) {
   return -error;
 }
 
-std::vector<live::DeviceInfo> devices() {
+Result<std::vector<Device>> find_devices() {
+  std::vector<Device> out;
+  const live::FabricPlace place = live::fabric_place();
+  if (!place.socket.empty()) {
+    auto port = live::describe_host(place);
+    if (!port) return port.error();
+    out.push_back(fabric_device(*port));
+    return out;
+  }
   auto list = live::devices();
+  if (!list) return list.error();
+  for (const live::DeviceInfo& info : *list) out.push_back(roce_device(info));
+  return out;
+}
+
+std::vector<Device> devices() {
+  auto list = find_devices();
   if (list) return std::move(*list);
   say_once(list.error());
   return {};
 }
 
-const live::DeviceInfo* find_device(const std::vector<live::DeviceInfo>& all, const char* name) {
-  const auto found = std::find_if(all.begin(), all.end(), [name](const live::DeviceInfo& device) {
+const Device* find_device(const std::vector<Device>& all, const char* name) {
+  const auto found = std::find_if(all.begin(), all.end(), [name](const Device& device) {
     return name == nullptr || device.name == name;
   });
   return found == all.end() ? nullptr : &*found;
@@ -99,7 +154,7 @@ int umad_init() { return 0; }
 int umad_done() { return 0; }
 
 int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) try {
-  auto list = live::devices();
+  auto list = find_devices();
   if (!list) say_once(list.error());
   if (!list || cas == nullptr || max < 0) {
     errno = list ? EINVAL : ENODEV;
@@ -115,12 +170,12 @@ int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) try {
 // The first entry is that of port 0, which only switches have.
 int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) try {
   const auto all = devices();
-  const live::DeviceInfo* device = find_device(all, ca_name);
+  const Device* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
   if (portguids == nullptr) return 0;
   if (max < only_port + 1) return fail(ENOMEM);
   portguids[0] = 0;
-  portguids[only_port] = htobe64(port_guid(*device));
+  portguids[only_port] = htobe64(device->port_guid);
   return only_port + 1;
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
@@ -129,7 +184,7 @@ int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) try {
 int umad_get_ca(const char* ca_name, umad_ca_t* ca) try {
   if (ca == nullptr) return fail(EINVAL);
   const auto all = devices();
-  const live::DeviceInfo* device = find_device(all, ca_name);
+  const Device* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
   *ca = {};
   set_text(ca->ca_name, device->name);
@@ -164,7 +219,7 @@ int umad_release_ca(umad_ca_t* ca) {
 int umad_get_port(const char* ca_name, int portnum, umad_port_t* port) try {
   if (port == nullptr || !is_port(portnum)) return fail(EINVAL);
   const auto all = devices();
-  const live::DeviceInfo* device = find_device(all, ca_name);
+  const Device* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
   return describe_port(*device, *port) ? 0 : fail(ENOMEM);
 } catch (const std::bad_alloc&) {
@@ -179,20 +234,23 @@ int umad_release_port(umad_port_t* port) {
   return 0;
 }
 
-// A subnet manager shows by this device that it runs. A RoCE port's network has none.
+// A subnet manager shows by holding this file open that it runs. A RoCE port's network has none.
 int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) try {
-  if (path == nullptr || max <= 0) return fail(EINVAL);
+  if (path == nullptr || max <= 0 || !is_port(portnum)) return fail(EINVAL);
   const auto all = devices();
-  if (find_device(all, ca_name) == nullptr) return fail(ENODEV);
-  static_cast<void>(portnum);
-  return fail(EINVAL);
+  const Device* device = find_device(all, ca_name);
+  if (device == nullptr) return fail(ENODEV);
+  const std::string& file = device->manager_file;
+  if (file.empty() || file.size() >= static_cast<std::size_t>(max)) return fail(EINVAL);
+  std::snprintf(path, static_cast<std::size_t>(max), "%s", file.c_str());
+  return 0;
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
 
 // Returns null with errno 0 if there are none.
 umad_device_node* umad_get_ca_device_list() try {
-  auto list = live::devices();
+  auto list = find_devices();
   if (!list) {
     say_once(list.error());
     errno = ENODEV;
@@ -201,7 +259,7 @@ umad_device_node* umad_get_ca_device_list() try {
   errno = 0;
   umad_device_node* first = nullptr;
   umad_device_node** last = &first;
-  for (const live::DeviceInfo& device : *list) {
+  for (const Device& device : *list) {
     auto* node = static_cast<umad_device_node*>(std::calloc(1, sizeof(umad_device_node)));
     char* name = node != nullptr ? strdup(device.name.c_str()) : nullptr;
     if (name == nullptr) {

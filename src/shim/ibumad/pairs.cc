@@ -27,15 +27,15 @@ struct Pair {
 static_assert(sizeof(Pair) == 48);
 
 // A preferred port of 0 says that the port is not active.
-void fill(Pair& pair, const live::DeviceInfo& device, std::uint32_t preferred) {
+void fill(Pair& pair, const Device& device, std::uint32_t preferred) {
   pair = {};
   std::snprintf(pair.smi_name, sizeof pair.smi_name, "%s", device.name.c_str());
   std::snprintf(pair.gsi_name, sizeof pair.gsi_name, "%s", device.name.c_str());
   pair.smi_preferred_port = pair.gsi_preferred_port = preferred;
 }
 
-std::uint32_t active_port(const live::DeviceInfo& device) {
-  return device.port_active ? std::uint32_t{only_port} : 0;
+std::uint32_t active_port(const Device& device) {
+  return device.is_active() ? std::uint32_t{only_port} : 0;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, uma
   auto& out = *reinterpret_cast<Pair*>(pair);
   out = {};
   const auto all = devices();
-  const live::DeviceInfo* device = find_device(all, name);
+  const Device* device = find_device(all, name);
   const std::uint32_t port = device != nullptr && portnum == 0 ? active_port(*device) : portnum;
   if (device == nullptr || port != only_port) {
     errno = ENODEV;

@@ -1,0 +1,227 @@
+// The commands of software fabrics.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "base/quoted.h"
+#include "cli/commands.h"
+#include "fabric/topology.h"
+#include "live/fabric/client.h"
+#include "live/fabric/server.h"
+#include "live/unique_fd.h"
+#include "scenario/scenario.h"
+#include "shim/paths/tree.h"
+
+namespace tulle::cli {
+namespace {
+
+using json_t = nlohmann::ordered_json;
+
+// Two switches with a cable between them, and two hosts at each.
+constexpr char usual_topology[] =
+    "a,b,gbps,delay_ns\n"
+    "0,4,100,100\n"
+    "1,4,100,100\n"
+    "2,5,100,100\n"
+    "3,5,100,100\n"
+    "4,5,100,100\n";
+
+constexpr std::uint32_t switch_ports_max = 254;  // IBTA 18.2.4.2: port numbers have 8 bits
+
+std::string name_or_default(const std::string& name) { return name.empty() ? "default" : name; }
+
+Result<std::string> folder_of(const std::string& name) {
+  return shim::tree_base("fabric " + name_or_default(name));
+}
+
+Result<fabric::Topology> topology_of(const FabricUpOptions& options) {
+  if (options.topology.empty()) return fabric::from_csv(usual_topology, "the usual topology");
+  auto scenario = scenario::Scenario::read(options.topology, {});
+  if (!scenario) return scenario.error();
+  return scenario->topology(0);
+}
+
+// Returns an error if the topology is none that a subnet can be.
+Result<void> check(const fabric::Topology& topology) {
+  if (topology.nodes() > 0xBFFF) {
+    return Error{fmt::format("a subnet has at most 49,151 LIDs, and this topology {} nodes",
+                             topology.nodes())};
+  }
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    if (topology.ports[node] <= switch_ports_max) continue;
+    return Error{fmt::format("{} has {} ports; a switch of InfiniBand has at most {}",
+                             topology.name(node), topology.ports[node], switch_ports_max)};
+  }
+  return {};
+}
+
+std::string state_name(std::uint8_t state) {
+  constexpr std::array<std::string_view, 5> names = {"none", "down", "initialise", "armed",
+                                                     "active"};
+  return std::string(state < names.size() ? names[state] : "unknown");
+}
+
+void (*const say_nothing)() = [] {};
+int& ready_pipe() {
+  static int pipe = -1;
+  return pipe;
+}
+void say_ready() {
+  const char byte = 1;
+  static_cast<void>(write(ready_pipe(), &byte, 1));
+  close(ready_pipe());
+  // Nobody reads what a detached process prints.
+  const live::UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    dup2(null.get(), standard);
+  }
+}
+
+// Starts the fabric in a process of its own. Returns an exit status when programs may connect, or
+// when it has failed.
+int start_detached(const live::FabricOptions& options) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("cannot make a pipe");
+  const live::UniqueFd reads(ends[0]);
+  live::UniqueFd writes(ends[1]);
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0) return fail("cannot start a process for the fabric");
+  if (child == 0) {
+    setsid();
+    if (chdir("/") != 0) _exit(1);
+    ready_pipe() = writes.release();
+    _exit(live::run_fabric(options, say_ready));
+  }
+  writes.reset();
+  char byte = 0;
+  if (read(reads.get(), &byte, 1) == 1) return 0;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
+}
+
+struct Summary {
+  std::size_t hosts = 0, switches = 0, cables = 0;
+};
+
+Summary summary_of(const fabric::Topology& topology) {
+  return {topology.adapters(), topology.switches, topology.links.size()};
+}
+
+json_t to_json(const live::FabricNode& node) {
+  json_t ports = json_t::array();
+  for (const live::FabricPort& port : node.ports) {
+    json_t entry = {{"port", port.number},
+                    {"state", state_name(port.state)},
+                    {"link_up", port.physical_state == 5},
+                    {"gbps", port.gigabits_per_second}};
+    if (!port.peer.empty()) {
+      entry["peer"] = port.peer;
+      entry["peer_port"] = port.peer_port;
+      entry["cut"] = port.is_cut;
+    }
+    ports.push_back(std::move(entry));
+  }
+  json_t lids = json_t::array();
+  for (unsigned i = 0; node.lid != 0 && i < 1u << node.lmc; ++i) lids.push_back(node.lid + i);
+  json_t out = {{"name", node.name},
+                {"description", node.description},
+                {"guid", fmt::format("0x{:016x}", node.guid)},
+                {"lids", lids}};
+  if (!node.is_switch) {
+    out["subnet_manager"] = node.is_manager;
+    out["programs"] = node.programs;
+  }
+  out["ports"] = ports;
+  return out;
+}
+
+void print_node(const live::FabricNode& node) {
+  fmt::print("{:<12} {:<8} {:016x} {:>5}  {}\n", node.name, node.is_switch ? "switch" : "host",
+             node.guid, node.lid == 0 ? "-" : std::to_string(node.lid),
+             node.is_manager ? "subnet manager" : "");
+  for (const live::FabricPort& port : node.ports) {
+    const std::string peer =
+        port.peer.empty() ? "" : fmt::format("{}:{}", port.peer, port.peer_port);
+    fmt::print("  port {:<3} {:<11} {:>4} Gb/s  {}{}\n", port.number, state_name(port.state),
+               port.gigabits_per_second, peer, port.is_cut ? " (cut)" : "");
+  }
+}
+
+}  // namespace
+
+Result<std::string> fabric_address(const std::string& name) {
+  auto folder = folder_of(name);
+  if (!folder) return folder.error();
+  return live::fabric_socket(*folder);
+}
+
+int fabric_up(const FabricUpOptions& options) {
+  auto topology = topology_of(options);
+  if (!topology) return fail(topology.error().message);
+  if (auto fits = check(*topology); !fits) return fail(fits.error().message);
+  auto folder = folder_of(options.name);
+  if (!folder) return fail(folder.error().message);
+  const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology};
+  if (options.foreground) return live::run_fabric(live_options, say_nothing);
+  if (const int status = start_detached(live_options); status != 0) return status;
+  const Summary summary = summary_of(*topology);
+  fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
+             live_options.name, summary.switches, summary.hosts, summary.hosts - 1, summary.cables);
+  fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
+  return 0;
+}
+
+int fabric_down(const std::string& name) {
+  auto address = fabric_address(name);
+  if (!address) return fail(address.error().message);
+  live::FabricHello hello;
+  hello.purpose = live::FabricPurpose::stop;
+  const auto done = live::command_fabric(*address, hello);
+  return done ? 0 : fail(done.error().message);
+}
+
+int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends) {
+  auto address = fabric_address(name);
+  if (!address) return fail(address.error().message);
+  live::FabricHello hello;
+  hello.purpose = cuts ? live::FabricPurpose::cut : live::FabricPurpose::join;
+  hello.ends = {ends[0], ends[1]};
+  const auto done = live::command_fabric(*address, hello);
+  return done ? 0 : fail(done.error().message);
+}
+
+int fabric_status(const std::string& name, bool json) {
+  auto address = fabric_address(name);
+  if (!address) return fail(address.error().message);
+  live::FabricEnd end;
+  auto nodes = live::fabric_status(*address, end);
+  if (!nodes) return fail(nodes.error().message);
+  if (json) {
+    json_t hosts = json_t::array(), switches = json_t::array();
+    for (const live::FabricNode& node : *nodes) {
+      (node.is_switch ? switches : hosts).push_back(to_json(node));
+    }
+    const json_t all = {{"name", name_or_default(name)},
+                        {"hosts", hosts},
+                        {"switches", switches},
+                        {"discarded_datagrams", end.discarded}};
+    fmt::print("{}\n", all.dump(2));
+    return 0;
+  }
+  fmt::print("{:<12} {:<8} {:<16} {:>5}\n", "NAME", "KIND", "GUID", "LID");
+  for (const live::FabricNode& node : *nodes) print_node(node);
+  if (end.discarded > 0) fmt::print("\n{} datagrams found no way.\n", end.discarded);
+  return 0;
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,112 @@
+#pragma once
+
+// An InfiniBand subnet as its management sees it: the nodes of a topology with their agents, and the
+// management datagrams that go between them, hop by hop, as directed routes and the switches' own
+// forwarding tables say. It is a state machine without input or output. Datagrams take no time
+// here, and nothing holds them back.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "fabric/topology.h"
+#include "management/packet.h"
+#include "management/performance/agent.h"
+#include "management/subnet/directed_route.h"
+#include "management/subnet/node.h"
+
+namespace tulle::fabric {
+
+class Subnet {
+ public:
+  // A datagram for programs of a host.
+  struct Arrival {
+    std::uint32_t host = 0;
+    std::uint8_t port = 0;
+    management::Packet packet;
+  };
+  // A datagram that has made so many hops is discarded, since tables that lead in a circle would
+  // keep it for ever.
+  static constexpr int hops_max = 64;
+  // Datagrams beyond so many under way are discarded, and counted.
+  static constexpr std::size_t under_way_max = 65'536;
+
+  // Ports of nodes are numbered from 1 on: port p of the topology is port p + 1 here. Switches must
+  // have less than 255 ports.
+  Subnet(Time now, const Topology& topology);
+  Subnet(const Subnet&) = delete;
+  Subnet& operator=(const Subnet&) = delete;
+
+  const Topology& topology() const { return topology_; }
+  const Wiring& wiring() const { return wiring_; }
+  const management::subnet::Node& node(std::uint32_t node) const { return nodes_[node].agent; }
+  // Returns a name without spaces for commands: "h3" for host 3, and "leaf1" for the switch "leaf
+  // 1".
+  std::string name(std::uint32_t node) const;
+  std::optional<std::uint32_t> find(std::string_view name) const;
+  bool is_cut(std::uint32_t link) const { return is_cut_[link]; }
+  // Returns the number of datagrams that were discarded: no way, a port that is down, a circle, too
+  // many.
+  std::uint64_t discarded() const { return discarded_; }
+
+  // Sends a datagram from a program of a host.
+  void send(Time now, std::uint32_t host, std::uint8_t port, const management::Packet& packet);
+  // Says whether a subnet manager runs on a host's port.
+  void set_manager(Time now, std::uint32_t host, std::uint8_t port, bool is_manager);
+  bool take_reregistration(std::uint32_t host, std::uint8_t port) {
+    return nodes_[host].agent.take_reregistration(port);
+  }
+  // Cuts a link or joins it again.
+  void set_cut(Time now, std::uint32_t link, bool is_cut);
+
+  // Moves all datagrams as far as they go, and sends the traps that are due.
+  void run(Time now);
+  // Returns the next datagram that has arrived at a host.
+  std::optional<Arrival> take_arrival();
+  // Returns when run() must be called although nothing has happened.
+  Time next_event() const;
+
+ private:
+  struct Node {
+    management::subnet::Node agent;
+    std::vector<management::performance::Counters> counters;  // by port
+  };
+  // A datagram that comes in at a port.
+  struct Hop {
+    std::uint32_t node = 0;
+    std::uint8_t port = 0;
+    int hops = 0;
+    management::Packet packet;
+  };
+
+  void originate(Time now, Hop& hop);
+  void receive(Time now, Hop& hop);
+  void receive_directed(Time now, Hop& hop);
+  void take(Time now, Hop& hop, const management::subnet::RouteStep& next);
+  void route_by_lid(Time now, Hop& hop);
+  void deliver(Time now, Hop& hop);
+  void deliver_subnet_management(Time now, Hop& hop);
+  void deliver_general_service(Time now, const Hop& hop);
+  void arrive(const Hop& hop);
+  void send_answer(Time now, const Hop& hop);
+  void output(std::uint32_t node, std::uint8_t port, int hops, const management::Packet& packet);
+  bool carries(std::uint32_t node, std::uint8_t port, const management::Packet& packet) const;
+  void restart_links(Time now, std::uint32_t node);
+  void bring_up(Time now, std::uint32_t link);
+  void send_traps(Time now, std::uint32_t node);
+
+  Topology topology_;
+  Wiring wiring_;
+  std::vector<Node> nodes_;
+  std::vector<bool> is_cut_;  // by link
+  std::deque<Hop> under_way_;
+  std::deque<Arrival> arrivals_;
+  std::vector<std::uint32_t> with_restarted_links_;  // nodes
+  std::uint64_t discarded_ = 0;
+};
+
+}  // namespace tulle::fabric

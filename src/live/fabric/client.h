@@ -1,0 +1,55 @@
+#pragma once
+
+// A program's side of a software fabric: the port of the host on which it runs.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "live/fabric/messages.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// The process of a fabric and a host in it, from TULLE_FABRIC and TULLE_HOST, which `tulle run
+// --host` sets.
+struct FabricPlace {
+  std::string socket;  // empty: the program is on no fabric
+  std::string host;
+};
+FabricPlace fabric_place();
+
+// Returns the host's port as it is now.
+Result<HostPort> describe_host(const FabricPlace& place);
+Result<std::vector<FabricNode>> fabric_status(const std::string& socket, FabricEnd& end);
+// Cuts or joins a cable, or ends the fabric.
+Result<void> command_fabric(const std::string& socket, FabricHello command);
+
+// A host's port that is open for management datagrams.
+class FabricPortClient {
+ public:
+  static Result<FabricPortClient> open(const FabricPlace& place);
+
+  // Both wait for the fabric's answer. The error is an errno: EPERM if another agent has the class
+  // and one of the methods, ENOMEM if there are too many agents.
+  Result<std::uint32_t> add(const RegisterAgent& registration);
+  Result<void> remove(std::uint32_t agent);
+
+  // Returns the descriptor that is readable when a datagram has come.
+  int descriptor() const { return datagrams_.get(); }
+  // Gives the descriptor to the caller, who closes it.
+  int release_descriptor() { return datagrams_.release(); }
+
+ private:
+  UniqueFd connection_;
+  UniqueFd datagrams_;
+};
+
+// Sends a datagram by a port's descriptor. Waits for a moment if the fabric has not read the last
+// ones.
+Result<void> send_datagram(int descriptor, Datagram datagram);
+// Takes a datagram that has come. The error_number is EAGAIN if there is none.
+Result<Datagram> receive_datagram(int descriptor);
+
+}  // namespace tulle::live

@@ -1,0 +1,250 @@
+#include "live/fabric/host_services.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "wire/pkey.h"
+
+namespace tulle::live {
+namespace {
+
+using management::DatagramService;
+
+// Returns the rate of a link as PortInfo gives it, in Gb/s: 2.5 a lane and multiples of it, and the
+// extended speeds from FDR on.
+std::uint32_t rate_of(const wire::PortInfo& info) {
+  constexpr std::array<std::uint32_t, 5> lanes_of_bit = {1, 4, 8, 12, 2};
+  constexpr std::array<std::uint32_t, 4> extended = {14, 25, 50, 100};
+  const auto bit = [](unsigned bits) { return static_cast<std::size_t>(std::bit_width(bits)) - 1; };
+  const unsigned width = info.link_width_active;
+  const unsigned fast = info.extended_speed_active_and_supported >> 4u;
+  const unsigned slow = info.speed_active_and_enabled >> 4u;
+  if (width == 0 || bit(width) >= lanes_of_bit.size()) return 0;
+  const std::uint32_t lanes = lanes_of_bit[bit(width)];
+  if (fast != 0) return lanes * extended[bit(fast)];
+  return slow == 0 ? 0 : lanes * 5 * slow / 2;
+}
+
+std::int32_t errno_of(DatagramService::Refusal refusal) {
+  switch (refusal) {
+    case DatagramService::Refusal::none:
+      return 0;
+    case DatagramService::Refusal::taken:
+      return EPERM;
+    case DatagramService::Refusal::no_room:
+      return ENOMEM;
+    case DatagramService::Refusal::unknown_agent:
+      return EINVAL;
+  }
+  return EINVAL;
+}
+
+struct CableEnd {
+  std::uint32_t node = 0;
+  std::optional<std::uint32_t> port;
+};
+
+Result<CableEnd> parse_end(const fabric::Subnet& subnet, const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const std::string name = text.substr(0, colon);
+  const auto node = subnet.find(name);
+  if (!node) {
+    return Error{
+        fmt::format("the fabric has no host or switch \"{}\"; `tulle fabric status` "
+                    "lists them",
+                    name)};
+  }
+  if (colon == std::string::npos) return CableEnd{*node, std::nullopt};
+  std::uint32_t port = 0;
+  const char* last = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + colon + 1, last, port);
+  if (read.ptr != last || port == 0 || port > subnet.topology().ports[*node]) {
+    return Error{fmt::format("{} has the ports 1 to {}, and not \"{}\"", name,
+                             subnet.topology().ports[*node], text.substr(colon + 1))};
+  }
+  return CableEnd{*node, port};
+}
+
+bool is_at(const CableEnd& end, std::uint32_t node, std::uint32_t port) {
+  return end.node == node && (!end.port || *end.port == port + 1);
+}
+
+}  // namespace
+
+Result<std::uint32_t> find_cable(const fabric::Subnet& subnet,
+                                 const std::array<std::string, 2>& ends) {
+  auto first = parse_end(subnet, ends[0]);
+  if (!first) return first.error();
+  auto second = parse_end(subnet, ends[1]);
+  if (!second) return second.error();
+  const auto& links = subnet.topology().links;
+  for (std::uint32_t i = 0; i < links.size(); ++i) {
+    const fabric::Link& link = links[i];
+    const bool joins =
+        (is_at(*first, link.a, link.a_port) && is_at(*second, link.b, link.b_port)) ||
+        (is_at(*first, link.b, link.b_port) && is_at(*second, link.a, link.a_port));
+    if (joins) return i;
+  }
+  return Error{fmt::format("no cable joins {} and {}", ends[0], ends[1])};
+}
+
+HostPort HostServices::describe(std::uint32_t host, const std::string& manager_file) const {
+  const auto& node = subnet_.node(host);
+  const wire::PortInfo& info = node.port_info(port);
+  HostPort out;
+  out.node_guid = node.settings().guid;
+  out.port_guid = node.port_guid(port);
+  out.gid_prefix = info.gid_prefix;
+  out.lid = info.lid;
+  out.lmc = info.key_protection_and_lid_mask_control & 7;
+  out.sm_lid = info.master_sm_lid;
+  out.sm_sl = info.neighbor_mtu_and_master_sm_sl & 0xF;
+  out.state = static_cast<std::uint8_t>(node.state(port));
+  out.physical_state = static_cast<std::uint8_t>(node.physical_state(port));
+  out.capability_mask = info.capability_mask;
+  out.gigabits_per_second = rate_of(info);
+  for (const be16 pkey : node.pkeys(port)) out.pkeys.push_back(pkey);
+  out.manager_file = manager_file;
+  return out;
+}
+
+FabricNode HostServices::node_status(std::uint32_t index) const {
+  const auto& node = subnet_.node(index);
+  const auto& topology = subnet_.topology();
+  const fabric::Wiring& wiring = subnet_.wiring();
+  FabricNode out;
+  out.name = subnet_.name(index);
+  out.description = node.settings().description;
+  out.is_switch = node.is_switch();
+  out.guid = node.settings().guid;
+  const wire::PortInfo& addresses = node.port_info(node.addressed_port(port));
+  out.lid = addresses.lid;
+  out.lmc = addresses.key_protection_and_lid_mask_control & 7;
+  out.is_manager = (addresses.capability_mask & wire::capability_is_sm) != 0;
+  if (topology.is_host(index)) {
+    out.programs = static_cast<std::uint32_t>(hosts_[index].clients.size());
+  }
+  for (std::uint8_t number = 1; number <= node.ports(); ++number) {
+    FabricPort each;
+    each.number = number;
+    each.state = static_cast<std::uint8_t>(node.state(number));
+    each.physical_state = static_cast<std::uint8_t>(node.physical_state(number));
+    each.gigabits_per_second = rate_of(node.port_info(number));
+    const auto& peer = wiring.peer(index, static_cast<std::uint16_t>(number - 1));
+    if (peer.link != fabric::Wiring::no_link) {
+      each.is_cut = subnet_.is_cut(peer.link);
+      each.peer = subnet_.name(peer.node);
+      each.peer_port = static_cast<std::uint8_t>(peer.port + 1);
+    }
+    out.ports.push_back(std::move(each));
+  }
+  return out;
+}
+
+void HostServices::leave(std::uint32_t host, std::uint32_t client) {
+  hosts_[host].service.remove_client(client);
+  hosts_[host].clients.erase(client);
+}
+
+AgentRegistered HostServices::add(std::uint32_t host, std::uint32_t client,
+                                  const RegisterAgent& wanted) {
+  management::Registration registration;
+  registration.management_class = wanted.management_class;
+  registration.class_version = wanted.class_version;
+  registration.oui = wanted.oui;
+  for (std::size_t method = 0; method < registration.methods.size(); ++method) {
+    registration.methods[method] = (wanted.methods[method / 64] >> method % 64 & 1) != 0;
+  }
+  const auto added = hosts_[host].service.add(client, registration);
+  return {added.agent, errno_of(added.refusal)};
+}
+
+AgentRegistered HostServices::remove(std::uint32_t host, std::uint32_t client,
+                                     std::uint32_t agent) {
+  return {agent, errno_of(hosts_[host].service.remove(client, agent))};
+}
+
+void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
+                        const Datagram& datagram) {
+  const auto& node = subnet_.node(host);
+  const wire::PortInfo& info = node.port_info(port);
+  DatagramService::Question question;
+  question.agent = datagram.agent;
+  question.timeout = Time::milliseconds(datagram.timeout_milliseconds);
+  question.retries = datagram.retries;
+  management::Packet& packet = question.packet;
+  packet.source =
+      lid_of_path(Lid(info.lid), info.key_protection_and_lid_mask_control & 7, datagram.path_bits);
+  packet.destination = Lid(datagram.lid);
+  packet.service_level = datagram.service_level & 0xF;
+  packet.source_qp = packet.destination_qp = QpNumber(datagram.qp & qp_number_max);
+  packet.qkey = Qkey(datagram.qkey);
+  const auto pkeys = node.pkeys(port);
+  packet.pkey = Pkey(pkeys[std::min<std::size_t>(datagram.pkey_index, pkeys.size() - 1)]);
+  const std::size_t bytes = std::min(datagram.bytes.size(), packet.mad.size());
+  std::copy_n(datagram.bytes.begin(), bytes, packet.mad.begin());
+  if (packet.source_qp.value > 1) packet.source_qp = wire::general_services_qp;
+  const auto refusal = hosts_[host].service.send(now, client, question);
+  if (refusal == DatagramService::Refusal::none) {
+    subnet_.send(now, host, port, packet);
+  } else if (datagram.timeout_milliseconds != 0) {
+    refused_.push_back({client, datagram.agent, true, packet});
+  }
+}
+
+void HostServices::progress(Time now, const std::function<void(const Delivery&)>& deliver) {
+  for (const Delivery& each : std::exchange(refused_, {})) deliver(each);
+  for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+    auto& service = hosts_[host].service;
+    if (service.next_timeout() > now) continue;
+    while (const auto expired = service.expire(now)) {
+      if (expired->is_retry) {
+        subnet_.send(now, host, port, expired->delivery.packet);
+      } else {
+        deliver(expired->delivery);
+      }
+    }
+  }
+  subnet_.run(now);
+  while (const auto arrival = subnet_.take_arrival()) {
+    if (const auto delivery = hosts_[arrival->host].service.receive(arrival->packet)) {
+      deliver(*delivery);
+    }
+  }
+}
+
+Time HostServices::next_timeout() const {
+  Time next = refused_.empty() ? Time::never() : Time::zero();
+  for (const Host& host : hosts_) next = std::min(next, host.service.next_timeout());
+  return next;
+}
+
+Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) const {
+  const management::Packet& packet = delivery.packet;
+  const wire::PortInfo& info = subnet_.node(host).port_info(port);
+  Datagram out;
+  out.agent = delivery.agent;
+  out.status = delivery.has_timed_out ? ETIMEDOUT : 0;
+  const bool is_own = delivery.has_timed_out;
+  out.qp = is_own ? packet.destination_qp.value : packet.source_qp.value;
+  out.qkey = packet.qkey.value;
+  out.lid = is_own ? packet.destination.value : packet.source.value;
+  out.service_level = packet.service_level;
+  const unsigned lmc = info.key_protection_and_lid_mask_control & 7u;
+  out.path_bits = static_cast<std::uint8_t>(packet.destination.value & ((1u << lmc) - 1));
+  const auto pkeys = subnet_.node(host).pkeys(port);
+  const auto found = std::find_if(pkeys.begin(), pkeys.end(), [&](const be16 each) {
+    return wire::is_same_partition(Pkey(each), packet.pkey);
+  });
+  out.pkey_index = static_cast<std::uint16_t>(found == pkeys.end() ? 0 : found - pkeys.begin());
+  out.bytes.assign(packet.mad.begin(), packet.mad.end());
+  return out;
+}
+
+}  // namespace tulle::live

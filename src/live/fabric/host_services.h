@@ -1,0 +1,60 @@
+#pragma once
+
+// The hosts of a software fabric, as their programs see them: management datagrams in and out, and
+// the state of the port.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "fabric/subnet.h"
+#include "live/fabric/messages.h"
+#include "management/datagram_service.h"
+
+namespace tulle::live {
+
+class HostServices {
+ public:
+  using Delivery = management::DatagramService::Delivery;
+
+  // The subnet must outlive this object.
+  explicit HostServices(fabric::Subnet& subnet)
+      : subnet_(subnet), hosts_(subnet.topology().adapters()) {}
+
+  HostPort describe(std::uint32_t host, const std::string& manager_file) const;
+  FabricNode node_status(std::uint32_t node) const;
+
+  void enter(std::uint32_t host, std::uint32_t client) { hosts_[host].clients.insert(client); }
+  void leave(std::uint32_t host, std::uint32_t client);
+  AgentRegistered add(std::uint32_t host, std::uint32_t client, const RegisterAgent& registration);
+  AgentRegistered remove(std::uint32_t host, std::uint32_t client, std::uint32_t agent);
+
+  // Sends a program's datagram. One that cannot be sent comes back with a status.
+  void send(Time now, std::uint32_t host, std::uint32_t client, const Datagram& datagram);
+  // Moves all datagrams, and gives those that have come to the caller.
+  void progress(Time now, const std::function<void(const Delivery&)>& deliver);
+  Time next_timeout() const;
+  Datagram as_message(std::uint32_t host, const Delivery& delivery) const;
+
+ private:
+  struct Host {
+    management::DatagramService service;
+    std::set<std::uint32_t> clients;
+  };
+  static constexpr std::uint8_t port = 1;
+
+  fabric::Subnet& subnet_;
+  std::vector<Host> hosts_;
+  std::vector<Delivery> refused_;
+};
+
+// Returns the link between two ends, each a node or a node and its port: "h0", "leaf1:3".
+Result<std::uint32_t> find_cable(const fabric::Subnet& subnet,
+                                 const std::array<std::string, 2>& ends);
+
+}  // namespace tulle::live

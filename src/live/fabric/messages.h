@@ -1,0 +1,154 @@
+#pragma once
+
+// The messages between programs and the process of a software fabric, over a SOCK_SEQPACKET
+// connection, one message a packet. Braces list the attached descriptors.
+//
+//   describe  FabricHello → HostPort
+//   open      FabricHello → PortOpened {datagrams}, then RegisterAgent → AgentRegistered and
+//             UnregisterAgent → AgentRegistered. `datagrams` carries Datagram both ways.
+//             Disconnecting closes the port.
+//   status    FabricHello → FabricNode …, FabricEnd
+//   cut, join FabricHello with a cable → FabricEnd
+//   stop      FabricHello → FabricEnd
+//
+// Refused replaces any answer.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "live/message/framing.h"
+
+namespace tulle::live {
+
+enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop };
+
+struct FabricHello {
+  static constexpr auto kind = MessageKind::fabric_hello;
+  FabricPurpose purpose{};
+  std::string host;                 // describe, open: its name
+  std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
+};
+// A host's port, as a kernel shows it.
+struct HostPort {
+  static constexpr auto kind = MessageKind::host_port;
+  std::uint64_t node_guid = 0;
+  std::uint64_t port_guid = 0;
+  std::uint64_t gid_prefix = 0;
+  std::uint16_t lid = 0;
+  std::uint8_t lmc = 0;
+  std::uint16_t sm_lid = 0;
+  std::uint8_t sm_sl = 0;
+  std::uint8_t state = 0;  // values of PortInfo
+  std::uint8_t physical_state = 0;
+  std::uint32_t capability_mask = 0;
+  std::uint32_t gigabits_per_second = 0;
+  std::vector<std::uint16_t> pkeys;
+  std::string manager_file;  // a subnet manager holds this file open
+};
+struct PortOpened {
+  static constexpr auto kind = MessageKind::port_opened;
+};
+struct RegisterAgent {
+  static constexpr auto kind = MessageKind::register_agent;
+  std::uint8_t management_class = 0;
+  std::uint8_t class_version = 0;
+  std::uint32_t oui = 0;
+  std::array<std::uint64_t, 2> methods{};  // bit m of both together: method m
+};
+struct UnregisterAgent {
+  static constexpr auto kind = MessageKind::unregister_agent;
+  std::uint32_t agent = 0;
+};
+struct AgentRegistered {
+  static constexpr auto kind = MessageKind::agent_registered;
+  std::uint32_t agent = 0;
+  std::int32_t error = 0;  // an errno
+};
+struct Datagram {
+  static constexpr auto kind = MessageKind::datagram;
+  std::uint32_t agent = 0;
+  std::uint32_t status = 0;  // an errno; ETIMEDOUT: the program's own, which got no answer
+  std::uint32_t timeout_milliseconds = 0;  // of one try; 0: no answer is expected
+  std::uint32_t retries = 0;
+  // To the fabric: where it goes. From the fabric: where it comes from.
+  std::uint32_t qp = 0;
+  std::uint32_t qkey = 0;
+  std::uint16_t lid = 0;
+  std::uint8_t service_level = 0;
+  std::uint8_t path_bits = 0;
+  std::uint16_t pkey_index = 0;
+  std::vector<std::byte> bytes;
+};
+struct FabricPort {
+  std::uint8_t number = 0;
+  std::uint8_t state = 0;
+  std::uint8_t physical_state = 0;
+  std::uint32_t gigabits_per_second = 0;
+  bool is_cut = false;
+  std::string peer;  // the other end of the cable; empty: none
+  std::uint8_t peer_port = 0;
+};
+struct FabricNode {
+  static constexpr auto kind = MessageKind::fabric_node;
+  std::string name;
+  std::string description;
+  bool is_switch = false;
+  bool is_manager = false;
+  std::uint64_t guid = 0;
+  std::uint16_t lid = 0;
+  std::uint8_t lmc = 0;
+  std::uint32_t programs = 0;  // that have the host's port open
+  std::vector<FabricPort> ports;
+};
+struct FabricEnd {
+  static constexpr auto kind = MessageKind::fabric_end;
+  std::uint64_t discarded = 0;  // datagrams that found no way
+};
+
+template <typename Archive>
+void fields(Archive& archive, FabricHello& m) {
+  archive(m.purpose, m.host, m.ends);
+}
+template <typename Archive>
+void fields(Archive& archive, HostPort& m) {
+  archive(m.node_guid, m.port_guid, m.gid_prefix, m.lid, m.lmc, m.sm_lid, m.sm_sl, m.state,
+          m.physical_state, m.capability_mask, m.gigabits_per_second, m.pkeys, m.manager_file);
+}
+template <typename Archive>
+void fields(Archive&, PortOpened&) {}
+template <typename Archive>
+void fields(Archive& archive, RegisterAgent& m) {
+  archive(m.management_class, m.class_version, m.oui, m.methods);
+}
+template <typename Archive>
+void fields(Archive& archive, UnregisterAgent& m) {
+  archive(m.agent);
+}
+template <typename Archive>
+void fields(Archive& archive, AgentRegistered& m) {
+  archive(m.agent, m.error);
+}
+template <typename Archive>
+void fields(Archive& archive, Datagram& m) {
+  archive(m.agent, m.status, m.timeout_milliseconds, m.retries, m.qp, m.qkey, m.lid,
+          m.service_level, m.path_bits, m.pkey_index, m.bytes);
+}
+template <typename Archive>
+void fields(Archive& archive, FabricPort& m) {
+  archive(m.number, m.state, m.physical_state, m.gigabits_per_second, m.is_cut, m.peer,
+          m.peer_port);
+}
+template <typename Archive>
+void fields(Archive& archive, FabricNode& m) {
+  archive(m.name, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc, m.programs,
+          m.ports);
+}
+template <typename Archive>
+void fields(Archive& archive, FabricEnd& m) {
+  archive(m.discarded);
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,315 @@
+#include "live/fabric/server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fabric/subnet.h"
+#include "live/fabric/host_services.h"
+#include "live/fabric/manager_files.h"
+#include "live/fabric/messages.h"
+#include "live/message/socket.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t sessions_max = 1'024;
+constexpr int messages_in_a_turn = 64;
+
+// A connection of a program, and the port that it may have opened.
+struct Session {
+  UniqueFd connection;
+  UniqueFd datagrams;  // this end
+  std::uint32_t id = 0;
+  std::optional<std::uint32_t> host;  // whose port is open
+  bool is_over = false;
+};
+
+class FabricServer {
+ public:
+  FabricServer(const FabricOptions& options, UniqueFd listener)
+      : listener_(std::move(listener)),
+        subnet_(now(), options.topology),
+        hosts_(subnet_),
+        manager_files_(options.folder + "/managers", subnet_) {}
+
+  Result<void> serve(void (*ready)());
+
+ private:
+  static Time now() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return Time::nanoseconds(std::chrono::nanoseconds(since).count());
+  }
+
+  void watch(int fd, Session* session);
+  int milliseconds_to_wait() const;
+  void turn();
+  void accept_all();
+  void handle(Session& session);
+  void handle_message(Session& session, const ReceivedMessage& message);
+  void greet(Session& session, const FabricHello& hello);
+  void open_port(Session& session, std::uint32_t host);
+  void change_cable(Session& session, const FabricHello& hello);
+  void answer_status(Session& session);
+  void take_datagrams(Session& session);
+  void deliver(const management::DatagramService::Delivery& delivery);
+  template <typename Message>
+  void answer(Session& session, Message message);
+  void refuse(Session& session, const std::string& reason) {
+    static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
+    session.is_over = true;
+  }
+
+  UniqueFd listener_;
+  UniqueFd signals_;
+  UniqueFd epoll_;
+  fabric::Subnet subnet_;
+  HostServices hosts_;
+  ManagerFiles manager_files_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::uint32_t next_id_ = 1;
+  bool is_stopped_ = false;
+};
+
+Result<void> FabricServer::serve(void (*ready)()) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!signals_ || !epoll_) {
+    return Error{fmt::format("cannot wait for events: {}", std::strerror(errno)), errno};
+  }
+  if (auto opened = manager_files_.open(); !opened) return opened;
+  watch(signals_.get(), nullptr);
+  watch(listener_.get(), nullptr);
+  watch(manager_files_.descriptor(), nullptr);
+  ready();
+  while (!is_stopped_) turn();
+  return {};
+}
+
+void FabricServer::watch(int fd, Session* session) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = session;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+int FabricServer::milliseconds_to_wait() const {
+  const Time next = std::min(subnet_.next_event(), hosts_.next_timeout());
+  if (next.is_never()) return -1;
+  const Time left = next > now() ? next - now() : Time::zero();
+  constexpr std::int64_t long_time = 3'600'000;
+  return static_cast<int>(std::min((left.to_microseconds() + 999) / 1'000, long_time));
+}
+
+void FabricServer::turn() {
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  accept_all();
+  signalfd_siginfo info;
+  if (read(signals_.get(), &info, sizeof info) == sizeof info) is_stopped_ = true;
+  manager_files_.read(now());
+  for (int i = 0; i < count; ++i) {
+    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
+  }
+  hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
+  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
+}
+
+void FabricServer::accept_all() {
+  constexpr int accepts_in_a_turn = 64;
+  for (int i = 0; i < accepts_in_a_turn; ++i) {
+    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    // The listener stays readable meanwhile.
+    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
+    if (!connection) return;
+    auto peer = peer_of(connection.get());
+    auto session = std::make_unique<Session>();
+    session->connection = std::move(connection);
+    session->id = next_id_++;
+    watch(session->connection.get(), session.get());
+    if (!peer || (peer->uid != geteuid() && peer->uid != 0)) {
+      refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
+    } else if (sessions_.size() >= sessions_max) {
+      refuse(*session,
+             fmt::format("the fabric has {} connections, which is the most", sessions_max));
+    }
+    sessions_.push_back(std::move(session));
+  }
+}
+
+void FabricServer::handle(Session& session) {
+  for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
+    auto message = receive_message(session.connection.get());
+    if (message) {
+      handle_message(session, *message);
+      continue;
+    }
+    if (message.error().error_number != EAGAIN) session.is_over = true;
+    break;
+  }
+  if (session.host && !session.is_over) take_datagrams(session);
+  if (session.is_over && session.host) hosts_.leave(*session.host, session.id);
+}
+
+template <typename Message>
+void FabricServer::answer(Session& session, Message message) {
+  if (!send_message(session.connection.get(), encoded(message))) session.is_over = true;
+}
+
+void FabricServer::handle_message(Session& session, const ReceivedMessage& message) {
+  FabricHello hello;
+  if (!session.host) {
+    if (decoded(message.bytes, hello)) return greet(session, hello);
+    return refuse(session,
+                  "the fabric does not know this message; is the program's Tulle of "
+                  "another version?");
+  }
+  RegisterAgent registration;
+  UnregisterAgent removal;
+  if (decoded(message.bytes, registration)) {
+    answer(session, hosts_.add(*session.host, session.id, registration));
+  } else if (decoded(message.bytes, removal)) {
+    answer(session, hosts_.remove(*session.host, session.id, removal.agent));
+  } else {
+    session.is_over = true;
+  }
+}
+
+void FabricServer::greet(Session& session, const FabricHello& hello) {
+  const auto host = subnet_.find(hello.host);
+  const bool is_host = host && subnet_.topology().is_host(*host);
+  switch (hello.purpose) {
+    case FabricPurpose::describe:
+    case FabricPurpose::open:
+      if (!is_host) {
+        return refuse(session, fmt::format("the fabric has no host \"{}\"; its hosts are h0 to "
+                                           "h{}",
+                                           hello.host, subnet_.topology().adapters() - 1));
+      }
+      if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
+      return answer(session, hosts_.describe(*host, manager_files_.path(*host)));
+    case FabricPurpose::status:
+      return answer_status(session);
+    case FabricPurpose::cut:
+    case FabricPurpose::join:
+      return change_cable(session, hello);
+    case FabricPurpose::stop:
+      answer(session, FabricEnd{});
+      is_stopped_ = true;
+      return;
+  }
+  session.is_over = true;
+}
+
+void FabricServer::open_port(Session& session, std::uint32_t host) {
+  std::array<int, 2> ends{};
+  constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  if (socketpair(AF_UNIX, kind, 0, ends.data()) != 0) {
+    return refuse(session,
+                  fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)));
+  }
+  session.datagrams.reset(ends[0]);
+  const UniqueFd programs_end(ends[1]);
+  PortOpened opened;
+  const std::array<int, 1> fds = {programs_end.get()};
+  if (!send_message(session.connection.get(), encoded(opened), fds)) {
+    session.is_over = true;
+    return;
+  }
+  session.host = host;
+  hosts_.enter(host, session.id);
+  watch(session.datagrams.get(), &session);
+}
+
+void FabricServer::change_cable(Session& session, const FabricHello& hello) {
+  auto link = find_cable(subnet_, hello.ends);
+  if (!link) return refuse(session, link.error().message);
+  subnet_.set_cut(now(), *link, hello.purpose == FabricPurpose::cut);
+  answer(session, FabricEnd{});
+}
+
+void FabricServer::answer_status(Session& session) {
+  for (std::uint32_t node = 0; node < subnet_.topology().nodes() && !session.is_over; ++node) {
+    answer(session, hosts_.node_status(node));
+  }
+  if (!session.is_over) answer(session, FabricEnd{subnet_.discarded()});
+}
+
+void FabricServer::take_datagrams(Session& session) {
+  for (int i = 0; i < messages_in_a_turn; ++i) {
+    auto message = receive_message(session.datagrams.get());
+    if (!message) return;
+    Datagram datagram;
+    if (!decoded(message->bytes, datagram)) {
+      session.is_over = true;
+      return;
+    }
+    hosts_.send(now(), *session.host, session.id, datagram);
+  }
+}
+
+// A program that does not read loses what comes.
+void FabricServer::deliver(const management::DatagramService::Delivery& delivery) {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    return session->id == delivery.client;
+  });
+  if (found == sessions_.end()) return;
+  Datagram datagram = hosts_.as_message(*(*found)->host, delivery);
+  static_cast<void>(send_message((*found)->datagrams.get(), encoded(datagram)));
+}
+
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "tulle: %s\n", reason.c_str());
+  return 1;
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
+
+int run_fabric(const FabricOptions& options, void (*ready)()) {
+  raise_file_limit();
+  const std::string socket = fabric_socket(options.folder);
+  auto listener = listen_at(socket);
+  if (!listener) {
+    if (listener.error().error_number != EADDRINUSE) return fail(listener.error().message);
+    return fail(
+        fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
+  }
+  FabricServer server(options, std::move(*listener));
+  const auto served = server.serve(ready);
+  unlink(socket.c_str());
+  return served ? 0 : fail(served.error().message);
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,25 @@
+#pragma once
+
+// The process of a software fabric: the switches and adapters of a topology, with their management
+// agents (fabric/subnet.h), and connections of the programs that run on its hosts.
+
+#include <string>
+
+#include "fabric/topology.h"
+
+namespace tulle::live {
+
+struct FabricOptions {
+  std::string name = "default";
+  std::string folder;  // of its socket and files; it belongs to this user alone
+  fabric::Topology topology;
+};
+
+// Returns the path of a fabric's socket.
+std::string fabric_socket(const std::string& folder);
+
+// Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect.
+// Returns an exit status; a message for people is on standard error.
+int run_fabric(const FabricOptions& options, void (*ready)());
+
+}  // namespace tulle::live

@@ -1,0 +1,301 @@
+#include "management/subnet/node.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "management/subnet/directed_route.h"
+#include "management/subnet/header.h"
+
+namespace tulle::management::subnet {
+namespace {
+
+constexpr std::uint8_t high(std::uint8_t pair) { return static_cast<std::uint8_t>(pair >> 4); }
+constexpr std::uint8_t low(std::uint8_t pair) { return pair & 0xF; }
+constexpr std::uint8_t joined(unsigned high, unsigned low) {
+  return static_cast<std::uint8_t>(high << 4 | (low & 0xF));
+}
+constexpr std::uint8_t highest_bit(unsigned bits) {
+  return static_cast<std::uint8_t>(std::bit_floor(bits));
+}
+
+// IBTA 14.2.5.6, PortInfo.LID mask control: bits 2:0.
+constexpr unsigned lmc_of(const wire::PortInfo& info) {
+  return info.key_protection_and_lid_mask_control & 7;
+}
+// M_KeyProtectBits: bits 7:6.
+constexpr unsigned key_protection_of(const wire::PortInfo& info) {
+  return info.key_protection_and_lid_mask_control >> 6;
+}
+
+// A port as it is before any manager has seen it.
+wire::PortInfo first_port_info(const NodeSettings& settings, std::uint8_t number) {
+  wire::PortInfo info;
+  const bool is_switch_port_0 = number == 0;
+  info.gid_prefix = 0xFE80'0000'0000'0000;  // IBTA 4.1.1: the default prefix
+  info.capability_mask =
+      wire::capability_trap | wire::capability_automatic_migration | wire::capability_sl_mapping |
+      wire::capability_system_image_guid | wire::capability_extended_speeds |
+      wire::capability_communication_management | wire::capability_client_reregistration;
+  const LinkRates rates = is_switch_port_0 ? LinkRates{} : settings.rates[number - 1u];
+  info.link_width_enabled = info.link_width_supported = rates.widths;
+  info.link_width_active = highest_bit(rates.widths);
+  const auto state = is_switch_port_0 ? wire::PortState::active : wire::PortState::down;
+  const auto physical =
+      is_switch_port_0 ? wire::PhysicalState::link_up : wire::PhysicalState::polling;
+  info.speed_supported_and_state = joined(rates.speeds, static_cast<unsigned>(state));
+  info.physical_state_and_down_default =
+      joined(static_cast<unsigned>(physical), static_cast<unsigned>(wire::PhysicalState::polling));
+  info.speed_active_and_enabled = joined(highest_bit(rates.speeds), rates.speeds);
+  info.extended_speed_active_and_supported = joined(0, rates.extended_speeds);
+  info.extended_speed_enabled = rates.extended_speeds;
+  info.neighbor_mtu_and_master_sm_sl = joined(settings.mtu_code, 0);
+  info.virtual_lanes_and_init_type = joined(settings.virtual_lanes_code, 0);
+  info.vl_arbitration_high = info.vl_arbitration_low = 16;
+  info.init_type_reply_and_mtu = joined(0, settings.mtu_code);
+  info.operational_lanes_and_enforcement = joined(settings.virtual_lanes_code, 0);
+  info.guids = wire::guids_in_block;
+  info.subnet_timeout = 18;  // 4.096 us * 2^18 is a second
+  info.response_time = 16;
+  return info;
+}
+
+}  // namespace
+
+Node::Node(const NodeSettings& settings) : settings_(settings), ports_(settings.ports + 1u) {
+  TULLE_CHECK(settings.ports >= 1 && settings.ports < no_port);
+  TULLE_CHECK(settings.rates.size() == settings.ports);
+  const std::uint8_t first = is_switch() ? 0 : 1;
+  for (std::uint8_t number = first; number <= ports(); ++number) {
+    Port& port = ports_[number];
+    port.info = first_port_info(settings, number);
+    port.pkeys.assign(wire::pkeys_in_block, 0);
+    port.pkeys[0] = default_pkey.value;
+    port.guids.assign(wire::guids_in_block, 0);
+    port.guids[0] = port_guid(number);
+    // Each service level begins on the lane of its number, as far as there are lanes.
+    const unsigned lanes = 1u << (settings.virtual_lanes_code - 1u);
+    port.sl_to_vl.assign(is_switch() ? ports() + 1u : 1u, {});
+    for (auto& mapping : port.sl_to_vl) {
+      for (unsigned i = 0; i < mapping.size(); ++i) {
+        mapping[i] = joined(2 * i % lanes, (2 * i + 1) % lanes);
+      }
+    }
+  }
+  if (!is_switch()) return;
+  linear_.assign(settings.linear_entries, no_port);
+  for (auto& masks : multicast_) masks.assign(settings.multicast_entries, 0);
+  switch_info_.linear_entries_max = settings.linear_entries;
+  switch_info_.multicast_entries_max = settings.multicast_entries;
+  switch_info_.lids_per_port = 0;
+  switch_info_.default_port = switch_info_.default_multicast_primary_port =
+      switch_info_.default_multicast_other_port = no_port;
+  switch_info_.pkey_entries_max = wire::pkeys_in_block;
+  switch_info_.flags = wire::SwitchInfo::enforces_inbound | wire::SwitchInfo::enforces_outbound;
+}
+
+std::uint64_t Node::port_guid(std::uint8_t port) const {
+  return is_switch() ? settings_.guid : settings_.guid + port - 1;
+}
+
+wire::PortState Node::state(std::uint8_t port) const {
+  return static_cast<wire::PortState>(low(ports_[port].info.speed_supported_and_state));
+}
+
+wire::PhysicalState Node::physical_state(std::uint8_t port) const {
+  return static_cast<wire::PhysicalState>(high(ports_[port].info.physical_state_and_down_default));
+}
+
+Lid Node::own_lid(std::uint8_t port) const { return Lid(ports_[addressed_port(port)].info.lid); }
+
+bool Node::has_lid(std::uint8_t port, Lid lid) const {
+  const wire::PortInfo& info = ports_[port].info;
+  return info.lid != 0 && base_of(lid, lmc_of(info)).value == info.lid;
+}
+
+std::uint8_t Node::output_port(Lid lid) const {
+  if (has_lid(0, lid)) return 0;
+  if (lid.value > switch_info_.linear_top || lid.value >= linear_.size()) return no_port;
+  const std::uint8_t port = linear_[lid.value];
+  return port <= ports() ? port : no_port;
+}
+
+bool Node::forwards_multicast(Lid lid, std::uint8_t port) const {
+  if (lid.value <= wire::unicast_lid_max || lid.value == wire::permissive_lid) return false;
+  const std::size_t entry = lid.value - (wire::unicast_lid_max + 1u);
+  const auto& masks = multicast_[port / wire::multicast_ports_in_block];
+  return entry < masks.size() && (masks[entry] >> port % wire::multicast_ports_in_block & 1) != 0;
+}
+
+// --- links ---
+
+bool Node::is_enabled(std::uint8_t port) const { return ports_[port].is_enabled; }
+
+void Node::set_state(Time now, std::uint8_t port, wire::PortState state,
+                     wire::PhysicalState physical) {
+  wire::PortInfo& info = ports_[port].info;
+  const bool changes = state != this->state(port);
+  info.speed_supported_and_state =
+      joined(high(info.speed_supported_and_state), static_cast<unsigned>(state));
+  info.physical_state_and_down_default =
+      joined(static_cast<unsigned>(physical), low(info.physical_state_and_down_default));
+  if (!changes || !is_switch()) return;
+  switch_info_.life_and_change |= wire::SwitchInfo::port_state_change;
+  // IBTA 14.2.5.1, trap 128: the details begin with the switch's LID.
+  const bool is_managers_own = state == wire::PortState::armed || state == wire::PortState::active;
+  if (is_managers_own) return;
+  wire::Notice notice;
+  notice.generic_and_type = wire::Notice::generic | wire::Notice::urgent;
+  notice.producer = wire::NodeInfo::switch_node;
+  notice.trap = wire::trap_link_state;
+  const be16 lid = own_lid(0).value;
+  notice.issuer_lid = lid;
+  std::memcpy(notice.details.data(), &lid, sizeof lid);
+  traps_.raise(now, TrapSender::Kind::link_state, 0, notice);
+}
+
+void Node::link_up(Time now, std::uint8_t port, const wire::PortInfo& neighbour) {
+  wire::PortInfo& info = ports_[port].info;
+  const unsigned widths = info.link_width_enabled & neighbour.link_width_enabled;
+  const unsigned speeds =
+      low(info.speed_active_and_enabled) & low(neighbour.speed_active_and_enabled);
+  const unsigned extended = info.extended_speed_enabled & neighbour.extended_speed_enabled;
+  if (widths == 0 || (speeds == 0 && extended == 0)) return;
+  info.link_width_active = highest_bit(widths);
+  info.speed_active_and_enabled = joined(highest_bit(speeds), low(info.speed_active_and_enabled));
+  info.extended_speed_active_and_supported =
+      joined(highest_bit(extended), low(info.extended_speed_active_and_supported));
+  set_state(now, port, wire::PortState::initialise, wire::PhysicalState::link_up);
+}
+
+void Node::link_down(Time now, std::uint8_t port) {
+  set_state(now, port, wire::PortState::down,
+            ports_[port].is_enabled ? wire::PhysicalState::polling : wire::PhysicalState::disabled);
+}
+
+std::uint8_t Node::take_restarted_link() {
+  for (std::uint8_t number = 1; number <= ports(); ++number) {
+    if (std::exchange(ports_[number].has_restarted_link, false)) return number;
+  }
+  return no_port;
+}
+
+bool Node::has_restarted_link() const {
+  return std::any_of(ports_.begin(), ports_.end(),
+                     [](const Port& port) { return port.has_restarted_link; });
+}
+
+// --- packets ---
+
+bool Node::has_port(std::uint32_t port) const {
+  return port <= ports() && (port > 0 || is_switch());
+}
+
+// IBTA 14.2.4: without the manager's key, nobody sets anything, and what may be read depends on the
+// protection. A request that may not is not answered.
+bool Node::may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHeader& subnet,
+                   std::uint8_t number) {
+  Port& port = ports_[addressed_port(number)];
+  wire::PortInfo& info = port.info;
+  if (now >= port.key_lease_end) {
+    // The manager did not come back to renew its lease: anybody may take over.
+    port.key_lease_end = Time::never();
+    info.key_protection_and_lid_mask_control &= 0x3F;
+  }
+  if (info.management_key == 0 || info.management_key == subnet.management_key) {
+    port.key_lease_end = Time::never();
+    return true;
+  }
+  const unsigned protection = key_protection_of(info);
+  if (header.method == method_get && protection < 2) return true;
+  if (info.management_key_violations != 0xFFFF) {
+    info.management_key_violations =
+        static_cast<std::uint16_t>(info.management_key_violations + 1u);
+  }
+  if (info.key_lease_period != 0 && port.key_lease_end.is_never()) {
+    port.key_lease_end = now + Time::seconds(info.key_lease_period);
+  }
+  // IBTA 14.2.5.1, trap 256.
+  wire::BadKeyDetails details;
+  details.lid = own_lid(number).value;
+  details.directed_source = subnet.directed_source;
+  details.method = header.method;
+  details.attribute_id = header.attribute_id;
+  details.attribute_modifier = header.attribute_modifier;
+  details.management_key = subnet.management_key;
+  wire::Notice notice;
+  notice.generic_and_type = wire::Notice::generic | wire::Notice::security;
+  notice.producer = is_switch() ? wire::NodeInfo::switch_node : wire::NodeInfo::channel_adapter;
+  notice.trap = wire::trap_bad_key;
+  notice.issuer_lid = details.lid;
+  std::memcpy(notice.details.data(), &details, sizeof details);
+  traps_.raise(now, TrapSender::Kind::bad_key, addressed_port(number), notice);
+  return false;
+}
+
+Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
+  const wire::MadHeader header = header_of(packet);
+  const bool is_directed = header.management_class == wire::subnet_directed_class;
+  const std::uint16_t direction = is_directed ? wire::directed_route_returns : 0;
+  const bool is_question = header.method == method_get || header.method == method_set;
+  if (header.base_version != wire::MadHeader::current_base_version ||
+      header.class_version != wire::subnet_class_version) {
+    if (!is_question) return Outcome::nothing;
+    begin_answer(packet, Status::bad_version, direction, packet);
+    return Outcome::answered;
+  }
+  if (header.method == method_trap_repress) {
+    if (may_ask(now, header, subnet_header_of(packet), port)) traps_.repress(header);
+    return Outcome::nothing;
+  }
+  if (!is_question || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
+  const wire::SubnetHeader subnet = subnet_header_of(packet);
+  if (!may_ask(now, header, subnet, port)) return Outcome::nothing;
+  const auto data = packet.subspan<wire::subnet_data_offset, wire::subnet_data_bytes>();
+  Status status = Status::ok;
+  if (header.method == method_set) status = set(now, header, port, data);
+  if (status == Status::ok) {
+    std::fill(data.begin(), data.end(), std::byte{0});
+    status = get(header, subnet, port, data);
+  }
+  begin_answer(packet, status, direction, packet);
+  return Outcome::answered;
+}
+
+// --- events ---
+
+void Node::set_manager(Time now, std::uint8_t number, bool is_manager) {
+  wire::PortInfo& info = ports_[number].info;
+  const std::uint32_t before = info.capability_mask;
+  const std::uint32_t after =
+      is_manager ? before | wire::capability_is_sm : before & ~wire::capability_is_sm;
+  if (before == after) return;
+  info.capability_mask = after;
+  // IBTA 14.2.5.1, trap 144.
+  wire::CapabilityDetails details;
+  details.lid = own_lid(number).value;
+  details.capability_mask = after;
+  wire::Notice notice;
+  notice.generic_and_type = wire::Notice::generic | wire::Notice::informational;
+  notice.producer = is_switch() ? wire::NodeInfo::switch_node : wire::NodeInfo::channel_adapter;
+  notice.trap = wire::trap_capability;
+  notice.issuer_lid = details.lid;
+  std::memcpy(notice.details.data(), &details, sizeof details);
+  traps_.raise(now, TrapSender::Kind::capability, number, notice);
+}
+
+bool Node::take_reregistration(std::uint8_t port) {
+  return std::exchange(ports_[port].wants_reregistration, false);
+}
+
+std::optional<std::uint8_t> Node::take_trap(Time now, Answer packet) {
+  const auto port = traps_.take(now, packet);
+  if (!port) return port;
+  wire::SubnetHeader subnet;
+  subnet.management_key = ports_[*port].info.management_key;
+  std::memcpy(packet.data() + wire::subnet_header_offset, &subnet, sizeof subnet);
+  return port;
+}
+
+}  // namespace tulle::management::subnet
