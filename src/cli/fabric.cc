@@ -203,24 +203,23 @@ int fabric_cable(const std::string& name, bool cuts, const std::vector<std::stri
 int fabric_status(const std::string& name, bool json) {
   auto address = fabric_address(name);
   if (!address) return fail(address.error().message);
-  live::FabricEnd end;
-  auto nodes = live::fabric_status(*address, end);
-  if (!nodes) return fail(nodes.error().message);
+  auto found = live::fabric_status(*address);
+  if (!found) return fail(found.error().message);
   if (json) {
     json_t hosts = json_t::array(), switches = json_t::array();
-    for (const live::FabricNode& node : *nodes) {
+    for (const live::FabricNode& node : found->nodes) {
       (node.is_switch ? switches : hosts).push_back(to_json(node));
     }
     const json_t all = {{"name", name_or_default(name)},
                         {"hosts", hosts},
                         {"switches", switches},
-                        {"discarded_datagrams", end.discarded}};
+                        {"discarded_datagrams", found->discarded}};
     fmt::print("{}\n", all.dump(2));
     return 0;
   }
   fmt::print("{:<12} {:<8} {:<16} {:>5}\n", "NAME", "KIND", "GUID", "LID");
-  for (const live::FabricNode& node : *nodes) print_node(node);
-  if (end.discarded > 0) fmt::print("\n{} datagrams found no way.\n", end.discarded);
+  for (const live::FabricNode& node : found->nodes) print_node(node);
+  if (found->discarded > 0) fmt::print("\n{} datagrams found no way.\n", found->discarded);
   return 0;
 }
 

@@ -160,7 +160,8 @@ void Subnet::send(Time now, std::uint32_t host, std::uint8_t port, const Packet&
 // Sends a datagram of this node itself: a program's, an answer or a trap.
 void Subnet::originate(Time now, Hop& hop) {
   hop.hops = 0;
-  if (is_directed(hop.packet)) {
+  // A route that begins by LID takes its first directed step at the switch that has the LID.
+  if (is_directed(hop.packet) && !management::subnet::begins_by_lid(hop.packet.mad)) {
     const RouteStep next = step(hop.packet, nodes_[hop.node].agent, 0);
     if (next.kind != RouteStep::Kind::by_lid) return take(now, hop, next);
     hop.packet.destination = Lid(management::subnet::lid_after_route(hop.packet.mad));

@@ -44,6 +44,8 @@ Settings read_settings() {
   read("TULLE_SECURE", settings.secure);
   read("TULLE_EXECUTABLE", settings.executable);
   read("TULLE_AGENT_LOG", settings.agent_log);
+  read("TULLE_FABRIC", settings.fabric);
+  read("TULLE_HOST", settings.host);
   read("TULLE_PORT", settings.port);
   read("TULLE_IDLE_EXIT", settings.idle_exit_seconds);
   read("TULLE_BUSY_POLL", settings.busy_poll_microseconds);

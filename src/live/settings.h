@@ -30,6 +30,10 @@ struct Settings {
   // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
   // alike (decision 006).
   transport::Recovery recovery = transport::Recovery::go_back_n;
+  // The program runs on a host of a software fabric: TULLE_FABRIC is the socket of the fabric's
+  // process, and TULLE_HOST the host's name. Empty: it runs on this machine's own network.
+  std::string fabric;
+  std::string host;
   int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };
 

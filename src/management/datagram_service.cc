@@ -1,6 +1,8 @@
 #include "management/datagram_service.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace tulle::management {
 namespace {
@@ -84,31 +86,67 @@ std::size_t DatagramService::waiting_of(ClientId client) const {
       [&](const Waiting& each) { return agents_.at(each.agent_key).client == client; }));
 }
 
-DatagramService::Refusal DatagramService::send(Time now, ClientId client, Question& question) {
+std::size_t DatagramService::transaction_bytes() const {
+  std::size_t bytes = 0;
+  for (const RmppSender& each : senders_) bytes += each.bytes();
+  for (const RmppReceiver& each : receivers_) bytes += each.bytes();
+  return bytes;
+}
+
+DatagramService::Refusal DatagramService::send(Time now, ClientId client, Question question) {
   const auto key = key_of(client, question.agent);
   if (!key) return Refusal::unknown_agent;
-  if (is_answer(header_of(question.packet.mad))) return Refusal::none;
-  set_upper_transaction(question.packet, *key);
-  if (question.timeout == Time::zero()) return Refusal::none;
-  if (waiting_of(client) >= questions_of_client_max) return Refusal::no_room;
-  waiting_.push_back(
-      {*key, question.packet, question.timeout, now + question.timeout, question.retries});
+  Packet& packet = question.packet;
+  const bool expects_answer = question.timeout > Time::zero();
+  if (!is_answer(header_of(packet.mad))) {
+    set_upper_transaction(packet, *key);
+    if (expects_answer && waiting_of(client) >= questions_of_client_max) return Refusal::no_room;
+    if (expects_answer) {
+      waiting_.push_back(
+          {*key, packet, question.timeout, now + question.timeout, question.retries});
+    }
+  }
+  if (!agents_.at(*key).registration.has_transactions || !asks_for_rmpp(packet.mad)) {
+    outgoing_.push_back(packet);
+    return Refusal::none;
+  }
+  const bool has_room = senders_.size() < transactions_max &&
+                        transaction_bytes() + question.whole.size() <= transaction_bytes_max;
+  if (!has_room) return Refusal::no_room;
+  auto& whole = question.whole;
+  whole.resize(std::max(whole.size(), sizeof(wire::MadHeader)));
+  std::copy_n(packet.mad.begin(), sizeof(wire::MadHeader), whole.begin());
+  senders_.emplace_back(now, packet, std::move(whole));
   return Refusal::none;
 }
 
-std::optional<DatagramService::Delivery> DatagramService::receive(const Packet& packet) {
+std::optional<Packet> DatagramService::take_packet() {
+  for (RmppSender& sender : senders_) {
+    if (auto packet = sender.take_packet()) return packet;
+  }
+  std::erase_if(senders_, [](const RmppSender& each) { return each.is_over(); });
+  if (outgoing_.empty()) return std::nullopt;
+  const Packet packet = outgoing_.front();
+  outgoing_.pop_front();
+  return packet;
+}
+
+DatagramService::Waitings::iterator DatagramService::question_of(const Packet& answer) {
+  const wire::MadHeader header = header_of(answer.mad);
+  const std::uint64_t transaction = header.transaction_id;
+  return std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+    const wire::MadHeader asked = header_of(each.packet.mad);
+    return asked.transaction_id == transaction && asked.management_class == header.management_class;
+  });
+}
+
+// Returns the key of the agent that asked the question, or that has registered for it.
+std::optional<std::uint32_t> DatagramService::agent_for(const Packet& packet) {
   const wire::MadHeader header = header_of(packet.mad);
   if (is_answer(header)) {
-    const std::uint64_t transaction = header.transaction_id;
-    const auto question = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
-      const wire::MadHeader asked = header_of(each.packet.mad);
-      return asked.transaction_id == transaction &&
-             asked.management_class == header.management_class;
-    });
+    const auto question = question_of(packet);
     if (question == waiting_.end()) return std::nullopt;
-    const Agent& agent = agents_.at(question->agent_key);
-    waiting_.erase(question);
-    return Delivery{agent.client, agent.number, false, packet};
+    return question->agent_key;
   }
   const std::uint32_t oui = has_oui(header.management_class) ? oui_of(packet.mad) : 0;
   for (const auto& [key, agent] : agents_) {
@@ -116,38 +154,78 @@ std::optional<DatagramService::Delivery> DatagramService::receive(const Packet& 
     if (wants.management_class == header.management_class &&
         wants.class_version == header.class_version && wants.oui == oui &&
         wants.methods[header.method & 0x7F]) {
-      return Delivery{agent.client, agent.number, false, packet};
+      return key;
     }
   }
   return std::nullopt;
 }
 
+std::optional<DatagramService::Delivery> DatagramService::deliver(const Packet& packet,
+                                                                  std::vector<std::byte> whole) {
+  const auto key = agent_for(packet);
+  if (!key) return std::nullopt;
+  if (is_answer(header_of(packet.mad))) waiting_.erase(question_of(packet));
+  const Agent& agent = agents_.at(*key);
+  return Delivery{agent.client, agent.number, false, packet, std::move(whole)};
+}
+
+std::optional<DatagramService::Delivery> DatagramService::receive(Time now, const Packet& packet) {
+  if (!is_rmpp(packet.mad)) return deliver(packet, {});
+  for (RmppSender& sender : senders_) {
+    if (!sender.owns(packet)) continue;
+    sender.receive(now, packet);
+    return std::nullopt;
+  }
+  const auto key = agent_for(packet);
+  const bool is_agents_own = key && !agents_.at(*key).registration.has_transactions;
+  return is_agents_own ? deliver(packet, {}) : receive_segment(now, packet);
+}
+
+std::optional<DatagramService::Delivery> DatagramService::receive_segment(Time now,
+                                                                          const Packet& packet) {
+  auto receiver = std::find_if(receivers_.begin(), receivers_.end(),
+                               [&](const RmppReceiver& each) { return each.owns(packet); });
+  if (receiver == receivers_.end()) {
+    const bool begins = is_first_segment(packet.mad) && agent_for(packet).has_value();
+    if (!begins || receivers_.size() >= transactions_max) return std::nullopt;
+    receivers_.emplace_back(now, packet);
+    receiver = std::prev(receivers_.end());
+    // The question has its answer, of which the rest is under way.
+    const auto question = question_of(packet);
+    if (question != waiting_.end()) question->due = now + RmppReceiver::patience;
+  }
+  const std::size_t others = transaction_bytes() - receiver->bytes();
+  const std::size_t room = transaction_bytes_max - std::min(others, transaction_bytes_max);
+  if (const auto back = receiver->receive(now, packet, room)) outgoing_.push_back(*back);
+  std::vector<std::byte> whole;
+  if (!receiver->take_whole(whole)) return std::nullopt;
+  return deliver(receiver->first(), std::move(whole));
+}
+
 Time DatagramService::next_timeout() const {
   Time next = Time::never();
   for (const Waiting& each : waiting_) next = std::min(next, each.due);
+  for (const RmppSender& each : senders_) next = std::min(next, each.deadline());
+  for (const RmppReceiver& each : receivers_) next = std::min(next, each.deadline());
   return next;
 }
 
-std::optional<DatagramService::Expired> DatagramService::expire(Time now) {
-  const auto due = std::find_if(waiting_.begin(), waiting_.end(),
-                                [now](const Waiting& each) { return each.due <= now; });
-  if (due == waiting_.end()) return std::nullopt;
-  const Agent& agent = agents_.at(due->agent_key);
-  Expired expired{due->retries > 0, {agent.client, agent.number, true, due->packet}};
-  if (expired.is_retry) {
-    --due->retries;
-    due->due = now + due->timeout;
-  } else {
-    waiting_.erase(due);
+std::optional<DatagramService::Delivery> DatagramService::expire(Time now) {
+  for (RmppSender& each : senders_) each.expire(now);
+  std::erase_if(receivers_, [now](const RmppReceiver& each) { return each.is_over(now); });
+  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
+    if (each->due > now) continue;
+    if (each->retries == 0) {
+      const Agent& agent = agents_.at(each->agent_key);
+      Delivery delivery{agent.client, agent.number, true, each->packet, {}};
+      waiting_.erase(each);
+      return delivery;
+    }
+    --each->retries;
+    each->due = now + each->timeout;
+    outgoing_.push_back(each->packet);
   }
-  return expired;
-}
-
-bool DatagramService::serves(std::uint8_t management_class, std::uint8_t method) const {
-  return std::any_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
-    const Registration& registration = entry.second.registration;
-    return registration.management_class == management_class && registration.methods[method & 0x7F];
-  });
+  return std::nullopt;
 }
 
 }  // namespace tulle::management

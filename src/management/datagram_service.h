@@ -9,13 +9,13 @@
 #include <bitset>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "base/time.h"
 #include "management/packet.h"
+#include "management/rmpp.h"
 
 namespace tulle::management {
 
@@ -29,8 +29,9 @@ struct Registration {
   std::uint8_t class_version = 0;
   std::uint32_t oui = 0;  // 24 bits; of a vendor's class from 0x30 on
   std::bitset<128> methods;
-
-  bool operator==(const Registration&) const = default;
+  // The service cuts the agent's long datagrams into segments, and puts those of others together
+  // (management/rmpp.h). Otherwise the agent does so itself.
+  bool has_transactions = false;
 };
 
 // Returns true for the classes of vendors that carry an OUI (IBTA 16.5.1).
@@ -43,11 +44,17 @@ class DatagramService {
   static constexpr std::uint32_t agents_of_client_max = 32;
   // Questions of one client that wait for their answers. A kernel has no such limit.
   static constexpr std::size_t questions_of_client_max = 4'096;
+  // Transactions of many packets under way. One more is refused by silence, and its sender tries
+  // again.
+  static constexpr std::size_t transactions_max = 256;
+  // Bytes of all transactions under way, which bounds what peers and programs can make us keep.
+  static constexpr std::size_t transaction_bytes_max = 128 << 20;
 
   struct Question {
     std::uint32_t agent = 0;
-    Packet packet;
-    Time timeout;  // of one try; zero: no answer is expected
+    Packet packet;                 // its first 256 bytes
+    std::vector<std::byte> whole;  // of a transaction of many packets: all bytes
+    Time timeout;                  // of one try; zero: no answer is expected
     std::uint32_t retries = 0;
   };
   struct Delivery {
@@ -55,6 +62,7 @@ class DatagramService {
     std::uint32_t agent = 0;
     bool has_timed_out = false;  // the datagram is the client's own, which got no answer
     Packet packet;
+    std::vector<std::byte> whole;  // all bytes, if the datagram came in segments
   };
   enum class Refusal : std::uint8_t {
     none,
@@ -73,22 +81,19 @@ class DatagramService {
   // Forgets a client with all its agents and questions.
   void remove_client(ClientId client);
 
-  // Makes the datagram ready to be sent, in place, and keeps it until its answer comes.
-  Refusal send(Time now, ClientId client, Question& question);
-  // Finds the agent that a datagram from the network is for. Returns nothing if there is none.
-  std::optional<Delivery> receive(const Packet& packet);
+  // Sends a client's datagram, and keeps it until its answer comes.
+  Refusal send(Time now, ClientId client, Question question);
+  // Finds the agent that a datagram from the network is for. Returns nothing if there is none, or if
+  // it is a part of a longer one.
+  std::optional<Delivery> receive(Time now, const Packet& packet);
+  // Returns the next datagram that is to be sent into the network.
+  std::optional<Packet> take_packet();
 
-  // Returns when a question's time is over; never if none waits.
+  // Returns when the time of a question or transaction is over; never if none waits.
   Time next_timeout() const;
-  struct Expired {
-    bool is_retry = false;  // true: send it again; false: deliver it as timed out
-    Delivery delivery;
-  };
-  // Returns the next question whose time is over.
-  std::optional<Expired> expire(Time now);
-
-  // True if some agent gets the questions of a subnet manager's class.
-  bool serves(std::uint8_t management_class, std::uint8_t method) const;
+  // Sends questions again whose time is over. Returns the next one that has been sent as often as it
+  // may.
+  std::optional<Delivery> expire(Time now);
 
  private:
   struct Agent {
@@ -104,12 +109,22 @@ class DatagramService {
     std::uint32_t retries = 0;
   };
 
+  using Waitings = std::deque<Waiting>;
+
+  Waitings::iterator question_of(const Packet& answer);
+  std::optional<std::uint32_t> agent_for(const Packet& packet);
+  std::optional<Delivery> deliver(const Packet& packet, std::vector<std::byte> whole);
+  std::optional<Delivery> receive_segment(Time now, const Packet& packet);
   std::optional<std::uint32_t> key_of(ClientId client, std::uint32_t agent) const;
   void forget(std::uint32_t key);
   std::size_t waiting_of(ClientId client) const;
+  std::size_t transaction_bytes() const;
 
   std::map<std::uint32_t, Agent> agents_;  // by the upper half of their transaction IDs
-  std::deque<Waiting> waiting_;
+  Waitings waiting_;
+  std::deque<RmppSender> senders_;
+  std::deque<RmppReceiver> receivers_;
+  std::deque<Packet> outgoing_;
   std::uint32_t next_key_ = 1;
 };
 

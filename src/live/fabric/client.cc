@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <iterator>
 
 #include "live/message/socket.h"
+#include "live/settings.h"
 
 namespace tulle::live {
 namespace {
@@ -49,15 +51,11 @@ Result<Message> await(int socket) {
   return as<Message>(answer->bytes);
 }
 
-std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 FabricPlace fabric_place() {
-  return {from_environment("TULLE_FABRIC"), from_environment("TULLE_HOST")};
+  const Settings settings = read_settings();
+  return {settings.fabric, settings.host};
 }
 
 Result<HostPort> describe_host(const FabricPlace& place) {
@@ -69,19 +67,21 @@ Result<HostPort> describe_host(const FabricPlace& place) {
   return await<HostPort>(connection->get());
 }
 
-Result<std::vector<FabricNode>> fabric_status(const std::string& socket, FabricEnd& end) {
+Result<FabricNodes> fabric_status(const std::string& socket) {
   FabricHello hello;
   hello.purpose = FabricPurpose::status;
   auto connection = ask(socket, hello);
   if (!connection) return connection.error();
-  std::vector<FabricNode> nodes;
+  FabricNodes all;
   for (;;) {
-    auto answer = await_message(connection->get(), answer_milliseconds);
-    if (!answer) return answer.error();
-    if (decoded(answer->bytes, end)) return nodes;
-    auto node = as<FabricNode>(answer->bytes);
-    if (!node) return node.error();
-    nodes.push_back(std::move(*node));
+    auto some = await<FabricNodes>(connection->get());
+    if (!some) return some;
+    const bool is_last = some->nodes.size() < FabricNodes::nodes_max;
+    all.discarded = some->discarded;
+    std::move(some->nodes.begin(), some->nodes.end(), std::back_inserter(all.nodes));
+    if (is_last) return all;
+    hello.first = static_cast<std::uint32_t>(all.nodes.size());
+    if (auto sent = send_message(connection->get(), encoded(hello)); !sent) return sent.error();
   }
 }
 
@@ -127,20 +127,13 @@ Result<void> FabricPortClient::remove(std::uint32_t agent) {
   return {};
 }
 
-Result<void> send_datagram(int descriptor, Datagram datagram) {
-  const auto bytes = encoded(datagram);
-  auto sent = send_message(descriptor, bytes);
+Result<void> send_datagram_patiently(int descriptor, const Datagram& datagram) {
+  auto sent = send_datagram(descriptor, datagram);
   if (sent || sent.error().error_number != EAGAIN) return sent;
   constexpr int patience_milliseconds = 1'000;
   pollfd room{descriptor, POLLOUT, 0};
   static_cast<void>(poll(&room, 1, patience_milliseconds));
-  return send_message(descriptor, bytes);
-}
-
-Result<Datagram> receive_datagram(int descriptor) {
-  auto message = receive_message(descriptor);
-  if (!message) return message.error();
-  return as<Datagram>(message->bytes);
+  return send_datagram(descriptor, datagram);
 }
 
 }  // namespace tulle::live

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "live/fabric/datagrams.h"
 #include "live/fabric/messages.h"
 #include "live/unique_fd.h"
 
@@ -22,7 +23,8 @@ FabricPlace fabric_place();
 
 // Returns the host's port as it is now.
 Result<HostPort> describe_host(const FabricPlace& place);
-Result<std::vector<FabricNode>> fabric_status(const std::string& socket, FabricEnd& end);
+// Returns all nodes of a fabric.
+Result<FabricNodes> fabric_status(const std::string& socket);
 // Cuts or joins a cable, or ends the fabric.
 Result<void> command_fabric(const std::string& socket, FabricHello command);
 
@@ -46,10 +48,8 @@ class FabricPortClient {
   UniqueFd datagrams_;
 };
 
-// Sends a datagram by a port's descriptor. Waits for a moment if the fabric has not read the last
-// ones.
-Result<void> send_datagram(int descriptor, Datagram datagram);
-// Takes a datagram that has come. The error_number is EAGAIN if there is none.
-Result<Datagram> receive_datagram(int descriptor);
+// Sends a datagram, as send_datagram() does, but waits for a moment if the fabric has not read the
+// last ones.
+Result<void> send_datagram_patiently(int descriptor, const Datagram& datagram);
 
 }  // namespace tulle::live

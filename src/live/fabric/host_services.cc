@@ -158,6 +158,7 @@ AgentRegistered HostServices::add(std::uint32_t host, std::uint32_t client,
   registration.management_class = wanted.management_class;
   registration.class_version = wanted.class_version;
   registration.oui = wanted.oui;
+  registration.has_transactions = wanted.has_transactions;
   for (std::size_t method = 0; method < registration.methods.size(); ++method) {
     registration.methods[method] = (wanted.methods[method / 64] >> method % 64 & 1) != 0;
   }
@@ -189,32 +190,35 @@ void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
   packet.pkey = Pkey(pkeys[std::min<std::size_t>(datagram.pkey_index, pkeys.size() - 1)]);
   const std::size_t bytes = std::min(datagram.bytes.size(), packet.mad.size());
   std::copy_n(datagram.bytes.begin(), bytes, packet.mad.begin());
+  question.whole = datagram.bytes;
   if (packet.source_qp.value > 1) packet.source_qp = wire::general_services_qp;
   const auto refusal = hosts_[host].service.send(now, client, question);
-  if (refusal == DatagramService::Refusal::none) {
-    subnet_.send(now, host, port, packet);
-  } else if (datagram.timeout_milliseconds != 0) {
-    refused_.push_back({client, datagram.agent, true, packet});
+  if (refusal != DatagramService::Refusal::none && datagram.timeout_milliseconds != 0) {
+    refused_.push_back({client, datagram.agent, true, packet, {}});
   }
 }
 
 void HostServices::progress(Time now, const std::function<void(const Delivery&)>& deliver) {
   for (const Delivery& each : std::exchange(refused_, {})) deliver(each);
-  for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
-    auto& service = hosts_[host].service;
-    if (service.next_timeout() > now) continue;
-    while (const auto expired = service.expire(now)) {
-      if (expired->is_retry) {
-        subnet_.send(now, host, port, expired->delivery.packet);
-      } else {
-        deliver(expired->delivery);
-      }
-    }
+  for (Host& host : hosts_) {
+    if (host.service.next_timeout() > now) continue;
+    while (const auto expired = host.service.expire(now)) deliver(*expired);
   }
   subnet_.run(now);
-  while (const auto arrival = subnet_.take_arrival()) {
-    if (const auto delivery = hosts_[arrival->host].service.receive(arrival->packet)) {
-      deliver(*delivery);
+  bool is_moving = true;
+  while (is_moving) {
+    is_moving = false;
+    for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
+      while (const auto packet = hosts_[host].service.take_packet()) {
+        subnet_.send(now, host, port, *packet);
+        is_moving = true;
+      }
+    }
+    subnet_.run(now);
+    while (const auto arrival = subnet_.take_arrival()) {
+      const auto delivery = hosts_[arrival->host].service.receive(now, arrival->packet);
+      if (delivery) deliver(*delivery);
+      is_moving = true;
     }
   }
 }
@@ -243,7 +247,8 @@ Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) 
     return wire::is_same_partition(Pkey(each), packet.pkey);
   });
   out.pkey_index = static_cast<std::uint16_t>(found == pkeys.end() ? 0 : found - pkeys.begin());
-  out.bytes.assign(packet.mad.begin(), packet.mad.end());
+  out.bytes = delivery.whole;
+  if (out.bytes.empty()) out.bytes.assign(packet.mad.begin(), packet.mad.end());
   return out;
 }
 

@@ -5,9 +5,10 @@
 //
 //   describe  FabricHello → HostPort
 //   open      FabricHello → PortOpened {datagrams}, then RegisterAgent → AgentRegistered and
-//             UnregisterAgent → AgentRegistered. `datagrams` carries Datagram both ways.
+//             UnregisterAgent → AgentRegistered. `datagrams` carries Datagram both ways, a long one
+//             with {bytes}.
 //             Disconnecting closes the port.
-//   status    FabricHello → FabricNode …, FabricEnd
+//   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
 //
@@ -30,6 +31,7 @@ struct FabricHello {
   FabricPurpose purpose{};
   std::string host;                 // describe, open: its name
   std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
+  std::uint32_t first = 0;          // status: the first node to tell of
 };
 // A host's port, as a kernel shows it.
 struct HostPort {
@@ -57,6 +59,7 @@ struct RegisterAgent {
   std::uint8_t class_version = 0;
   std::uint32_t oui = 0;
   std::array<std::uint64_t, 2> methods{};  // bit m of both together: method m
+  bool has_transactions = false;           // the fabric cuts and joins long datagrams
 };
 struct UnregisterAgent {
   static constexpr auto kind = MessageKind::unregister_agent;
@@ -80,7 +83,7 @@ struct Datagram {
   std::uint8_t service_level = 0;
   std::uint8_t path_bits = 0;
   std::uint16_t pkey_index = 0;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;  // empty if they are in a file
 };
 struct FabricPort {
   std::uint8_t number = 0;
@@ -92,7 +95,6 @@ struct FabricPort {
   std::uint8_t peer_port = 0;
 };
 struct FabricNode {
-  static constexpr auto kind = MessageKind::fabric_node;
   std::string name;
   std::string description;
   bool is_switch = false;
@@ -103,14 +105,19 @@ struct FabricNode {
   std::uint32_t programs = 0;  // that have the host's port open
   std::vector<FabricPort> ports;
 };
+struct FabricNodes {
+  static constexpr auto kind = MessageKind::fabric_nodes;
+  static constexpr std::uint32_t nodes_max = 8;  // of 254 ports each, they fit a message
+  std::vector<FabricNode> nodes;                 // fewer than nodes_max: these were the last
+  std::uint64_t discarded = 0;                   // datagrams that found no way
+};
 struct FabricEnd {
   static constexpr auto kind = MessageKind::fabric_end;
-  std::uint64_t discarded = 0;  // datagrams that found no way
 };
 
 template <typename Archive>
 void fields(Archive& archive, FabricHello& m) {
-  archive(m.purpose, m.host, m.ends);
+  archive(m.purpose, m.host, m.ends, m.first);
 }
 template <typename Archive>
 void fields(Archive& archive, HostPort& m) {
@@ -121,7 +128,7 @@ template <typename Archive>
 void fields(Archive&, PortOpened&) {}
 template <typename Archive>
 void fields(Archive& archive, RegisterAgent& m) {
-  archive(m.management_class, m.class_version, m.oui, m.methods);
+  archive(m.management_class, m.class_version, m.oui, m.methods, m.has_transactions);
 }
 template <typename Archive>
 void fields(Archive& archive, UnregisterAgent& m) {
@@ -147,8 +154,10 @@ void fields(Archive& archive, FabricNode& m) {
           m.ports);
 }
 template <typename Archive>
-void fields(Archive& archive, FabricEnd& m) {
-  archive(m.discarded);
+void fields(Archive& archive, FabricNodes& m) {
+  archive(m.nodes, m.discarded);
 }
+template <typename Archive>
+void fields(Archive&, FabricEnd&) {}
 
 }  // namespace tulle::live

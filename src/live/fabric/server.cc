@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "fabric/subnet.h"
+#include "live/fabric/datagrams.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
@@ -67,7 +68,7 @@ class FabricServer {
   void greet(Session& session, const FabricHello& hello);
   void open_port(Session& session, std::uint32_t host);
   void change_cable(Session& session, const FabricHello& hello);
-  void answer_status(Session& session);
+  FabricNodes nodes_from(std::uint32_t first) const;
   void take_datagrams(Session& session);
   void deliver(const management::DatagramService::Delivery& delivery);
   template <typename Message>
@@ -212,7 +213,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello) {
       if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
       return answer(session, hosts_.describe(*host, manager_files_.path(*host)));
     case FabricPurpose::status:
-      return answer_status(session);
+      return answer(session, nodes_from(hello.first));
     case FabricPurpose::cut:
     case FabricPurpose::join:
       return change_cable(session, hello);
@@ -251,23 +252,25 @@ void FabricServer::change_cable(Session& session, const FabricHello& hello) {
   answer(session, FabricEnd{});
 }
 
-void FabricServer::answer_status(Session& session) {
-  for (std::uint32_t node = 0; node < subnet_.topology().nodes() && !session.is_over; ++node) {
-    answer(session, hosts_.node_status(node));
+FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
+  FabricNodes some;
+  some.discarded = subnet_.discarded();
+  const std::uint32_t all = subnet_.topology().nodes();
+  for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
+       ++node) {
+    some.nodes.push_back(hosts_.node_status(node));
   }
-  if (!session.is_over) answer(session, FabricEnd{subnet_.discarded()});
+  return some;
 }
 
 void FabricServer::take_datagrams(Session& session) {
   for (int i = 0; i < messages_in_a_turn; ++i) {
-    auto message = receive_message(session.datagrams.get());
-    if (!message) return;
-    Datagram datagram;
-    if (!decoded(message->bytes, datagram)) {
-      session.is_over = true;
+    auto datagram = receive_datagram(session.datagrams.get());
+    if (!datagram) {
+      if (datagram.error().error_number != EAGAIN) session.is_over = true;
       return;
     }
-    hosts_.send(now(), *session.host, session.id, datagram);
+    hosts_.send(now(), *session.host, session.id, *datagram);
   }
 }
 
@@ -278,7 +281,7 @@ void FabricServer::deliver(const management::DatagramService::Delivery& delivery
   });
   if (found == sessions_.end()) return;
   Datagram datagram = hosts_.as_message(*(*found)->host, delivery);
-  static_cast<void>(send_message((*found)->datagrams.get(), encoded(datagram)));
+  static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
 }
 
 int fail(const std::string& reason) {

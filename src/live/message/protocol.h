@@ -67,7 +67,7 @@ enum class MessageKind : std::uint16_t {
   unregister_agent = 68,
   agent_registered = 69,
   datagram = 70,
-  fabric_node = 71,
+  fabric_nodes = 71,
   fabric_end = 72,
 };
 

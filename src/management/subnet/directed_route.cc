@@ -79,6 +79,12 @@ std::uint16_t lid_after_route(Request packet) {
   return is_returning(packet) ? header.directed_source : header.directed_destination;
 }
 
+bool begins_by_lid(Request packet) {
+  const wire::MadHeader header = header_of(packet);
+  return !is_returning(packet) && wire::hop_pointer_of(header.class_specific) == 0 &&
+         subnet_header_of(packet).directed_source != wire::permissive_lid;
+}
+
 bool is_returning(Request packet) {
   return (header_of(packet).status & wire::directed_route_returns) != 0;
 }

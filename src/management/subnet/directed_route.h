@@ -31,6 +31,8 @@ RouteStep take_step(Answer packet, bool is_switch, std::uint8_t in_port, std::ui
 // Returns the LID to which a packet goes on after the directed part of its route.
 std::uint16_t lid_after_route(Request packet);
 
+// Returns true if a packet goes by LID before the directed part of its route.
+bool begins_by_lid(Request packet);
 // Returns true if a packet of class 0x81 is on its way back.
 bool is_returning(Request packet);
 

@@ -39,27 +39,29 @@ std::shared_ptr<OpenPort> find_port(int descriptor) {
 }
 
 // Returns 0 or an errno.
-int register_agent(int descriptor, int management_class, int version, std::uint32_t oui,
-                   const std::uint64_t (&methods)[2], int& agent) {
+int register_agent(int descriptor, Registration registration, int management_class, int version,
+                   int& agent) {
   const auto port = find_port(descriptor);
   if (port == nullptr) return EBADF;
   if (management_class < 0 || management_class >= classes || version < 0 ||
       version >= class_versions) {
     return EINVAL;
   }
-  Registration registration;
   registration.management_class = static_cast<std::uint8_t>(management_class);
   registration.class_version = static_cast<std::uint8_t>(version);
-  registration.oui = oui;
-  registration.methods = {methods[0], methods[1]};
   return port->add(registration, agent);
 }
 
-// Reads a mask of 128 methods, as the API has it in longs; null means none.
-void read_methods(const long* mask, std::uint64_t (&methods)[2]) {
-  static_assert(sizeof(long) == sizeof methods[0]);
-  methods[0] = mask == nullptr ? 0 : static_cast<std::uint64_t>(mask[0]);
-  methods[1] = mask == nullptr ? 0 : static_cast<std::uint64_t>(mask[1]);
+// Returns a registration with a mask of 128 methods, as the API has it in longs; null means none.
+Registration registration_of(const long* mask, std::uint8_t rmpp_version) {
+  static_assert(sizeof(long) == sizeof(std::uint64_t));
+  Registration registration;
+  registration.has_transactions = rmpp_version != 0;
+  if (mask != nullptr) {
+    registration.methods = {static_cast<std::uint64_t>(mask[0]),
+                            static_cast<std::uint64_t>(mask[1])};
+  }
+  return registration;
 }
 
 int result_of(int error, int agent) {
@@ -121,27 +123,25 @@ int umad_poll(int portid, int timeout_ms) {
   return error == 0 ? 0 : fail(error);
 }
 
-int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t,
+int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t rmpp_version,
                   long method_mask[16 / sizeof(long)]) try {
-  std::uint64_t methods[2];
-  read_methods(method_mask, methods);
   int agent = -1;
-  const int error = register_agent(portid, mgmt_class, mgmt_version, 0, methods, agent);
+  const int error = register_agent(portid, registration_of(method_mask, rmpp_version), mgmt_class,
+                                   mgmt_version, agent);
   return result_of(error, agent);
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
 
-int umad_register_oui(int portid, int mgmt_class, uint8_t, uint8_t oui[3],
+int umad_register_oui(int portid, int mgmt_class, uint8_t rmpp_version, uint8_t oui[3],
                       long method_mask[16 / sizeof(long)]) try {
   const bool has_oui = oui != nullptr && mgmt_class >= UMAD_CLASS_VENDOR_RANGE2_START &&
                        mgmt_class <= UMAD_CLASS_VENDOR_RANGE2_END;
   if (!has_oui) return fail(EINVAL);
-  std::uint64_t methods[2];
-  read_methods(method_mask, methods);
-  const std::uint32_t vendor = std::uint32_t{oui[0]} << 16 | std::uint32_t{oui[1]} << 8 | oui[2];
+  Registration registration = registration_of(method_mask, rmpp_version);
+  registration.oui = std::uint32_t{oui[0]} << 16 | std::uint32_t{oui[1]} << 8 | oui[2];
   int agent = -1;
-  const int error = register_agent(portid, mgmt_class, 1, vendor, methods, agent);
+  const int error = register_agent(portid, registration, mgmt_class, 1, agent);
   return result_of(error, agent);
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
@@ -158,9 +158,13 @@ int umad_register2(int port_fd, umad_reg_attr* attr, uint32_t* agent_id) try {
     attr->flags = UMAD_USER_RMPP;  // the flags that are allowed
     return EINVAL;
   }
+  Registration registration;
+  registration.oui = wants_oui ? attr->oui : 0;
+  registration.methods = {attr->method_mask[0], attr->method_mask[1]};
+  registration.has_transactions = attr->rmpp_version != 0 && (attr->flags & UMAD_USER_RMPP) == 0;
   int agent = -1;
-  const int error = register_agent(port_fd, attr->mgmt_class, attr->mgmt_class_version,
-                                   wants_oui ? attr->oui : 0, attr->method_mask, agent);
+  const int error =
+      register_agent(port_fd, registration, attr->mgmt_class, attr->mgmt_class_version, agent);
   if (error == 0) *agent_id = static_cast<std::uint32_t>(agent);
   return error;
 } catch (const std::bad_alloc&) {
@@ -178,9 +182,7 @@ int umad_unregister(int portid, int agentid) try {
 int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, int retries) try {
   const auto port = find_port(portid);
   if (umad == nullptr || port == nullptr || !port->has(agentid)) return fail(EINVAL);
-  // Longer datagrams belong to transactions of many packets, which no class here has.
-  if (length < static_cast<int>(least_sent_bytes) ||
-      length > static_cast<int>(Envelope::mad_bytes)) {
+  if (length < static_cast<int>(least_sent_bytes) || length > static_cast<int>(port->longest())) {
     errno = EINVAL;
     return -EIO;
   }
@@ -190,7 +192,8 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
   header.agent_id = static_cast<std::uint32_t>(agentid);
   Envelope envelope;
   std::memcpy(envelope.head.data(), umad, envelope.head.size());
-  std::memcpy(envelope.mad.data(), header.data, static_cast<std::size_t>(length));
+  const auto* first = reinterpret_cast<const std::byte*>(header.data);
+  envelope.mad.assign(first, first + length);
   const int error = port->send(portid, envelope);
   errno = error;
   return error == 0 ? 0 : -EIO;
@@ -201,15 +204,18 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
 int umad_recv(int portid, void* umad, int* length, int timeout_ms) try {
   const auto port = find_port(portid);
   const bool makes_sense =
-      umad != nullptr && length != nullptr && *length >= static_cast<int>(Envelope::mad_bytes);
+      umad != nullptr && length != nullptr && *length >= static_cast<int>(Envelope::usual_bytes);
   if (!makes_sense || port == nullptr) return fail(EINVAL);
   if (timeout_ms != 0) {
     if (const int error = wait_for(portid, timeout_ms); error != 0) return fail(error);
   }
   Envelope envelope;
-  if (const int error = port->receive(portid, envelope); error != 0) return fail(error);
-  std::memcpy(umad, &envelope, sizeof envelope);
-  *length = static_cast<int>(Envelope::mad_bytes);
+  const int error = port->receive(portid, static_cast<std::size_t>(*length), envelope);
+  if (error == ENOSPC) *length = static_cast<int>(envelope.mad.size());
+  if (error != 0) return fail(error);
+  std::memcpy(umad, envelope.head.data(), envelope.head.size());
+  std::memcpy(static_cast<ib_user_mad_t*>(umad)->data, envelope.mad.data(), envelope.mad.size());
+  *length = static_cast<int>(envelope.mad.size());
   return static_cast<int>(envelope.header().agent_id);
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);

@@ -26,7 +26,7 @@ live::Datagram to_datagram(const Envelope& envelope) {
   out.service_level = header.addr.sl;
   out.path_bits = header.addr.path_bits;
   out.pkey_index = header.addr.pkey_index;
-  out.bytes.assign(envelope.mad.begin(), envelope.mad.end());
+  out.bytes = envelope.mad;
   return out;
 }
 
@@ -35,15 +35,14 @@ void from_datagram(const live::Datagram& datagram, Envelope& envelope) {
   header = {};
   header.agent_id = datagram.agent;
   header.status = datagram.status;
-  header.length = sizeof envelope;
+  header.length = static_cast<std::uint32_t>(sizeof header + datagram.bytes.size());
   header.addr.qpn = htobe32(datagram.qp);
   header.addr.qkey = htobe32(datagram.qkey);
   header.addr.lid = htobe16(datagram.lid);
   header.addr.sl = datagram.service_level;
   header.addr.path_bits = datagram.path_bits;
   header.addr.pkey_index = datagram.pkey_index;
-  const std::size_t bytes = std::min(datagram.bytes.size(), envelope.mad.size());
-  std::copy_n(datagram.bytes.begin(), bytes, envelope.mad.begin());
+  envelope.mad = datagram.bytes;
 }
 
 class FabricPort final : public OpenPort {
@@ -52,8 +51,9 @@ class FabricPort final : public OpenPort {
 
   int add(const Registration& registration, int& agent) override {
     const std::lock_guard lock(mutex_);
-    auto added = client_.add({registration.management_class, registration.class_version,
-                                    registration.oui, registration.methods});
+    auto added =
+        client_.add({registration.management_class, registration.class_version, registration.oui,
+                     registration.methods, registration.has_transactions});
     if (!added) return error_of(added.error());
     agents_.insert(static_cast<int>(added.value()));
     agent = static_cast<int>(added.value());
@@ -70,15 +70,23 @@ class FabricPort final : public OpenPort {
     return agents_.contains(agent);
   }
   int send(int descriptor, const Envelope& envelope) override {
-    const auto sent = live::send_datagram(descriptor, to_datagram(envelope));
+    const auto sent = live::send_datagram_patiently(descriptor, to_datagram(envelope));
     return sent ? 0 : error_of(sent.error());
   }
-  int receive(int descriptor, Envelope& envelope) override {
+  int receive(int descriptor, std::size_t room, Envelope& envelope) override {
+    const std::lock_guard lock(receive_mutex_);
+    auto bytes = live::next_datagram_bytes(descriptor);
+    if (!bytes) return error_of(bytes.error());
+    if (*bytes > room) {
+      envelope.mad.resize(*bytes);
+      return ENOSPC;
+    }
     auto datagram = live::receive_datagram(descriptor);
     if (!datagram) return error_of(datagram.error());
     from_datagram(*datagram, envelope);
     return 0;
   }
+  std::size_t longest() const override { return live::datagram_bytes_max; }
 
  private:
   static int error_of(const Error& error) {
@@ -88,6 +96,7 @@ class FabricPort final : public OpenPort {
   }
 
   mutable std::mutex mutex_;  // one question to the fabric at a time
+  std::mutex receive_mutex_;  // what was looked at is what is taken
   live::FabricPortClient client_;
   std::set<int> agents_;
 };

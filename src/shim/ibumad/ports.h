@@ -54,14 +54,15 @@ inline constexpr int only_port = 1;
 // 0 stands for any port.
 constexpr bool is_port(int number) { return number == 0 || number == only_port; }
 
-// A datagram as it crosses the API.
+// A datagram as it crosses the API: the fields in front, and what follows. One of a transaction of
+// many packets has any length, and all others 256 bytes, of which a program may leave the last out.
 struct Envelope {
-  static constexpr std::size_t mad_bytes = 256;
-
-  alignas(ib_user_mad_t) std::array<std::byte, sizeof(ib_user_mad_t)> head{};
-  std::array<std::byte, mad_bytes> mad{};
+  static constexpr std::size_t usual_bytes = 256;
 
   // The C type ends in an array of no bytes, which C++ does not allow within another type.
+  alignas(ib_user_mad_t) std::array<std::byte, sizeof(ib_user_mad_t)> head{};
+  std::vector<std::byte> mad;
+
   ib_user_mad_t& header() { return *reinterpret_cast<ib_user_mad_t*>(head.data()); }
   const ib_user_mad_t& header() const {
     return *reinterpret_cast<const ib_user_mad_t*>(head.data());
@@ -73,6 +74,7 @@ struct Registration {
   std::uint8_t class_version = 0;
   std::uint32_t oui = 0;
   std::array<std::uint64_t, 2> methods{};
+  bool has_transactions = false;  // the port cuts long datagrams into segments, and joins them
 };
 
 // An open port. The program has a descriptor that is readable when a datagram has come.
@@ -88,7 +90,10 @@ class OpenPort {
   virtual int remove(int agent) = 0;
   virtual bool has(int agent) const = 0;
   virtual int send(int descriptor, const Envelope& envelope) = 0;
-  virtual int receive(int descriptor, Envelope& envelope) = 0;
+  // ENOSPC if the datagram is longer than `room`: it stays, and mad has its size.
+  virtual int receive(int descriptor, std::size_t room, Envelope& envelope) = 0;
+  // Returns the size of the longest datagram that may be sent.
+  virtual std::size_t longest() const { return Envelope::usual_bytes; }
 };
 
 struct OpenedPort {

@@ -66,11 +66,17 @@ bool answer(const Device& device, const Mad& request, Mad& out) {
                             counts ? counters() : management::performance::Counters{}, out);
 }
 
+Mad mad_of(const Envelope& envelope) {
+  Mad mad{};
+  std::copy_n(envelope.mad.begin(), std::min(envelope.mad.size(), mad.size()), mad.begin());
+  return mad;
+}
+
 // Returns 0, or an errno if the datagram cannot be sent. A datagram without a GRH names a LID. A
 // RoCE port has none (0), and Linux refuses to send by one.
 int check_destination(const Device& device, const Envelope& envelope) {
   const ib_mad_addr_t& to = envelope.header().addr;
-  const management::Way way = management::way_of(envelope.mad);
+  const management::Way way = management::way_of(mad_of(envelope));
   if (way == management::Way::directed_on) return EPROTONOSUPPORT;
   if (way == management::Way::directed_here) return 0;
   if (to.grh_present == 0) {
@@ -83,6 +89,12 @@ int check_destination(const Device& device, const Envelope& envelope) {
       });
   return is_own ? 0 : EHOSTUNREACH;
 }
+
+// A datagram in the pair of sockets.
+struct Message {
+  alignas(ib_user_mad_t) std::array<std::byte, sizeof(ib_user_mad_t)> head{};
+  Mad mad{};
+};
 
 class RocePort final : public OpenPort {
  public:
@@ -110,7 +122,7 @@ class RocePort final : public OpenPort {
     return is_known(agent);
   }
   int send(int descriptor, const Envelope& envelope) override;
-  int receive(int descriptor, Envelope& envelope) override;
+  int receive(int descriptor, std::size_t room, Envelope& envelope) override;
 
  private:
   bool is_known(int agent) const {
@@ -125,23 +137,30 @@ class RocePort final : public OpenPort {
 
 int RocePort::send(int, const Envelope& envelope) {
   if (const int refused = check_destination(device_, envelope); refused != 0) return refused;
-  Envelope back = envelope;
-  back.header().status = 0;
-  back.header().length = sizeof back;
-  if (!answer(device_, envelope.mad, back.mad)) {
+  Message back;
+  back.head = envelope.head;
+  const Mad request = mad_of(envelope);
+  auto& header = *reinterpret_cast<ib_user_mad_t*>(back.head.data());
+  header.status = 0;
+  header.length = sizeof back;
+  if (!answer(device_, request, back.mad)) {
     // No answer will come, so the request comes back as if the time for an answer had passed.
     const bool expects_answer = envelope.header().timeout_ms != 0;
     if (!expects_answer) return 0;
-    back.header().status = ETIMEDOUT;
+    header.status = ETIMEDOUT;
   }
   const ssize_t sent = ::send(own_end_.get(), &back, sizeof back, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(sizeof back) ? 0 : ENOBUFS;
 }
 
-int RocePort::receive(int descriptor, Envelope& envelope) {
-  const ssize_t size = ::recv(descriptor, &envelope, sizeof envelope, MSG_DONTWAIT);
+int RocePort::receive(int descriptor, std::size_t, Envelope& envelope) {
+  Message message;
+  const ssize_t size = ::recv(descriptor, &message, sizeof message, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return EWOULDBLOCK;
-  return size == static_cast<ssize_t>(sizeof envelope) ? 0 : EIO;
+  if (size != static_cast<ssize_t>(sizeof message)) return EIO;
+  envelope.head = message.head;
+  envelope.mad.assign(message.mad.begin(), message.mad.end());
+  return 0;
 }
 
 }  // namespace

@@ -1,0 +1,227 @@
+"""Tests a software InfiniBand fabric: OpenSM and infiniband-diags as they are, on hosts of its own."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import tempfile
+
+from harness import TULLE, ClientTest, cpu_ticks, wait_until
+
+TOOLS = "/usr/sbin/"
+
+
+class FabricTest(ClientTest):
+    """A test with a fabric of its own, whose socket lies in a folder of the test."""
+
+    topology = None  # lines of a scenario's [topology]
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.environment = {"XDG_RUNTIME_DIR": folder.name}
+        arguments = []
+        if self.topology:
+            (self.folder / "fabric.toml").write_text(f"[topology]\n{self.topology}\n")
+            arguments = [self.folder / "fabric.toml"]
+        self.up = self.start(TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
+        wait_until(lambda: (self.folder / "tulle" / "fabric_default" / "socket").exists(), "the fabric")
+
+    def fabric(self, *arguments, expect=0):
+        return self.run_program(TULLE, "fabric", *arguments, env=self.environment, expect=expect)
+
+    def on_host(self, host, *command):
+        return [TULLE, "run", "--host", host, "--", *command]
+
+    def tool(self, host, name, *arguments, expect=0):
+        command = self.on_host(host, TOOLS + name, *arguments)
+        return self.run_program(*command, env=self.environment, expect=expect, limit=30)
+
+    def nodes(self):
+        status = json.loads(self.fabric("status", "--json").stdout)
+        return {node["name"]: node for node in status["hosts"] + status["switches"]}
+
+    def states(self):
+        return {port["state"] for node in self.nodes().values() for port in node["ports"]}
+
+    def start_manager(self, host="h0", *arguments):
+        """Starts OpenSM with a log (-f) that is written at once (-d2)."""
+        log = self.folder / f"opensm-{host}.log"
+        manager = self.start(*self.on_host(host, TOOLS + "opensm", "-d2", "-f", log, *arguments), env=self.environment)
+        wait_until(lambda: log.exists() and "Entering" in log.read_text(), "OpenSM", pause=0.05)
+        return manager, log
+
+    def bring_up(self):
+        manager, log = self.start_manager()
+        wait_until(lambda: "SUBNET UP" in log.read_text(), "SUBNET UP", pause=0.05)
+        wait_until(lambda: self.states() == {"active"}, "active ports")
+        return manager, log
+
+
+class WithoutManager(FabricTest):
+    def test_what_the_file_says_is_what_is_found(self):
+        found = self.tool("h2", "ibnetdiscover", "-p").stdout
+        links = set()
+        for line in found.splitlines():
+            ends = re.findall(r"(SW|CA)\s+\d+\s+(\d+)\s+0x([0-9a-f]{16})", line)
+            if len(ends) == 2:
+                links.add(frozenset((guid, port) for _, port, guid in ends))
+        nodes = self.nodes()
+        wanted = set()
+        for node in nodes.values():
+            for port in node["ports"]:
+                ends = ((node["guid"], port["port"]), (nodes[port["peer"]]["guid"], port["peer_port"]))
+                wanted.add(frozenset((guid[2:], str(number)) for guid, number in ends))
+        self.assertEqual(wanted, links)
+        self.assertEqual(5, len(links))
+
+    def test_hosts_have_an_infiniband_port(self):
+        output = self.tool("h1", "ibstat").stdout
+        for line in ("CA 'tulle0'", "State: Initializing", "Physical state: LinkUp", "Rate: 100", "Base lid: 0",
+                     "Link layer: InfiniBand"):
+            self.assertIn(line, output)
+
+    def test_a_host_has_no_device_for_data_yet(self):
+        self.assertIn("No IB devices found", self.run_program(*self.on_host("h1", "ibv_devinfo"), env=self.environment,
+                                                              expect=None).stderr)
+
+    def test_there_is_one_fabric_of_a_name(self):
+        again = self.fabric("up", expect=1)
+        self.assertIn('the fabric "default" is up already; `tulle fabric down` ends it', again.stderr)
+        self.assertEqual(6, len(self.nodes()))
+
+    def test_down_ends_it(self):
+        self.fabric("down")
+        self.assertEqual(0, self.up.wait())
+        self.assertEqual([], list((self.folder / "tulle" / "fabric_default").iterdir()))
+        self.assertIn("no fabric runs at", self.fabric("status", expect=1).stderr)
+        self.assertIn("no fabric runs at", self.tool("h0", "ibstat", expect=1).stderr)
+
+    def test_unknown_names(self):
+        for arguments, message in (
+            (("cut", "h9", "switch4"), 'the fabric has no host or switch "h9"'),
+            (("cut", "h0", "h1"), "no cable joins h0 and h1"),
+            (("cut", "h0:2", "switch4"), 'h0 has the ports 1 to 1, and not "2"'),
+        ):
+            self.assertIn(message, self.fabric(*arguments, expect=1).stderr)
+        self.assertIn('the fabric has no host "switch4"; its hosts are h0 to h3',
+                      self.tool("switch4", "ibstat", expect=1).stderr)
+
+
+class Managed(FabricTest):
+    def test_opensm_brings_it_up_and_rests(self):
+        manager, log = self.bring_up()
+        nodes = self.nodes()
+        lids = [lid for node in nodes.values() for lid in node["lids"]]
+        self.assertEqual(len(nodes), len(set(lids)))
+        self.assertTrue(nodes["h0"]["subnet_manager"])
+        self.assertFalse(nodes["h1"]["subnet_manager"])
+        self.assertNotIn("ERR", log.read_text())
+        before = cpu_ticks(self.up.pid), cpu_ticks(manager.pid)
+        self.run_program("sleep", "1")
+        after = cpu_ticks(self.up.pid), cpu_ticks(manager.pid)
+        self.assertLessEqual(after[0] - before[0], 2)
+        self.assertLessEqual(after[1] - before[1], 5)
+
+    def test_diagnostics(self):
+        self.bring_up()
+        nodes = self.nodes()
+        lid = {name: str(node["lids"][0]) for name, node in nodes.items()}
+        self.assertIn("SMINFO_MASTER", self.tool("h3", "sminfo").stdout)
+        self.assertIn(f"sm lid {lid['h0']} ", self.tool("h3", "sminfo").stdout)
+        path = self.tool("h3", "ibtracert", lid["h3"], lid["h0"]).stdout
+        for name in ("switch 4", "switch 5", "h0 tulle0"):
+            self.assertIn(name, path)
+        self.assertIn("6 valid lids dumped", self.tool("h3", "ibroute", lid["switch4"]).stdout)
+        self.assertEqual(10, self.tool("h3", "saquery", "-x").stdout.count("LinkRecord"))
+        self.assertEqual(6, self.tool("h3", "saquery", "-N").stdout.count("NodeRecord"))
+        self.assertIn("ff12:401b:ffff::ffff:ffff", self.tool("h3", "saquery", "-g").stdout)
+        self.assertEqual(10, self.tool("h3", "iblinkinfo").stdout.count("Active/  LinkUp"))
+        self.assertIn("0 bad nodes found", self.tool("h3", "ibqueryerrors").stdout)
+        self.assertEqual(4, self.tool("h3", "ibhosts").stdout.count("Ca\t:"))
+        self.assertEqual(2, self.tool("h3", "ibswitches").stdout.count("Switch\t:"))
+        self.assertIn("switch 4", self.tool("h3", "smpquery", "nodedesc", lid["switch4"]).stdout)
+        self.assertIn("Peer PortInfo", self.tool("h3", "ibportstate", lid["switch5"], "3").stdout)
+
+    def test_counters_are_read_and_taken_back(self):
+        self.bring_up()
+        lid = str(self.nodes()["switch4"]["lids"][0])
+
+        def packets(*arguments):
+            output = self.tool("h1", "perfquery", *arguments, lid, "3").stdout
+            return int(re.search(r"PortXmitPkts:\.*(\d+)", output).group(1))
+
+        self.assertGreater(packets(), 10)
+        self.tool("h1", "perfquery", "-R", lid, "3")
+        # The answers to these two questions themselves do not pass by this port.
+        self.assertLess(packets(), 5)
+
+    def test_ibping(self):
+        self.bring_up()
+        server = self.start(*self.on_host("h1", TOOLS + "ibping", "-S"), env=self.environment)
+        lid = str(self.nodes()["h1"]["lids"][0])
+        wait_until(lambda: self.nodes()["h1"]["programs"] == 1, "the server")
+        self.assertIn("3 received, 0% packet loss", self.tool("h2", "ibping", "-c", "3", "-f", lid).stdout)
+        server.end()
+        wait_until(lambda: self.nodes()["h1"]["programs"] == 0, "its end")
+        self.assertIn("100% packet loss", self.tool("h2", "ibping", "-c", "2", "-t", "100", lid, expect=None).stdout)
+
+    def test_a_manager_disables_and_enables_a_port(self):
+        self.bring_up()
+        lid = str(self.nodes()["switch5"]["lids"][0])
+        self.tool("h0", "ibportstate", lid, "1", "disable")
+        wait_until(lambda: self.nodes()["h2"]["ports"][0]["state"] == "down", "the link to go")
+        self.assertEqual(3, self.tool("h0", "ibhosts").stdout.count("Ca\t:"))
+        self.tool("h0", "ibportstate", lid, "1", "enable")
+        wait_until(lambda: self.states() == {"active"}, "the link to come back")
+
+    def test_a_cable_is_cut_and_joined(self):
+        self.bring_up()
+        self.fabric("cut", "h3", "switch5")
+        self.assertTrue(self.nodes()["h3"]["ports"][0]["cut"])
+        log = self.folder / "opensm-h0.log"
+        wait_until(lambda: "Removed port" in log.read_text(), "the manager to hear of it")
+        self.fabric("join", "h3:1", "switch5:2")
+        wait_until(lambda: self.states() == {"active"}, "the link to come back")
+
+    def test_another_manager_takes_over(self):
+        first, _ = self.bring_up()
+        _, log = self.start_manager("h3")
+        wait_until(lambda: "Entering STANDBY state" in log.read_text(), "the standby", pause=0.05)
+        wait_until(lambda: self.nodes()["h3"]["subnet_manager"], "its flag")
+        first.signal(signal.SIGKILL)
+        wait_until(lambda: not self.nodes()["h0"]["subnet_manager"], "the flag to go")
+        wait_until(lambda: "Entering MASTER state" in log.read_text(), "the new master", pause=0.2)
+
+
+class Large(FabricTest):
+    """64 switches with 1,728 ports in one process."""
+
+    topology = 'kind = "leaf-spine"\nleaves = 48\nspines = 16\nhosts_per_leaf = 10'
+
+    def test_is_discovered(self):
+        self.bring_up()
+        self.assertEqual(480, self.tool("h7", "ibhosts").stdout.count("Ca\t:"))
+        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-p").stdout.count("PathRecord"))
+        status = pathlib.Path(f"/proc/{self.up.pid}/status").read_text()
+        self.assertLess(int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)), 1 << 20)
+
+
+class BadInput(ClientTest):
+    def up(self, topology):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "fabric.toml"
+            file.write_text(topology)
+            return self.run_program(TULLE, "fabric", "up", "--foreground", file, env={"XDG_RUNTIME_DIR": folder},
+                                    expect=1).stderr
+
+    def test_files(self):
+        self.assertIn("topology is needed", self.up("title = 'nothing'\n").replace(":", ""))
+        self.assertIn("leaves", self.up("[topology]\nkind = 'leaf-spine'\nleaves = 0\n"))
+        self.assertIn("switch 0 has 300 ports; a switch of InfiniBand has at most 254",
+                      self.up("[topology]\nkind = 'single-switch'\nhosts = 300\n"))
+        self.assertIn("a subnet has at most 49,151 LIDs",
+                      self.up("[topology]\nkind = 'fat-tree'\nk = 64\n"))
