@@ -33,7 +33,7 @@ MAY_KNOW = {
     "report": set(),
     "port": {"wire"},
     "management": {"wire"},
-    "fabric": {"port", "wire"},
+    "fabric": {"management", "port", "wire"},
     "transport": {"verbs", "wire"},
     "device": {"port", "transport", "verbs", "wire"},
     "workload": {"device", "transport", "verbs"},
@@ -57,6 +57,7 @@ ROOMS_WITHIN = {
         "path/packets": {"message", "path/memory", "security"},
         "path/memory": set(),
         "agent": {"message", "path/packets", "security"},
+        "fabric": {"message"},
         "process": {"message", "path/memory", "path/packets", "security"},
     },
 }

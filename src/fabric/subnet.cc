@@ -321,8 +321,8 @@ void Subnet::deliver_general_service(Time now, const Hop& hop) {
       header.management_class == wire::performance_class && management::asks(header);
   if (!is_performance) return arrive(hop);
   Hop answered = hop;
-  if (management::performance::answer(hop.packet.mad, nodes_[hop.node].counters,
-                                      answered.packet.mad)) {
+  if (management::performance::answer_by_port(hop.packet.mad, nodes_[hop.node].counters,
+                                              answered.packet.mad)) {
     send_answer(now, answered);
   }
 }

@@ -11,10 +11,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tulle;
-  constexpr std::array names = {"TULLE_AGENT",  "TULLE_DEVICE",     "TULLE_INTERFACE",
-                                "TULLE_FAULTS", "TULLE_EXECUTABLE", "TULLE_AGENT_LOG",
-                                "TULLE_PORT",   "TULLE_IDLE_EXIT",  "TULLE_OFFLOAD",
-                                "TULLE_DIRECT", "TULLE_RECOVERY"};
+  constexpr std::array names = {
+      "TULLE_AGENT",     "TULLE_DEVICE", "TULLE_INTERFACE", "TULLE_FAULTS",  "TULLE_EXECUTABLE",
+      "TULLE_AGENT_LOG", "TULLE_PORT",   "TULLE_IDLE_EXIT", "TULLE_OFFLOAD", "TULLE_DIRECT",
+      "TULLE_RECOVERY",  "TULLE_FABRIC", "TULLE_HOST"};
   base::Script script(data, size);
   std::vector<std::string> values;
   for (const char* name : names) {
@@ -31,6 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TULLE_CHECK(settings.agent == or_default(0, defaults.agent));
   TULLE_CHECK(settings.device == or_default(1, defaults.device));
   TULLE_CHECK(settings.interfaces == values[2] && settings.faults == values[3]);
+  TULLE_CHECK(settings.fabric == values[11] && settings.host == values[12]);
   TULLE_CHECK(settings.port == defaults.port ||
               std::to_string(settings.port).size() <= values[6].size());
   TULLE_CHECK(settings.idle_exit_seconds >= 0);

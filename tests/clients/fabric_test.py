@@ -187,6 +187,19 @@ class Managed(FabricTest):
         self.fabric("join", "h3:1", "switch5:2")
         wait_until(lambda: self.states() == {"active"}, "the link to come back")
 
+    def test_the_managers_key_keeps_others_out(self):
+        (self.folder / "opensm.conf").write_text("m_key 0x1234\nm_key_protection_level 2\nm_key_lease_period 60\n")
+        _, log = self.start_manager("h0", "-F", self.folder / "opensm.conf")
+        wait_until(lambda: "SUBNET UP" in log.read_text(), "SUBNET UP", pause=0.05)
+        lid = str(self.nodes()["switch5"]["lids"][0])
+        self.assertIn("Mkey:", self.tool("h3", "smpquery", "-y", "0x1234", "portinfo", lid, "0").stdout)
+        refused = self.tool("h3", "smpquery", "-t", "100", "portinfo", lid, "0", expect=255)
+        self.assertIn("Connection timed out", refused.stderr)
+        # Setting a port's state without the key has no effect, and the manager hears of it.
+        self.tool("h3", "ibportstate", "-t", "100", lid, "1", "disable", expect=255)
+        self.assertEqual({"active"}, self.states())
+        wait_until(lambda: "Bad M_Key" in log.read_text() or "num:256" in log.read_text(), "the report", pause=0.1)
+
     def test_another_manager_takes_over(self):
         first, _ = self.bring_up()
         _, log = self.start_manager("h3")

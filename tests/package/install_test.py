@@ -11,7 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
-COMMANDS = ("run", "devices", "status", "capture", "agent", "sim", "compare")
+COMMANDS = ("run", "devices", "status", "capture", "fabric", "agent", "sim", "compare")
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-paths.so", "libtulle-advice.so",
              "rsocket/librspreload.so")
 

@@ -93,6 +93,9 @@ void expect_traffic(DeviceEnd& one, DeviceEnd& two) {
 
 // The agent hands over a capture's ring just when the process has no descriptor to spare.
 TEST_F(DeviceTest, SurvivesAWantOfDescriptors) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer looks at memory through a pipe, for which it needs descriptors";
+#endif
   int go[2], ready[2];
   ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);

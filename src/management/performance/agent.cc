@@ -135,7 +135,7 @@ bool answer(Request request, const Counters& counters, Answer answer) {
   return true;
 }
 
-bool answer(Request request, std::span<Counters> by_port, Answer answer) {
+bool answer_by_port(Request request, std::span<Counters> by_port, Answer answer) {
   const wire::MadHeader header = header_of(request);
   if (!asks(header)) return false;
   const Status status = check(request, static_cast<unsigned>(by_port.size() - 1), true);

@@ -28,6 +28,6 @@ bool needs_counters(Request request);
 [[nodiscard]] bool answer(Request request, const Counters& counters, Answer answer);
 // Does the same for a node that has counters of its own, by port from 0 on. Port 0 is a switch's
 // management port. A Set takes back all counters of the ports that it selects.
-[[nodiscard]] bool answer(Request request, std::span<Counters> by_port, Answer answer);
+[[nodiscard]] bool answer_by_port(Request request, std::span<Counters> by_port, Answer answer);
 
 }  // namespace tulle::management::performance

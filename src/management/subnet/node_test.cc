@@ -146,15 +146,15 @@ TEST_F(NodeTest, PortsBecomeActiveInSteps) {
 TEST_F(NodeTest, ManagerDisablesAndEnablesALink) {
   join();
   EXPECT_FALSE(leaf.has_restarted_link());
-  EXPECT_EQ(
-      set_port_info(leaf, with_state(leaf, 2, PortState::none, PhysicalState::disabled), 2), 0u);
+  EXPECT_EQ(set_port_info(leaf, with_state(leaf, 2, PortState::none, PhysicalState::disabled), 2),
+            0u);
   EXPECT_FALSE(leaf.is_enabled(2));
   EXPECT_EQ(leaf.take_restarted_link(), 2);
   EXPECT_EQ(leaf.take_restarted_link(), Node::no_port);
   leaf.link_down(now, 2);
   EXPECT_EQ(leaf.physical_state(2), PhysicalState::disabled);
-  EXPECT_EQ(
-      set_port_info(leaf, with_state(leaf, 2, PortState::none, PhysicalState::polling), 2), 0u);
+  EXPECT_EQ(set_port_info(leaf, with_state(leaf, 2, PortState::none, PhysicalState::polling), 2),
+            0u);
   EXPECT_TRUE(leaf.is_enabled(2));
   EXPECT_EQ(leaf.take_restarted_link(), 2);
 }
@@ -180,8 +180,10 @@ TEST_F(NodeTest, HasTheLidsThatItWasGiven) {
   info.key_protection_and_lid_mask_control = 2;
   info.speed_supported_and_state = info.physical_state_and_down_default = 0;
   EXPECT_EQ(set_port_info(host, info, 1), 0u);
-  for (const std::uint16_t lid : {8, 9, 10, 11}) EXPECT_TRUE(host.has_lid(1, Lid(lid)));
-  for (const std::uint16_t lid : {0, 7, 12}) EXPECT_FALSE(host.has_lid(1, Lid(lid)));
+  for (std::uint16_t lid = 8; lid <= 11; ++lid) EXPECT_TRUE(host.has_lid(1, Lid(lid)));
+  for (const int lid : {0, 7, 12}) {
+    EXPECT_FALSE(host.has_lid(1, Lid(static_cast<std::uint16_t>(lid))));
+  }
   constexpr unsigned invalid = 7 << 2;
   info.lid = 9;  // no multiple of four
   EXPECT_EQ(set_port_info(host, info, 1), invalid);
@@ -245,8 +247,8 @@ TEST_F(NodeTest, TablesAreKept) {
     EXPECT_EQ(status_of(set), 0u) << table.attribute;
     Mad get = ask(method_get, table.attribute, table.modifier);
     EXPECT_EQ(leaf.handle(now, get, 1), Outcome::answered);
-    EXPECT_TRUE(std::equal(get.begin() + data, get.begin() + data + table.bytes,
-                           wanted.begin() + data))
+    EXPECT_TRUE(
+        std::equal(get.begin() + data, get.begin() + data + table.bytes, wanted.begin() + data))
         << table.attribute;
     Mad beyond = ask(method_get, table.attribute, 0xFFFF'FFFF);
     EXPECT_EQ(leaf.handle(now, beyond, 1), Outcome::answered);

@@ -1,0 +1,300 @@
+#include "live/fabric/server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/folder_test.h"
+#include "live/fabric/client.h"
+#include "live/fabric/datagrams.h"
+#include "live/message/socket.h"
+#include "management/answer.h"
+#include "wire/rmpp.h"
+#include "wire/smp.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint8_t vendor_class = 0x32;
+
+int& ready_pipe() {
+  static int pipe = -1;
+  return pipe;
+}
+
+// A fabric of one switch and two hosts, in a process of its own.
+class FabricServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    std::filesystem::create_directory(folder_);
+    FabricOptions options;
+    options.folder = folder_;
+    options.topology = *fabric::single_switch({2, {}});
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      ready_pipe() = ends[1];
+      _exit(run_fabric(options, [] { static_cast<void>(write(ready_pipe(), "r", 1)); }));
+    }
+    close(ends[1]);
+    char byte = 0;
+    ASSERT_EQ(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+  }
+  void TearDown() override {
+    kill(child_, SIGTERM);
+    int status = 0;
+    ASSERT_EQ(waitpid(child_, &status, 0), child_);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+
+  FabricPlace place(const std::string& host) const { return {fabric_socket(folder_), host}; }
+  FabricPortClient open(const std::string& host) {
+    auto client = FabricPortClient::open(place(host));
+    EXPECT_TRUE(client);
+    return std::move(*client);
+  }
+  // True if the fabric still answers.
+  bool is_well() { return static_cast<bool>(describe_host(place("h0"))); }
+  // Gives a host its LID, as a manager does.
+  void set_lid(const std::string& host, std::uint16_t lid);
+  std::uint32_t register_subnet(FabricPortClient& client) {
+    auto agent = client.add({wire::subnet_directed_class, 1, 0, {}, false});
+    EXPECT_TRUE(agent);
+    return *agent;
+  }
+
+  Folder files_;
+  std::string folder_ = files_.path("fabric");
+  pid_t child_ = -1;
+};
+
+// Asks the own node by a route without hops.
+Datagram question(std::uint32_t agent) {
+  Datagram out;
+  out.agent = agent;
+  out.lid = wire::permissive_lid;
+  out.timeout_milliseconds = 1'000;
+  out.bytes.resize(wire::mad_bytes);
+  wire::MadHeader header;
+  header.management_class = wire::subnet_directed_class;
+  header.class_version = 1;
+  header.method = management::method_get;
+  header.transaction_id = 5;
+  header.attribute_id = wire::attribute_node_info;
+  std::memcpy(out.bytes.data(), &header, sizeof header);
+  wire::SubnetHeader subnet;
+  subnet.directed_source = subnet.directed_destination = wire::permissive_lid;
+  std::memcpy(out.bytes.data() + wire::subnet_header_offset, &subnet, sizeof subnet);
+  return out;
+}
+
+std::optional<Datagram> next_from(int descriptor, int milliseconds = 5'000) {
+  pollfd entry{descriptor, POLLIN, 0};
+  if (poll(&entry, 1, milliseconds) != 1) return std::nullopt;
+  auto datagram = receive_datagram(descriptor);
+  if (!datagram) return std::nullopt;
+  return std::move(*datagram);
+}
+
+void FabricServerTest::set_lid(const std::string& host, std::uint16_t lid) {
+  FabricPortClient client = open(host);
+  Datagram request = question(register_subnet(client));
+  request.bytes[3] = std::byte{management::method_set};
+  request.bytes[17] = std::byte{wire::attribute_port_info};
+  wire::PortInfo info;
+  info.lid = lid;
+  std::memcpy(request.bytes.data() + wire::subnet_data_offset, &info, sizeof info);
+  ASSERT_TRUE(send_datagram(client.descriptor(), request));
+  ASSERT_TRUE(next_from(client.descriptor()));
+  ASSERT_EQ(describe_host(place(host))->lid, lid);
+}
+
+TEST_F(FabricServerTest, AnswersAQuestion) {
+  FabricPortClient client = open("h0");
+  const std::uint32_t agent = register_subnet(client);
+  ASSERT_TRUE(send_datagram(client.descriptor(), question(agent)));
+  const auto answer = next_from(client.descriptor());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->agent, agent);
+  EXPECT_EQ(answer->status, 0u);
+  EXPECT_EQ(std::to_integer<int>(answer->bytes[3]), management::method_get_response);
+}
+
+TEST_F(FabricServerTest, AQuestionWithoutAnAnswerComesBack) {
+  FabricPortClient client = open("h0");
+  Datagram lost = question(register_subnet(client));
+  lost.bytes[7] = std::byte{1};  // one hop, by port 0
+  lost.timeout_milliseconds = 20;
+  ASSERT_TRUE(send_datagram(client.descriptor(), lost));
+  const auto back = next_from(client.descriptor());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->status, static_cast<std::uint32_t>(ETIMEDOUT));
+}
+
+TEST_F(FabricServerTest, KnowsItsHostsAlone) {
+  for (const std::string host : {"h2", "switch0", "", "h-1"}) {
+    EXPECT_FALSE(describe_host(place(host))) << host;
+    EXPECT_FALSE(FabricPortClient::open(place(host))) << host;
+  }
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(FabricServerTest, ClassesAreFreeAgainWhenTheirProgramEnds) {
+  {
+    FabricPortClient first = open("h0");
+    ASSERT_TRUE(first.add({vendor_class, 1, 0x1405, {2, 0}, false}));
+    FabricPortClient second = open("h0");
+    auto taken = second.add({vendor_class, 1, 0x1405, {2, 0}, false});
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().error_number, EPERM);
+    FabricPortClient elsewhere = open("h1");
+    EXPECT_TRUE(elsewhere.add({vendor_class, 1, 0x1405, {2, 0}, false}));
+  }
+  FabricPortClient third = open("h0");
+  for (int tries = 0; tries < 500; ++tries) {
+    if (third.add({vendor_class, 1, 0x1405, {2, 0}, false})) return;
+    usleep(10'000);
+  }
+  FAIL() << "the class is still taken";
+}
+
+TEST_F(FabricServerTest, EndsWhoeverSendsWhatIsNoMessage) {
+  for (const std::size_t bytes : {1, 12, 100, 1'000}) {
+    auto connection = connect_to(fabric_socket(folder_));
+    ASSERT_TRUE(connection);
+    const std::vector<std::byte> noise(bytes, std::byte{0x5A});
+    ASSERT_TRUE(send_message(connection->get(), noise));
+    FabricPortClient client = open("h0");
+    ASSERT_TRUE(send_message(client.descriptor(), noise));
+    EXPECT_FALSE(next_from(client.descriptor()));
+  }
+  EXPECT_TRUE(is_well());
+}
+
+// A file that its writer may still change could shrink while it is read, or never end.
+TEST_F(FabricServerTest, TakesOnlySealedFiles) {
+  FabricPortClient client = open("h0");
+  Datagram datagram = question(register_subnet(client));
+  datagram.bytes.clear();
+  const auto sends = [&](int file) {
+    const std::array<int, 1> fds = {file};
+    return static_cast<bool>(send_message(client.descriptor(), encoded(datagram), fds));
+  };
+  const UniqueFd unsealed(memfd_create("datagram", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), 1 << 20), 0);
+  ASSERT_TRUE(sends(unsealed.get()));
+  EXPECT_FALSE(next_from(client.descriptor()));  // the fabric has closed the port
+  FabricPortClient other = open("h0");
+  register_subnet(other);
+  const UniqueFd endless(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  const std::array<int, 1> fds = {endless.get()};
+  ASSERT_TRUE(send_message(other.descriptor(), encoded(datagram), fds));
+  EXPECT_FALSE(next_from(other.descriptor()));
+  EXPECT_TRUE(is_well());
+}
+
+// A datagram of a megabyte goes from one program to another in five thousand segments.
+TEST_F(FabricServerTest, CarriesLongDatagrams) {
+  set_lid("h0", 3);
+  FabricPortClient receiver = open("h0");
+  ASSERT_TRUE(receiver.add({wire::subnet_administration_class, 2, 0, {1u << 0x12, 0}, true}));
+  FabricPortClient sender = open("h0");
+  auto agent = sender.add({wire::subnet_administration_class, 2, 0, {}, true});
+  ASSERT_TRUE(agent);
+  Datagram datagram;
+  datagram.agent = *agent;
+  datagram.lid = 3;
+  datagram.qp = 1;
+  datagram.bytes.resize(1 << 20);
+  for (std::size_t i = 56; i < datagram.bytes.size(); ++i) {
+    datagram.bytes[i] = static_cast<std::byte>(i % 251);
+  }
+  wire::MadHeader header;
+  header.management_class = wire::subnet_administration_class;
+  header.class_version = 2;
+  header.method = 0x12;
+  std::memcpy(datagram.bytes.data(), &header, sizeof header);
+  datagram.bytes[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
+  ASSERT_TRUE(send_datagram(sender.descriptor(), datagram));
+  const auto came = next_from(receiver.descriptor());
+  ASSERT_TRUE(came);
+  ASSERT_EQ(came->bytes.size(), datagram.bytes.size());
+  EXPECT_TRUE(std::equal(came->bytes.begin() + 56, came->bytes.end(), datagram.bytes.begin() + 56));
+}
+
+TEST_F(FabricServerTest, NobodyWaitsForAProgramThatDoesNotRead) {
+  FabricPortClient lazy = open("h0");
+  const std::uint32_t agent = register_subnet(lazy);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto sent = send_datagram(lazy.descriptor(), question(agent));
+    if (!sent) {
+      ASSERT_EQ(sent.error().error_number, EAGAIN);
+      usleep(100);
+    }
+  }
+  FabricPortClient other = open("h0");
+  const std::uint32_t others = register_subnet(other);
+  ASSERT_TRUE(send_datagram(other.descriptor(), question(others)));
+  EXPECT_TRUE(next_from(other.descriptor()));
+}
+
+TEST_F(FabricServerTest, ConnectionsAreBounded) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 2'000);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<UniqueFd> many;
+  std::string reason;
+  while (many.size() < 1'100 && reason.empty()) {
+    auto connection = connect_to(fabric_socket(folder_));
+    if (!connection && connection.error().error_number == EAGAIN) {
+      usleep(1'000);  // the backlog is full for a moment
+      continue;
+    }
+    ASSERT_TRUE(connection) << connection.error().message;
+    many.push_back(std::move(*connection));
+    if (many.size() <= 1'000) continue;
+    auto answer = await_message(many.back().get(), 200);
+    Refused refused;
+    if (answer && decode(answer->bytes, refused)) reason = refused.reason;
+  }
+  EXPECT_EQ(reason, "the fabric has 1024 connections, which is the most");
+  many.clear();
+  for (int tries = 0; tries < 500 && !is_well(); ++tries) usleep(10'000);
+  EXPECT_TRUE(is_well());
+}
+
+// A manager is whoever holds the host's file open, until it ends.
+TEST_F(FabricServerTest, AManagerIsWhoHoldsTheFile) {
+  const auto is_manager = [&] {
+    return (describe_host(place("h1"))->capability_mask & wire::capability_is_sm) != 0;
+  };
+  EXPECT_FALSE(is_manager());
+  UniqueFd file(::open(describe_host(place("h1"))->manager_file.c_str(), O_RDONLY | O_NONBLOCK));
+  ASSERT_TRUE(file);
+  for (int tries = 0; tries < 500 && !is_manager(); ++tries) usleep(10'000);
+  EXPECT_TRUE(is_manager());
+  file.reset();
+  for (int tries = 0; tries < 500 && is_manager(); ++tries) usleep(10'000);
+  EXPECT_FALSE(is_manager());
+}
+
+}  // namespace
+}  // namespace tulle::live
