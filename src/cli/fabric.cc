@@ -97,8 +97,11 @@ int start_detached(const live::FabricOptions& options) {
   if (child < 0) return fail("cannot start a process for the fabric");
   if (child == 0) {
     setsid();
-    if (chdir("/") != 0) _exit(1);
-    ready_pipe() = writes.release();
+    // A pipe of the caller that stayed open here would never reach its end.
+    constexpr int kept = 3;
+    if (chdir("/") != 0 || dup2(writes.get(), kept) < 0) _exit(1);
+    close_range(kept + 1, ~0u, 0);
+    ready_pipe() = kept;
     _exit(live::run_fabric(options, say_ready));
   }
   writes.reset();

@@ -52,7 +52,8 @@ constexpr char run_examples[] =
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
     "TULLE_RECOVERY and TULLE_BUSY_POLL for the program. --no-offload and --no-direct set "
     "TULLE_OFFLOAD and\n"
-    "TULLE_DIRECT to \"off\", and --share-memory sets TULLE_SHARE_MEMORY to \"on\".\n";
+    "TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets\n"
+    "TULLE_FABRIC and TULLE_HOST.\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";

@@ -187,6 +187,23 @@ class Managed(FabricTest):
         self.fabric("join", "h3:1", "switch5:2")
         wait_until(lambda: self.states() == {"active"}, "the link to come back")
 
+    def test_a_fabric_that_is_killed_takes_no_processor(self):
+        """OpenSM receives in a loop, whatever the error."""
+        manager, _ = self.bring_up()
+        self.up.end()
+        self.run_program("sleep", "0.5")
+        before = cpu_ticks(manager.pid)
+        self.run_program("sleep", "1")
+        self.assertLess(cpu_ticks(manager.pid) - before, os.sysconf("SC_CLK_TCK") / 4)
+        manager.end()
+        # What the killed process left behind is in nobody's way.
+        again = self.start(TULLE, "fabric", "up", "--foreground", env=self.environment)
+        wait_until(lambda: self.run_program(TULLE, "fabric", "status", env=self.environment, expect=None).wait() == 0,
+                   "the next fabric")
+        self.assertEqual(6, len(self.nodes()))
+        again.signal(signal.SIGTERM)
+        self.assertEqual(0, again.wait())
+
     def test_the_managers_key_keeps_others_out(self):
         (self.folder / "opensm.conf").write_text("m_key 0x1234\nm_key_protection_level 2\nm_key_lease_period 60\n")
         _, log = self.start_manager("h0", "-F", self.folder / "opensm.conf")

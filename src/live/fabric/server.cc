@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ namespace {
 
 constexpr std::size_t sessions_max = 1'024;
 constexpr int messages_in_a_turn = 64;
+constexpr int no_memory_pause_microseconds = 10'000;
 
 // A connection of a program, and the port that it may have opened.
 struct Session {
@@ -106,7 +108,13 @@ Result<void> FabricServer::serve(void (*ready)()) {
   watch(listener_.get(), nullptr);
   watch(manager_files_.descriptor(), nullptr);
   ready();
-  while (!is_stopped_) turn();
+  while (!is_stopped_) {
+    try {
+      turn();
+    } catch (const std::bad_alloc&) {
+      usleep(no_memory_pause_microseconds);  // the descriptors tell once more what is to be done
+    }
+  }
   return {};
 }
 

@@ -2,6 +2,7 @@
 // datagrams (live/fabric/server.h).
 
 #include <endian.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -45,6 +46,8 @@ void from_datagram(const live::Datagram& datagram, Envelope& envelope) {
   envelope.mad = datagram.bytes;
 }
 
+constexpr int gone_pause_microseconds = 100'000;
+
 class FabricPort final : public OpenPort {
  public:
   explicit FabricPort(live::FabricPortClient client) : client_(std::move(client)) {}
@@ -76,7 +79,12 @@ class FabricPort final : public OpenPort {
   int receive(int descriptor, std::size_t room, Envelope& envelope) override {
     const std::lock_guard lock(receive_mutex_);
     auto bytes = live::next_datagram_bytes(descriptor);
-    if (!bytes) return error_of(bytes.error());
+    if (!bytes) {
+      // OpenSM receives in a loop whatever the error, and would take a processor once the fabric has
+      // ended.
+      if (bytes.error().error_number == ECONNRESET) usleep(gone_pause_microseconds);
+      return error_of(bytes.error());
+    }
     if (*bytes > room) {
       envelope.mad.resize(*bytes);
       return ENOSPC;
