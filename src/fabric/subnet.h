@@ -1,8 +1,8 @@
 #pragma once
 
-// An InfiniBand subnet as its management sees it: the nodes of a topology with their agents, and the
-// management datagrams that go between them, hop by hop, as directed routes and the switches' own
-// forwarding tables say. It is a state machine without input or output. Datagrams take no time
+// An InfiniBand subnet as its management sees it: the nodes of a topology with their agents, and
+// the management datagrams that go between them, hop by hop, as directed routes and the switches'
+// own forwarding tables say. It is a state machine without input or output. Datagrams take no time
 // here, and nothing holds them back.
 
 #include <cstdint>

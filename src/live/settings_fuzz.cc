@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const char* name : names) {
     const auto bytes = script.bytes(script.below(32));
     values.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    values.back() = values.back().c_str();  // the environment holds no zero
+    values.back().resize(std::strlen(values.back().c_str()));  // the environment holds no zero
     setenv(name, values.back().c_str(), 1);
   }
   const live::Settings settings = live::read_settings();

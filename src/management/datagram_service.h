@@ -1,9 +1,9 @@
 #pragma once
 
-// What a port offers to programs that send and receive management datagrams, as a kernel's MAD layer
-// does: agents that register for classes and methods, transaction IDs that name the agent, answers
-// that find their questions, and time-outs with retries. It is a state machine without input or
-// output.
+// What a port offers to programs that send and receive management datagrams, as a kernel's MAD
+// layer does: agents that register for classes and methods, transaction IDs that name the agent,
+// answers that find their questions, and time-outs with retries. It is a state machine without
+// input or output.
 
 #include <array>
 #include <bitset>
@@ -22,8 +22,8 @@ namespace tulle::management {
 // A program that has opened the port, as the driver numbers it.
 using ClientId = std::uint32_t;
 
-// What an agent asks for. Without methods it sends questions and gets their answers. With methods it
-// also gets the questions of others that have these methods.
+// What an agent asks for. Without methods it sends questions and gets their answers. With methods
+// it also gets the questions of others that have these methods.
 struct Registration {
   std::uint8_t management_class = 0;
   std::uint8_t class_version = 0;
@@ -83,16 +83,16 @@ class DatagramService {
 
   // Sends a client's datagram, and keeps it until its answer comes.
   Refusal send(Time now, ClientId client, Question question);
-  // Finds the agent that a datagram from the network is for. Returns nothing if there is none, or if
-  // it is a part of a longer one.
+  // Finds the agent that a datagram from the network is for. Returns nothing if there is none, or
+  // if it is a part of a longer one.
   std::optional<Delivery> receive(Time now, const Packet& packet);
   // Returns the next datagram that is to be sent into the network.
   std::optional<Packet> take_packet();
 
   // Returns when the time of a question or transaction is over; never if none waits.
   Time next_timeout() const;
-  // Sends questions again whose time is over. Returns the next one that has been sent as often as it
-  // may.
+  // Sends questions again whose time is over. Returns the next one that has been sent as often as
+  // it may.
   std::optional<Delivery> expire(Time now);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Transactions of many packets (RMPP, IBTA 13.6): a datagram longer than 256 bytes goes in segments,
-// which the receiver acknowledges. Both ends are state machines without input or output.
+// Transactions of many packets (RMPP, IBTA 13.6): a datagram longer than 256 bytes goes in
+// segments, which the receiver acknowledges. Both ends are state machines without input or output.
 
 #include <cstdint>
 #include <deque>
@@ -63,12 +63,12 @@ class RmppReceiver {
   RmppReceiver(Time now, const Packet& first);
 
   bool owns(const Packet& packet) const;
-  // Takes a segment. Returns the answer to send, if there is one. A datagram of more than `bytes_max`
-  // is refused.
+  // Takes a segment. Returns the answer to send, if there is one. A datagram of more than
+  // `bytes_max` is refused.
   std::optional<Packet> receive(Time now, const Packet& packet, std::size_t bytes_max);
   std::size_t bytes() const { return bytes_.size(); }
-  // Returns the whole datagram once all segments have come. The transaction stays for a while, since
-  // its last acknowledgement may be lost.
+  // Returns the whole datagram once all segments have come. The transaction stays for a while,
+  // since its last acknowledgement may be lost.
   bool take_whole(std::vector<std::byte>& bytes);
   bool is_over(Time now) const { return now >= deadline_; }
   Time deadline() const { return deadline_; }

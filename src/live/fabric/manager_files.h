@@ -1,8 +1,8 @@
 #pragma once
 
 // A subnet manager says that it runs at a port by holding a file open, as it does with a kernel's
-// issm device. Here each host has an ordinary file for this, and the kernel tells of its opening and
-// closing, also when the manager was killed.
+// issm device. Here each host has an ordinary file for this, and the kernel tells of its opening
+// and closing, also when the manager was killed.
 
 #include <cstdint>
 #include <string>

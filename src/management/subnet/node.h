@@ -97,8 +97,8 @@ class Node {
   void set_manager(Time now, std::uint8_t port, bool is_manager);
   // Returns true, once, if a manager has asked that a port's clients register anew.
   bool take_reregistration(std::uint8_t port);
-  // Writes a trap that is due, for the manager of the port that is returned. Returns nothing if none
-  // is due.
+  // Writes a trap that is due, for the manager of the port that is returned. Returns nothing if
+  // none is due.
   std::optional<std::uint8_t> take_trap(Time now, Answer packet);
   Time next_trap() const { return traps_.next(); }
 

@@ -80,8 +80,8 @@ class FabricPort final : public OpenPort {
     const std::lock_guard lock(receive_mutex_);
     auto bytes = live::next_datagram_bytes(descriptor);
     if (!bytes) {
-      // OpenSM receives in a loop whatever the error, and would take a processor once the fabric has
-      // ended.
+      // OpenSM receives in a loop whatever the error, and would take a processor once the fabric
+      // has ended.
       if (bytes.error().error_number == ECONNRESET) usleep(gone_pause_microseconds);
       return error_of(bytes.error());
     }
