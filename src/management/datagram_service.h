@@ -1,9 +1,9 @@
 #pragma once
 
-// What a port offers to programs that send and receive management datagrams, as a kernel's MAD
-// layer does: agents that register for classes and methods, transaction IDs that name the agent,
-// answers that find their questions, and time-outs with retries. It is a state machine without
-// input or output.
+// A datagram service serves the programs that send and receive management datagrams at a port, as a
+// kernel's MAD layer does. Agents register for classes and methods, transaction IDs name the agent,
+// answers find their questions, and a question without an answer is repeated and then comes back.
+// The service is a state machine without input or output.
 
 #include <array>
 #include <bitset>
@@ -22,8 +22,8 @@ namespace tulle::management {
 // A program that has opened the port, as the driver numbers it.
 using ClientId = std::uint32_t;
 
-// What an agent asks for. Without methods it sends questions and gets their answers. With methods
-// it also gets the questions of others that have these methods.
+// A registration says which datagrams an agent gets. Without methods, the agent sends questions and
+// gets their answers. With methods, it also gets the questions of others that have these methods.
 struct Registration {
   std::uint8_t management_class = 0;
   std::uint8_t class_version = 0;

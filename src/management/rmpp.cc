@@ -129,7 +129,7 @@ void RmppSender::receive(Time now, const Packet& answer) {
     return;
   }
   const std::uint32_t acknowledged = header.segment;
-  // What was never sent cannot have come.
+  // A segment that was never sent cannot have come.
   if (acknowledged >= next_ || acknowledged < acknowledged_) return;
   if (acknowledged > acknowledged_) tries_left_ = tries_max;
   acknowledged_ = acknowledged;

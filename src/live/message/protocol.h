@@ -59,7 +59,7 @@ enum class MessageKind : std::uint16_t {
   attribute = 23,
   membership = 24,
   membership_changed = 25,
-  // of live/fabric/messages.h
+  // The messages of live/fabric/messages.h follow.
   fabric_hello = 64,
   host_port = 65,
   port_opened = 66,

@@ -43,7 +43,7 @@ struct NodeSettings {
 
 class Node {
  public:
-  // What becomes of a packet whose route ends at the node.
+  // The outcome says what becomes of a packet whose route ends at the node.
   enum class Outcome : std::uint8_t {
     nothing,      // it gets no answer
     answered,     // the packet has become its answer

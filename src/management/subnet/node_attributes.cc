@@ -1,4 +1,4 @@
-// What a subnet manager reads and sets at a node (IBTA 14.2.5).
+// This file has the attributes that a subnet manager reads and sets at a node (IBTA 14.2.5).
 
 #include <algorithm>
 #include <cstring>
