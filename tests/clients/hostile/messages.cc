@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "attack.h"
+#include "live/fabric/messages.h"
 
 namespace hostile {
 
@@ -65,6 +66,11 @@ MessageHeader header_of(MessageKind kind) {
 }
 
 // --- kinds ---
+
+template <typename Message>
+Bytes of_fabric(Message message) {
+  return encoded(message);
+}
 
 // Well-formed messages, as nobody of the attacker's kind should send them.
 std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
@@ -135,6 +141,25 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
               encode(Membership{number, Gid::from_ipv4(0xE001'0203), true})};
     case MessageKind::membership_changed:
       return {encode(MembershipChanged{0})};
+    // A fabric's process gets these, and the agent must not take them for its own.
+    case MessageKind::fabric_hello:
+      return {of_fabric(FabricHello{FabricPurpose::stop, "h0", {}, number})};
+    case MessageKind::host_port:
+      return {of_fabric(HostPort{})};
+    case MessageKind::port_opened:
+      return {of_fabric(PortOpened{})};
+    case MessageKind::register_agent:
+      return {of_fabric(RegisterAgent{})};
+    case MessageKind::unregister_agent:
+      return {of_fabric(UnregisterAgent{number})};
+    case MessageKind::agent_registered:
+      return {of_fabric(AgentRegistered{})};
+    case MessageKind::datagram:
+      return {of_fabric(Datagram{})};
+    case MessageKind::fabric_nodes:
+      return {of_fabric(FabricNodes{})};
+    case MessageKind::fabric_end:
+      return {of_fabric(FabricEnd{})};
   }
   return {};
 }
@@ -450,6 +475,10 @@ std::vector<Attack> message_attacks() {
                                           "membership",
                                           "membership_changed"};
   std::vector<Attack> attacks;
+  for (int kind = static_cast<int>(MessageKind::fabric_hello);
+       kind <= static_cast<int>(MessageKind::fabric_end); ++kind) {
+    attacks.push_back({"message.of_a_fabric_out_of_place", say_kind, kind});
+  }
   for (int kind = 1; kind < static_cast<int>(std::size(kinds)); ++kind) {
     attacks.push_back({std::string("message.") + kinds[kind] + "_out_of_place", say_kind, kind});
     attacks.push_back(
