@@ -49,7 +49,8 @@ class Completion(unittest.TestCase):
 
     def test_commands(self):
         self.assertEqual(self.complete(""),
-                         ["agent", "bench", "calibrate", "capture", "compare", "devices", "run", "sim", "status"])
+                         ["agent", "bench", "calibrate", "capture", "compare", "devices", "fabric", "run", "sim",
+                          "status"])
         self.assertEqual(self.complete("s"), ["sim", "status"])
         self.assertEqual(self.complete("--"), ["--help", "--version"])
         self.assertEqual(self.complete("fly", ""), [])

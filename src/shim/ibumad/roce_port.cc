@@ -139,7 +139,7 @@ int RocePort::send(int, const Envelope& envelope) {
   if (const int refused = check_destination(device_, envelope); refused != 0) return refused;
   Message back;
   back.head = envelope.head;
-  const Mad request = mad_of(envelope);
+  const Mad request = back.mad = mad_of(envelope);
   auto& header = *reinterpret_cast<ib_user_mad_t*>(back.head.data());
   header.status = 0;
   header.length = sizeof back;

@@ -477,7 +477,7 @@ std::vector<Attack> message_attacks() {
   std::vector<Attack> attacks;
   for (int kind = static_cast<int>(MessageKind::fabric_hello);
        kind <= static_cast<int>(MessageKind::fabric_end); ++kind) {
-    attacks.push_back({"message.of_a_fabric_out_of_place", say_kind, kind});
+    attacks.push_back({"message.of_a_fabric_" + std::to_string(kind), say_kind, kind});
   }
   for (int kind = 1; kind < static_cast<int>(std::size(kinds)); ++kind) {
     attacks.push_back({std::string("message.") + kinds[kind] + "_out_of_place", say_kind, kind});
