@@ -60,8 +60,9 @@ void ManagerFiles::read(Time now) {
       inotify_event event;
       std::memcpy(&event, bytes.data() + at, sizeof event);
       at += sizeof event + event.len;
-      const auto file = std::find_if(files_.begin(), files_.end(),
-                                     [&](const File& each) { return each.watch == event.wd; });
+      const auto file =
+          std::find_if(files_.begin(), files_.end(),
+                       [watch = event.wd](const File& each) { return each.watch == watch; });
       if (file == files_.end()) continue;
       if ((event.mask & IN_OPEN) != 0) ++file->opened;
       if ((event.mask & IN_CLOSE) != 0 && file->opened > 0) --file->opened;
