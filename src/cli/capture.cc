@@ -1,8 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "cli/commands.h"
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
+#include "live/service_process.h"
 #include "report/pcapng.h"
 #include "wire/ip_udp.h"
 
@@ -176,16 +175,6 @@ live::UniqueFd open_output(const std::string& name) {
   return live::UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
 }
 
-live::UniqueFd stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return live::UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 // Takes in a message of the host agent that announces a process.
 void take_in(Capture& capture, live::ReceivedMessage& message) {
   live::CaptureSource process;
@@ -199,7 +188,7 @@ void take_in(Capture& capture, live::ReceivedMessage& message) {
 int capture(const live::Settings& settings, const CaptureOptions& options) {
   const live::UniqueFd out = open_output(options.output);
   if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
-  const live::UniqueFd signals = stop_signals();
+  const live::UniqueFd signals = live::stop_signals();
   live::Hello hello;
   hello.purpose = live::Purpose::capture;
   hello.command = "tulle capture";

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/quoted.h"
 #include "cli/commands.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
@@ -19,6 +18,7 @@
 #include "live/unique_fd.h"
 #include "scenario/scenario.h"
 #include "shim/paths/tree.h"
+#include "wire/lrh.h"
 
 namespace tulle::cli {
 namespace {
@@ -51,7 +51,7 @@ Result<fabric::Topology> topology_of(const FabricUpOptions& options) {
 
 // Returns an error if the topology is none that a subnet can be.
 Result<void> check(const fabric::Topology& topology) {
-  if (topology.nodes() > 0xBFFF) {
+  if (topology.nodes() > wire::unicast_lid_max) {
     return Error{fmt::format("a subnet has at most 49,151 LIDs, and this topology {} nodes",
                              topology.nodes())};
   }
@@ -67,6 +67,13 @@ std::string state_name(std::uint8_t state) {
   constexpr std::array<std::string_view, 5> names = {"none", "down", "initialise", "armed",
                                                      "active"};
   return std::string(state < names.size() ? names[state] : "unknown");
+}
+
+int command(const std::string& name, const live::FabricHello& hello) {
+  auto address = fabric_address(name);
+  if (!address) return fail(address.error().message);
+  const auto done = live::command_fabric(*address, hello);
+  return done ? 0 : fail(done.error().message);
 }
 
 void (*const say_nothing)() = [] {};
@@ -110,14 +117,6 @@ int start_detached(const live::FabricOptions& options) {
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
-}
-
-struct Summary {
-  std::size_t hosts = 0, switches = 0, cables = 0;
-};
-
-Summary summary_of(const fabric::Topology& topology) {
-  return {topology.adapters(), topology.switches, topology.links.size()};
 }
 
 json_t to_json(const live::FabricNode& node) {
@@ -177,30 +176,24 @@ int fabric_up(const FabricUpOptions& options) {
   const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology};
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   if (const int status = start_detached(live_options); status != 0) return status;
-  const Summary summary = summary_of(*topology);
+  const std::uint32_t hosts = topology->adapters();
   fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
-             live_options.name, summary.switches, summary.hosts, summary.hosts - 1, summary.cables);
+             live_options.name, topology->switches, hosts, hosts - 1, topology->links.size());
   fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
   return 0;
 }
 
 int fabric_down(const std::string& name) {
-  auto address = fabric_address(name);
-  if (!address) return fail(address.error().message);
   live::FabricHello hello;
   hello.purpose = live::FabricPurpose::stop;
-  const auto done = live::command_fabric(*address, hello);
-  return done ? 0 : fail(done.error().message);
+  return command(name, hello);
 }
 
 int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends) {
-  auto address = fabric_address(name);
-  if (!address) return fail(address.error().message);
   live::FabricHello hello;
   hello.purpose = cuts ? live::FabricPurpose::cut : live::FabricPurpose::join;
   hello.ends = {ends[0], ends[1]};
-  const auto done = live::command_fabric(*address, hello);
-  return done ? 0 : fail(done.error().message);
+  return command(name, hello);
 }
 
 int fabric_status(const std::string& name, bool json) {

@@ -11,8 +11,7 @@
 
 namespace tulle::fabric {
 
-inline constexpr unsigned lmc_max = 7;                    // three bits (IBTA 14.2.5.6)
-inline constexpr std::uint32_t unicast_lid_max = 0xBFFF;  // IBTA 4.1.3: multicast LIDs follow
+inline constexpr unsigned lmc_max = 7;  // three bits (IBTA 14.2.5.6)
 
 constexpr std::uint64_t last_lid(std::uint64_t hosts, std::uint64_t switches, unsigned lmc) {
   return ((hosts + 1) << lmc) - 1 + switches;

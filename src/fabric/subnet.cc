@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "base/check.h"
 #include "fabric/lids.h"
 #include "management/subnet/directed_route.h"
 #include "wire/pma.h"
@@ -315,15 +314,14 @@ void Subnet::arrive(const Hop& hop) {
   }
 }
 
-void Subnet::deliver_general_service(Time now, const Hop& hop) {
+void Subnet::deliver_general_service(Time now, Hop& hop) {
   const auto header = management::header_of(hop.packet.mad);
   const bool is_performance =
       header.management_class == wire::performance_class && management::asks(header);
   if (!is_performance) return arrive(hop);
-  Hop answered = hop;
   if (management::performance::answer_by_port(hop.packet.mad, nodes_[hop.node].counters,
-                                              answered.packet.mad)) {
-    send_answer(now, answered);
+                                              hop.packet.mad)) {
+    send_answer(now, hop);
   }
 }
 

@@ -57,9 +57,6 @@ class Subnet {
   void send(Time now, std::uint32_t host, std::uint8_t port, const management::Packet& packet);
   // Says whether a subnet manager runs on a host's port.
   void set_manager(Time now, std::uint32_t host, std::uint8_t port, bool is_manager);
-  bool take_reregistration(std::uint32_t host, std::uint8_t port) {
-    return nodes_[host].agent.take_reregistration(port);
-  }
   // Cuts a link or joins it again.
   void set_cut(Time now, std::uint32_t link, bool is_cut);
 
@@ -90,7 +87,7 @@ class Subnet {
   void route_by_lid(Time now, Hop& hop);
   void deliver(Time now, Hop& hop);
   void deliver_subnet_management(Time now, Hop& hop);
-  void deliver_general_service(Time now, const Hop& hop);
+  void deliver_general_service(Time now, Hop& hop);
   void arrive(const Hop& hop);
   void send_answer(Time now, const Hop& hop);
   void output(std::uint32_t node, std::uint8_t port, int hops, const management::Packet& packet);

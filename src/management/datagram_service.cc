@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "wire/rmpp.h"
+
 namespace tulle::management {
 namespace {
 
@@ -148,7 +150,7 @@ std::optional<std::uint32_t> DatagramService::agent_for(const Packet& packet) {
     if (question == waiting_.end()) return std::nullopt;
     return question->agent_key;
   }
-  const std::uint32_t oui = has_oui(header.management_class) ? oui_of(packet.mad) : 0;
+  const std::uint32_t oui = wire::has_oui(header.management_class) ? oui_of(packet.mad) : 0;
   for (const auto& [key, agent] : agents_) {
     const Registration& wants = agent.registration;
     if (wants.management_class == header.management_class &&

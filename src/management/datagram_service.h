@@ -34,11 +34,6 @@ struct Registration {
   bool has_transactions = false;
 };
 
-// Returns true for the classes of vendors that carry an OUI (IBTA 16.5.1).
-constexpr bool has_oui(std::uint8_t management_class) {
-  return management_class >= 0x30 && management_class <= 0x4F;
-}
-
 class DatagramService {
  public:
   static constexpr std::uint32_t agents_of_client_max = 32;

@@ -136,11 +136,11 @@ void check_new_routes(TableReader table, const Setup& setup) {
 void check_lids(TableReader& table, const Setup& setup) {
   const fabric::Topology& topology = setup.topology;
   const std::uint64_t last = fabric::last_lid(topology.hosts, topology.switches, setup.network.lmc);
-  if (last <= fabric::unicast_lid_max) return;
+  if (last <= wire::unicast_lid_max) return;
   const std::string what = fmt::format(
       "an InfiniBand subnet has LIDs 1 to {} (IBTA 4.1.3), but {} hosts of {} each and {} switches "
       "need them up to {}",
-      fabric::unicast_lid_max, topology.hosts, 1u << setup.network.lmc, topology.switches, last);
+      wire::unicast_lid_max, topology.hosts, 1u << setup.network.lmc, topology.switches, last);
   if (setup.network.lmc > 0) return table.wrong("lmc", what);
   table.findings().add(0, "fabric.kind", what);
 }

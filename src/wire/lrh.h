@@ -45,6 +45,11 @@ struct LocalRoute {
   bool operator==(const LocalRoute&) const = default;
 };
 
+// LIDs from 1 on are ports, those behind unicast_lid_max are multicast groups, and the permissive
+// one is whichever port the packet reaches (IBTA 4.1.3).
+inline constexpr std::uint16_t unicast_lid_max = 0xBFFF;
+inline constexpr std::uint16_t permissive_lid = 0xFFFF;
+
 void encode(const LocalRoute& route, std::span<std::byte, lrh_bytes> out);
 // Decodes any eight bytes. Reserved bits are ignored.
 LocalRoute decode_lrh(std::span<const std::byte, lrh_bytes> in);

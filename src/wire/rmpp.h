@@ -36,12 +36,16 @@ inline constexpr std::size_t rmpp_payload_bytes = mad_bytes - rmpp_header_offset
 
 inline constexpr std::uint8_t subnet_administration_class = 0x03;
 
+// Returns true for the classes of vendors that carry an OUI (IBTA 16.5.1).
+constexpr bool has_oui(std::uint8_t management_class) {
+  return management_class >= 0x30 && management_class <= 0x4F;
+}
+
 // Returns where a class's own data begin, or 0 for a class without this protocol (IBTA 15.2.1.1,
 // 16.5.1; device administration and BIS have their data where subnet administration has them).
 constexpr std::size_t rmpp_data_offset(std::uint8_t management_class) {
   if (management_class == subnet_administration_class) return 56;
-  if (management_class >= 0x30 && management_class <= 0x4F) return 40;
-  return 0;
+  return has_oui(management_class) ? 40 : 0;
 }
 
 }  // namespace tulle::wire

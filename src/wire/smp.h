@@ -9,6 +9,7 @@
 
 #include "base/big_endian.h"
 #include "wire/header.h"
+#include "wire/lrh.h"
 
 namespace tulle::wire {
 
@@ -30,8 +31,8 @@ constexpr std::uint8_t hop_pointer_of(std::uint16_t class_specific) {
 }
 inline constexpr std::uint8_t hops_max = 63;  // IBTA 14.2.1.2: the paths have 64 entries
 
-// What follows the common header in both classes (IBTA 14.2.1.1 and 14.2.1.2). A datagram that is
-// routed by LID leaves the fields of the directed route unused.
+// This header follows the common one in both classes (IBTA 14.2.1.1 and 14.2.1.2). A datagram that
+// is routed by LID leaves the fields of the directed route unused.
 struct SubnetHeader {
   be64 management_key;
   be16 directed_source;  // DrSLID: the permissive LID unless the route begins by LID
@@ -62,13 +63,18 @@ inline constexpr std::uint16_t attribute_sm_info = 0x0020;
 // Entries of the tables in one attribute (IBTA 14.2.5.5, 14.2.5.7 to 14.2.5.12).
 inline constexpr std::size_t guids_in_block = 8;
 inline constexpr std::size_t pkeys_in_block = 32;
-inline constexpr std::size_t arbitration_entries_in_block = 32;
 inline constexpr std::size_t linear_entries_in_block = 64;
 inline constexpr std::size_t multicast_entries_in_block = 32;
 inline constexpr std::size_t multicast_ports_in_block = 16;
 
-inline constexpr std::uint16_t permissive_lid = 0xFFFF;  // IBTA 4.1.3
-inline constexpr std::uint16_t unicast_lid_max = 0xBFFF;
+// Fields that share a byte lie in its halves.
+constexpr std::uint8_t upper_half(std::uint8_t byte) {
+  return static_cast<std::uint8_t>(byte >> 4);
+}
+constexpr std::uint8_t lower_half(std::uint8_t byte) { return byte & 0xF; }
+constexpr std::uint8_t halves(unsigned upper, unsigned lower) {
+  return static_cast<std::uint8_t>(upper << 4 | (lower & 0xF));
+}
 
 // Values of PortInfo's PortState and PortPhysicalState (IBTA 14.2.5.6). In a Set, 0 changes
 // nothing.
@@ -152,6 +158,13 @@ struct PortInfo {
   std::uint8_t extended_speed_enabled = 0;               // 3 reserved, 5
 };
 static_assert(is_wire_format<PortInfo, 64>);
+
+constexpr unsigned lmc_of(const PortInfo& info) {
+  return info.key_protection_and_lid_mask_control & 7;
+}
+constexpr unsigned key_protection_of(const PortInfo& info) {
+  return info.key_protection_and_lid_mask_control >> 6;
+}
 
 // IBTA 14.2.5.4.
 struct SwitchInfo {

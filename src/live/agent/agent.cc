@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +20,7 @@
 
 #include "live/agent/core.h"
 #include "live/agent/interfaces.h"
+#include "live/service_process.h"
 
 namespace tulle::live {
 namespace {
@@ -37,14 +36,6 @@ constexpr int no_memory_pause_microseconds = 10'000;
 constexpr std::size_t connections_max = 512;
 // An answer tells of all processes. Whoever asks often must not hold up others for long.
 constexpr int status_answers_in_a_turn = 4;
-
-sigset_t stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  return set;
-}
 
 void say_ready() {
   std::puts("ready");
@@ -93,14 +84,6 @@ void schedule_as_usual() {
   cpu_set_t all;
   std::memset(&all, 0xFF, sizeof all);
   static_cast<void>(sched_setaffinity(0, sizeof all, &all));
-}
-
-// Raises the limit of open files: each slot is an open file, and so is each client.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Waits until an agent that has just bound the address also listens there.
@@ -194,10 +177,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
     if (!seal) return seal.error();
     seal_ = std::move(*seal);
   }
-  const sigset_t signals = stop_signals();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   listener_ = std::move(listener);
   watch(signals_.get(), nullptr);
@@ -228,8 +208,7 @@ Result<void> AgentCore::turn() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
   accept_all();
-  signalfd_siginfo info;
-  if (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopped_ = true;
+  if (has_stop_signal(signals_)) stopped_ = true;
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle_or_end(*session);
   }
@@ -316,9 +295,7 @@ int AgentCore::milliseconds_to_wait() const {
 void AgentCore::accept_all() {
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
-    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    // The listener stays readable meanwhile.
-    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
+    UniqueFd connection = accept_connection(listener_);
     if (!connection) return;
     auto peer = peer_of(connection.get());
     if (!peer) continue;

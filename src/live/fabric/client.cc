@@ -109,21 +109,22 @@ Result<FabricPortClient> FabricPortClient::open(const FabricPlace& place) {
   return client;
 }
 
-Result<std::uint32_t> FabricPortClient::add(const RegisterAgent& registration) {
-  RegisterAgent message = registration;
+template <typename Message>
+Result<std::uint32_t> FabricPortClient::change(Message message, const char* refusal) {
   if (auto sent = send_message(connection_.get(), encoded(message)); !sent) return sent.error();
   auto answer = await<AgentRegistered>(connection_.get());
   if (!answer) return answer.error();
-  if (answer->error != 0) return Error{"the fabric refused the agent", answer->error};
+  if (answer->error != 0) return Error{refusal, answer->error};
   return answer->agent;
 }
 
+Result<std::uint32_t> FabricPortClient::add(const RegisterAgent& registration) {
+  return change(registration, "the fabric refused the agent");
+}
+
 Result<void> FabricPortClient::remove(std::uint32_t agent) {
-  UnregisterAgent message{agent};
-  if (auto sent = send_message(connection_.get(), encoded(message)); !sent) return sent.error();
-  auto answer = await<AgentRegistered>(connection_.get());
-  if (!answer) return answer.error();
-  if (answer->error != 0) return Error{"the fabric knows no such agent", answer->error};
+  auto removed = change(UnregisterAgent{agent}, "the fabric knows no such agent");
+  if (!removed) return removed.error();
   return {};
 }
 

@@ -44,6 +44,10 @@ class FabricPortClient {
   int release_descriptor() { return datagrams_.release(); }
 
  private:
+  // Sends a message, and returns the agent's number from the answer.
+  template <typename Message>
+  Result<std::uint32_t> change(Message message, const char* refusal);
+
   UniqueFd connection_;
   UniqueFd datagrams_;
 };

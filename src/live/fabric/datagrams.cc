@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,11 +11,12 @@
 #include <utility>
 
 #include "live/message/socket.h"
+#include "live/shared_memory.h"
 
 namespace tulle::live {
 namespace {
 
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
 
 Error system_error(const char* what) {
   const int number = errno;
@@ -43,13 +43,10 @@ Result<UniqueFd> file_of(std::span<const std::byte> bytes) {
 // Returns the size of a file that nobody can change any more. Another file could keep whoever reads
 // it waiting.
 std::optional<std::size_t> size_of(const UniqueFd& file) {
-  struct stat status {};
-  const int has = fcntl(file.get(), F_GET_SEALS);
-  const bool is_sealed = has >= 0 && (has & seals) == seals;
-  if (!is_sealed || fstat(file.get(), &status) != 0) return std::nullopt;
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size > datagram_bytes_max) return std::nullopt;
-  return size;
+  auto size = size_of_shared_memory(file.get());
+  const bool is_fixed = size && (fcntl(file.get(), F_GET_SEALS) & F_SEAL_WRITE) != 0;
+  if (!is_fixed || *size > datagram_bytes_max) return std::nullopt;
+  return *size;
 }
 
 bool read_file(const UniqueFd& file, std::vector<std::byte>& bytes) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/quoted.h"
 #include "wire/pkey.h"
 
 namespace tulle::live {
@@ -23,8 +24,8 @@ std::uint32_t rate_of(const wire::PortInfo& info) {
   constexpr std::array<std::uint32_t, 4> extended = {14, 25, 50, 100};
   const auto bit = [](unsigned bits) { return static_cast<std::size_t>(std::bit_width(bits)) - 1; };
   const unsigned width = info.link_width_active;
-  const unsigned fast = info.extended_speed_active_and_supported >> 4u;
-  const unsigned slow = info.speed_active_and_enabled >> 4u;
+  const unsigned fast = wire::upper_half(info.extended_speed_active_and_supported);
+  const unsigned slow = wire::upper_half(info.speed_active_and_enabled);
   if (width == 0 || bit(width) >= lanes_of_bit.size()) return 0;
   const std::uint32_t lanes = lanes_of_bit[bit(width)];
   if (fast != 0) return lanes * extended[bit(fast)];
@@ -55,18 +56,16 @@ Result<CableEnd> parse_end(const fabric::Subnet& subnet, const std::string& text
   const std::string name = text.substr(0, colon);
   const auto node = subnet.find(name);
   if (!node) {
-    return Error{
-        fmt::format("the fabric has no host or switch \"{}\"; `tulle fabric status` "
-                    "lists them",
-                    name)};
+    return Error{fmt::format(
+        "the fabric has no host or switch {}; `tulle fabric status` lists them", quoted(name))};
   }
   if (colon == std::string::npos) return CableEnd{*node, std::nullopt};
   std::uint32_t port = 0;
   const char* last = text.data() + text.size();
   const auto read = std::from_chars(text.data() + colon + 1, last, port);
   if (read.ptr != last || port == 0 || port > subnet.topology().ports[*node]) {
-    return Error{fmt::format("{} has the ports 1 to {}, and not \"{}\"", name,
-                             subnet.topology().ports[*node], text.substr(colon + 1))};
+    return Error{fmt::format("{} has the ports 1 to {}, and not {}", name,
+                             subnet.topology().ports[*node], quoted(text.substr(colon + 1)))};
   }
   return CableEnd{*node, port};
 }
@@ -102,9 +101,9 @@ HostPort HostServices::describe(std::uint32_t host, const std::string& manager_f
   out.port_guid = node.port_guid(port);
   out.gid_prefix = info.gid_prefix;
   out.lid = info.lid;
-  out.lmc = info.key_protection_and_lid_mask_control & 7;
+  out.lmc = static_cast<std::uint8_t>(wire::lmc_of(info));
   out.sm_lid = info.master_sm_lid;
-  out.sm_sl = info.neighbor_mtu_and_master_sm_sl & 0xF;
+  out.sm_sl = wire::lower_half(info.neighbor_mtu_and_master_sm_sl);
   out.state = static_cast<std::uint8_t>(node.state(port));
   out.physical_state = static_cast<std::uint8_t>(node.physical_state(port));
   out.capability_mask = info.capability_mask;
@@ -125,7 +124,7 @@ FabricNode HostServices::node_status(std::uint32_t index) const {
   out.guid = node.settings().guid;
   const wire::PortInfo& addresses = node.port_info(node.addressed_port(port));
   out.lid = addresses.lid;
-  out.lmc = addresses.key_protection_and_lid_mask_control & 7;
+  out.lmc = static_cast<std::uint8_t>(wire::lmc_of(addresses));
   out.is_manager = (addresses.capability_mask & wire::capability_is_sm) != 0;
   if (topology.is_host(index)) {
     out.programs = static_cast<std::uint32_t>(hosts_[index].clients.size());
@@ -180,8 +179,7 @@ void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
   question.timeout = Time::milliseconds(datagram.timeout_milliseconds);
   question.retries = datagram.retries;
   management::Packet& packet = question.packet;
-  packet.source =
-      lid_of_path(Lid(info.lid), info.key_protection_and_lid_mask_control & 7, datagram.path_bits);
+  packet.source = lid_of_path(Lid(info.lid), wire::lmc_of(info), datagram.path_bits);
   packet.destination = Lid(datagram.lid);
   packet.service_level = datagram.service_level & 0xF;
   packet.source_qp = packet.destination_qp = QpNumber(datagram.qp & qp_number_max);
@@ -204,7 +202,6 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
     if (host.service.next_timeout() > now) continue;
     while (const auto expired = host.service.expire(now)) deliver(*expired);
   }
-  subnet_.run(now);
   bool is_moving = true;
   while (is_moving) {
     is_moving = false;
@@ -240,8 +237,8 @@ Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) 
   out.qkey = packet.qkey.value;
   out.lid = is_own ? packet.destination.value : packet.source.value;
   out.service_level = packet.service_level;
-  const unsigned lmc = info.key_protection_and_lid_mask_control & 7u;
-  out.path_bits = static_cast<std::uint8_t>(packet.destination.value & ((1u << lmc) - 1));
+  out.path_bits =
+      static_cast<std::uint8_t>(packet.destination.value & ((1u << wire::lmc_of(info)) - 1));
   const auto pkeys = subnet_.node(host).pkeys(port);
   const auto found = std::find_if(pkeys.begin(), pkeys.end(), [&](const be16 each) {
     return wire::is_same_partition(Pkey(each), packet.pkey);

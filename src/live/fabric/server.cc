@@ -1,17 +1,12 @@
 #include "live/fabric/server.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/epoll.h>
-#include <sys/inotify.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -22,12 +17,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/quoted.h"
 #include "fabric/subnet.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
 #include "live/message/socket.h"
+#include "live/service_process.h"
 
 namespace tulle::live {
 namespace {
@@ -68,6 +65,7 @@ class FabricServer {
   void handle(Session& session);
   void handle_message(Session& session, const ReceivedMessage& message);
   void greet(Session& session, const FabricHello& hello);
+  void greet_program(Session& session, const FabricHello& hello);
   void open_port(Session& session, std::uint32_t host);
   void change_cable(Session& session, const FabricHello& hello);
   FabricNodes nodes_from(std::uint32_t first) const;
@@ -92,13 +90,7 @@ class FabricServer {
 };
 
 Result<void> FabricServer::serve(void (*ready)()) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!signals_ || !epoll_) {
     return Error{fmt::format("cannot wait for events: {}", std::strerror(errno)), errno};
@@ -137,8 +129,7 @@ void FabricServer::turn() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
   accept_all();
-  signalfd_siginfo info;
-  if (read(signals_.get(), &info, sizeof info) == sizeof info) is_stopped_ = true;
+  if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
@@ -150,9 +141,7 @@ void FabricServer::turn() {
 void FabricServer::accept_all() {
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
-    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    // The listener stays readable meanwhile.
-    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
+    UniqueFd connection = accept_connection(listener_);
     if (!connection) return;
     auto peer = peer_of(connection.get());
     auto session = std::make_unique<Session>();
@@ -208,18 +197,10 @@ void FabricServer::handle_message(Session& session, const ReceivedMessage& messa
 }
 
 void FabricServer::greet(Session& session, const FabricHello& hello) {
-  const auto host = subnet_.find(hello.host);
-  const bool is_host = host && subnet_.topology().is_host(*host);
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
-      if (!is_host) {
-        return refuse(session, fmt::format("the fabric has no host \"{}\"; its hosts are h0 to "
-                                           "h{}",
-                                           hello.host, subnet_.topology().adapters() - 1));
-      }
-      if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
-      return answer(session, hosts_.describe(*host, manager_files_.path(*host)));
+      return greet_program(session, hello);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
     case FabricPurpose::cut:
@@ -231,6 +212,16 @@ void FabricServer::greet(Session& session, const FabricHello& hello) {
       return;
   }
   session.is_over = true;
+}
+
+void FabricServer::greet_program(Session& session, const FabricHello& hello) {
+  const auto host = subnet_.find(hello.host);
+  if (!host || !subnet_.topology().is_host(*host)) {
+    return refuse(session, fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
+                                       quoted(hello.host), subnet_.topology().adapters() - 1));
+  }
+  if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
+  answer(session, hosts_.describe(*host, manager_files_.path(*host)));
 }
 
 void FabricServer::open_port(Session& session, std::uint32_t host) {
@@ -295,13 +286,6 @@ void FabricServer::deliver(const management::DatagramService::Delivery& delivery
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
   return 1;
-}
-
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace

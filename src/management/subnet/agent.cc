@@ -16,10 +16,6 @@ constexpr std::uint8_t speed_sdr = 1;
 constexpr std::uint8_t extended_speed_edr = 2;
 constexpr std::uint8_t one_virtual_lane = 1;
 
-std::uint8_t pair(unsigned high, unsigned low) {
-  return static_cast<std::uint8_t>(high << 4 | (low & 0xF));
-}
-
 wire::NodeInfo node_info(const Identity& identity) {
   wire::NodeInfo out;
   out.system_image_guid = identity.node_guid;
@@ -38,15 +34,15 @@ wire::PortInfo port_info(const Identity& identity) {
   out.gid_prefix = identity.gid_prefix;
   out.local_port = port;
   out.link_width_enabled = out.link_width_supported = out.link_width_active = width_4x;
-  out.speed_supported_and_state = pair(speed_sdr, identity.state);
-  out.physical_state_and_down_default = pair(identity.physical_state, 0);
-  out.speed_active_and_enabled = pair(speed_sdr, speed_sdr);
-  out.neighbor_mtu_and_master_sm_sl = pair(identity.mtu_code, 0);
-  out.virtual_lanes_and_init_type = pair(one_virtual_lane, 0);
-  out.init_type_reply_and_mtu = pair(0, identity.mtu_code);
-  out.operational_lanes_and_enforcement = pair(one_virtual_lane, 0);
+  out.speed_supported_and_state = wire::halves(speed_sdr, identity.state);
+  out.physical_state_and_down_default = wire::halves(identity.physical_state, 0);
+  out.speed_active_and_enabled = wire::halves(speed_sdr, speed_sdr);
+  out.neighbor_mtu_and_master_sm_sl = wire::halves(identity.mtu_code, 0);
+  out.virtual_lanes_and_init_type = wire::halves(one_virtual_lane, 0);
+  out.init_type_reply_and_mtu = wire::halves(0, identity.mtu_code);
+  out.operational_lanes_and_enforcement = wire::halves(one_virtual_lane, 0);
   out.guids = 1;
-  out.extended_speed_active_and_supported = pair(extended_speed_edr, extended_speed_edr);
+  out.extended_speed_active_and_supported = wire::halves(extended_speed_edr, extended_speed_edr);
   out.extended_speed_enabled = extended_speed_edr;
   return out;
 }

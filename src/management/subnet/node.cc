@@ -5,28 +5,31 @@
 #include <utility>
 
 #include "base/check.h"
-#include "management/subnet/directed_route.h"
 #include "management/subnet/header.h"
 
 namespace tulle::management::subnet {
+
+using wire::halves;
+using wire::lower_half;
+using wire::upper_half;
+
 namespace {
 
-constexpr std::uint8_t high(std::uint8_t pair) { return static_cast<std::uint8_t>(pair >> 4); }
-constexpr std::uint8_t low(std::uint8_t pair) { return pair & 0xF; }
-constexpr std::uint8_t joined(unsigned high, unsigned low) {
-  return static_cast<std::uint8_t>(high << 4 | (low & 0xF));
-}
 constexpr std::uint8_t highest_bit(unsigned bits) {
   return static_cast<std::uint8_t>(std::bit_floor(bits));
 }
 
-// IBTA 14.2.5.6, PortInfo.LID mask control: bits 2:0.
-constexpr unsigned lmc_of(const wire::PortInfo& info) {
-  return info.key_protection_and_lid_mask_control & 7;
-}
-// M_KeyProtectBits: bits 7:6.
-constexpr unsigned key_protection_of(const wire::PortInfo& info) {
-  return info.key_protection_and_lid_mask_control >> 6;
+template <typename Details>
+wire::Notice notice_of(bool is_switch, std::uint8_t type, std::uint16_t trap, Lid issuer,
+                       const Details& details) {
+  wire::Notice notice;
+  notice.generic_and_type = wire::Notice::generic | type;
+  notice.producer = is_switch ? wire::NodeInfo::switch_node : wire::NodeInfo::channel_adapter;
+  notice.trap = trap;
+  notice.issuer_lid = issuer.value;
+  static_assert(sizeof details <= sizeof notice.details);
+  std::memcpy(notice.details.data(), &details, sizeof details);
+  return notice;
 }
 
 // A port as it is before any manager has seen it.
@@ -44,17 +47,17 @@ wire::PortInfo first_port_info(const NodeSettings& settings, std::uint8_t number
   const auto state = is_switch_port_0 ? wire::PortState::active : wire::PortState::down;
   const auto physical =
       is_switch_port_0 ? wire::PhysicalState::link_up : wire::PhysicalState::polling;
-  info.speed_supported_and_state = joined(rates.speeds, static_cast<unsigned>(state));
+  info.speed_supported_and_state = halves(rates.speeds, static_cast<unsigned>(state));
   info.physical_state_and_down_default =
-      joined(static_cast<unsigned>(physical), static_cast<unsigned>(wire::PhysicalState::polling));
-  info.speed_active_and_enabled = joined(highest_bit(rates.speeds), rates.speeds);
-  info.extended_speed_active_and_supported = joined(0, rates.extended_speeds);
+      halves(static_cast<unsigned>(physical), static_cast<unsigned>(wire::PhysicalState::polling));
+  info.speed_active_and_enabled = halves(highest_bit(rates.speeds), rates.speeds);
+  info.extended_speed_active_and_supported = halves(0, rates.extended_speeds);
   info.extended_speed_enabled = rates.extended_speeds;
-  info.neighbor_mtu_and_master_sm_sl = joined(settings.mtu_code, 0);
-  info.virtual_lanes_and_init_type = joined(settings.virtual_lanes_code, 0);
+  info.neighbor_mtu_and_master_sm_sl = halves(settings.mtu_code, 0);
+  info.virtual_lanes_and_init_type = halves(settings.virtual_lanes_code, 0);
   info.vl_arbitration_high = info.vl_arbitration_low = 16;
-  info.init_type_reply_and_mtu = joined(0, settings.mtu_code);
-  info.operational_lanes_and_enforcement = joined(settings.virtual_lanes_code, 0);
+  info.init_type_reply_and_mtu = halves(0, settings.mtu_code);
+  info.operational_lanes_and_enforcement = halves(settings.virtual_lanes_code, 0);
   info.guids = wire::guids_in_block;
   info.subnet_timeout = 18;  // 4.096 us * 2^18 is a second
   info.response_time = 16;
@@ -79,7 +82,7 @@ Node::Node(const NodeSettings& settings) : settings_(settings), ports_(settings.
     port.sl_to_vl.assign(is_switch() ? ports() + 1u : 1u, {});
     for (auto& mapping : port.sl_to_vl) {
       for (unsigned i = 0; i < mapping.size(); ++i) {
-        mapping[i] = joined(2 * i % lanes, (2 * i + 1) % lanes);
+        mapping[i] = halves(2 * i % lanes, (2 * i + 1) % lanes);
       }
     }
   }
@@ -100,11 +103,12 @@ std::uint64_t Node::port_guid(std::uint8_t port) const {
 }
 
 wire::PortState Node::state(std::uint8_t port) const {
-  return static_cast<wire::PortState>(low(ports_[port].info.speed_supported_and_state));
+  return static_cast<wire::PortState>(lower_half(ports_[port].info.speed_supported_and_state));
 }
 
 wire::PhysicalState Node::physical_state(std::uint8_t port) const {
-  return static_cast<wire::PhysicalState>(high(ports_[port].info.physical_state_and_down_default));
+  return static_cast<wire::PhysicalState>(
+      upper_half(ports_[port].info.physical_state_and_down_default));
 }
 
 Lid Node::own_lid(std::uint8_t port) const { return Lid(ports_[addressed_port(port)].info.lid); }
@@ -137,35 +141,31 @@ void Node::set_state(Time now, std::uint8_t port, wire::PortState state,
   wire::PortInfo& info = ports_[port].info;
   const bool changes = state != this->state(port);
   info.speed_supported_and_state =
-      joined(high(info.speed_supported_and_state), static_cast<unsigned>(state));
+      halves(upper_half(info.speed_supported_and_state), static_cast<unsigned>(state));
   info.physical_state_and_down_default =
-      joined(static_cast<unsigned>(physical), low(info.physical_state_and_down_default));
+      halves(static_cast<unsigned>(physical), lower_half(info.physical_state_and_down_default));
   if (!changes || !is_switch()) return;
   switch_info_.life_and_change |= wire::SwitchInfo::port_state_change;
   // IBTA 14.2.5.1, trap 128: the details begin with the switch's LID.
   const bool is_managers_own = state == wire::PortState::armed || state == wire::PortState::active;
   if (is_managers_own) return;
-  wire::Notice notice;
-  notice.generic_and_type = wire::Notice::generic | wire::Notice::urgent;
-  notice.producer = wire::NodeInfo::switch_node;
-  notice.trap = wire::trap_link_state;
-  const be16 lid = own_lid(0).value;
-  notice.issuer_lid = lid;
-  std::memcpy(notice.details.data(), &lid, sizeof lid);
-  traps_.raise(now, TrapSender::Kind::link_state, 0, notice);
+  const be16 details = own_lid(0).value;
+  traps_.raise(now, TrapSender::Kind::link_state, 0,
+               notice_of(true, wire::Notice::urgent, wire::trap_link_state, own_lid(0), details));
 }
 
 void Node::link_up(Time now, std::uint8_t port, const wire::PortInfo& neighbour) {
   wire::PortInfo& info = ports_[port].info;
   const unsigned widths = info.link_width_enabled & neighbour.link_width_enabled;
   const unsigned speeds =
-      low(info.speed_active_and_enabled) & low(neighbour.speed_active_and_enabled);
+      lower_half(info.speed_active_and_enabled) & lower_half(neighbour.speed_active_and_enabled);
   const unsigned extended = info.extended_speed_enabled & neighbour.extended_speed_enabled;
   if (widths == 0 || (speeds == 0 && extended == 0)) return;
   info.link_width_active = highest_bit(widths);
-  info.speed_active_and_enabled = joined(highest_bit(speeds), low(info.speed_active_and_enabled));
+  info.speed_active_and_enabled =
+      halves(highest_bit(speeds), lower_half(info.speed_active_and_enabled));
   info.extended_speed_active_and_supported =
-      joined(highest_bit(extended), low(info.extended_speed_active_and_supported));
+      halves(highest_bit(extended), lower_half(info.extended_speed_active_and_supported));
   set_state(now, port, wire::PortState::initialise, wire::PhysicalState::link_up);
 }
 
@@ -224,13 +224,9 @@ bool Node::may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHe
   details.attribute_id = header.attribute_id;
   details.attribute_modifier = header.attribute_modifier;
   details.management_key = subnet.management_key;
-  wire::Notice notice;
-  notice.generic_and_type = wire::Notice::generic | wire::Notice::security;
-  notice.producer = is_switch() ? wire::NodeInfo::switch_node : wire::NodeInfo::channel_adapter;
-  notice.trap = wire::trap_bad_key;
-  notice.issuer_lid = details.lid;
-  std::memcpy(notice.details.data(), &details, sizeof details);
-  traps_.raise(now, TrapSender::Kind::bad_key, addressed_port(number), notice);
+  traps_.raise(
+      now, TrapSender::Kind::bad_key, addressed_port(number),
+      notice_of(is_switch(), wire::Notice::security, wire::trap_bad_key, own_lid(number), details));
   return false;
 }
 
@@ -238,10 +234,9 @@ Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
   const wire::MadHeader header = header_of(packet);
   const bool is_directed = header.management_class == wire::subnet_directed_class;
   const std::uint16_t direction = is_directed ? wire::directed_route_returns : 0;
-  const bool is_question = header.method == method_get || header.method == method_set;
   if (header.base_version != wire::MadHeader::current_base_version ||
       header.class_version != wire::subnet_class_version) {
-    if (!is_question) return Outcome::nothing;
+    if (!asks(header)) return Outcome::nothing;
     begin_answer(packet, Status::bad_version, direction, packet);
     return Outcome::answered;
   }
@@ -249,7 +244,7 @@ Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
     if (may_ask(now, header, subnet_header_of(packet), port)) traps_.repress(header);
     return Outcome::nothing;
   }
-  if (!is_question || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
+  if (!asks(header) || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
   const wire::SubnetHeader subnet = subnet_header_of(packet);
   if (!may_ask(now, header, subnet, port)) return Outcome::nothing;
   const auto data = packet.subspan<wire::subnet_data_offset, wire::subnet_data_bytes>();
@@ -276,13 +271,9 @@ void Node::set_manager(Time now, std::uint8_t number, bool is_manager) {
   wire::CapabilityDetails details;
   details.lid = own_lid(number).value;
   details.capability_mask = after;
-  wire::Notice notice;
-  notice.generic_and_type = wire::Notice::generic | wire::Notice::informational;
-  notice.producer = is_switch() ? wire::NodeInfo::switch_node : wire::NodeInfo::channel_adapter;
-  notice.trap = wire::trap_capability;
-  notice.issuer_lid = details.lid;
-  std::memcpy(notice.details.data(), &details, sizeof details);
-  traps_.raise(now, TrapSender::Kind::capability, number, notice);
+  traps_.raise(now, TrapSender::Kind::capability, number,
+               notice_of(is_switch(), wire::Notice::informational, wire::trap_capability,
+                         own_lid(number), details));
 }
 
 bool Node::take_reregistration(std::uint8_t port) {

@@ -6,16 +6,15 @@
 #include "management/subnet/node.h"
 
 namespace tulle::management::subnet {
+
+using wire::halves;
+using wire::lower_half;
+using wire::upper_half;
+
 namespace {
 
 using Data = std::span<std::byte>;
 using ConstData = std::span<const std::byte>;
-
-constexpr std::uint8_t upper(std::uint8_t pair) { return static_cast<std::uint8_t>(pair >> 4); }
-constexpr std::uint8_t lower(std::uint8_t pair) { return pair & 0xF; }
-constexpr std::uint8_t both(unsigned upper, unsigned lower) {
-  return static_cast<std::uint8_t>(upper << 4 | (lower & 0xF));
-}
 
 template <typename Attribute>
 Attribute read_from(ConstData data) {
@@ -40,7 +39,7 @@ Data block_of(std::vector<Field>& table, std::size_t block, std::size_t entries)
 
 }  // namespace
 
-// In a modifier, an adapter's port 0 stands for the one that received the request.
+// An adapter's port 0 in a modifier stands for the port that received the request.
 std::uint32_t Node::port_of_modifier(std::uint32_t modifier, std::uint8_t in_port) const {
   return modifier == 0 && !is_switch() ? in_port : modifier;
 }
@@ -66,7 +65,7 @@ wire::PortInfo Node::shown_port_info(std::uint32_t number, std::uint8_t in_port,
                                      std::uint64_t key) const {
   wire::PortInfo info = ports_[number].info;
   info.local_port = in_port;
-  const bool is_protected = (info.key_protection_and_lid_mask_control >> 6) != 0;
+  const bool is_protected = wire::key_protection_of(info) != 0;
   if (is_protected && info.management_key != key) info.management_key = 0;
   if (is_switch() && number > 0) {
     info.management_key = 0;
@@ -130,8 +129,8 @@ Status Node::set(Time now, const wire::MadHeader& header, std::uint8_t in_port, 
 // All tables are kept as they are on the wire, so that a block is read and set as bytes.
 Node::Block Node::block_at(const wire::MadHeader& header, std::uint8_t in_port) {
   const std::uint32_t modifier = header.attribute_modifier;
-  const std::uint32_t upper_half = modifier >> 16;
-  const std::uint32_t lower_half = modifier & 0xFFFF;
+  const std::uint32_t first = modifier >> 16;
+  const std::uint32_t second = modifier & 0xFFFF;
   const auto found = [](Data bytes) {
     return Block{bytes, bytes.empty() ? Status::invalid_value : Status::ok};
   };
@@ -140,9 +139,9 @@ Node::Block Node::block_at(const wire::MadHeader& header, std::uint8_t in_port) 
       return found(block_of(ports_[addressed_port(in_port)].guids, modifier, wire::guids_in_block));
     case wire::attribute_pkey_table: {
       // IBTA 14.2.5.7: the upper half is a switch's port.
-      const std::uint32_t number = is_switch() ? upper_half : in_port;
+      const std::uint32_t number = is_switch() ? first : in_port;
       if (!has_port(number)) return {};
-      return found(block_of(ports_[number].pkeys, lower_half, wire::pkeys_in_block));
+      return found(block_of(ports_[number].pkeys, second, wire::pkeys_in_block));
     }
     case wire::attribute_sl_to_vl: {
       // IBTA 14.2.5.8: at a switch, bits 15:8 are the input port, and bits 7:0 the output port.
@@ -153,9 +152,9 @@ Node::Block Node::block_at(const wire::MadHeader& header, std::uint8_t in_port) 
     }
     case wire::attribute_vl_arbitration: {
       // IBTA 14.2.5.9: the upper half is the block, from 1 on, and the lower half the port.
-      const std::uint32_t number = port_of_modifier(lower_half, in_port);
-      if (!has_port(number) || upper_half < 1 || upper_half > arbitration_blocks) return {};
-      return found(ports_[number].arbitration[upper_half - 1]);
+      const std::uint32_t number = port_of_modifier(second, in_port);
+      if (!has_port(number) || first < 1 || first > arbitration_blocks) return {};
+      return found(ports_[number].arbitration[first - 1]);
     }
     case wire::attribute_linear_forwarding:
       if (!is_switch()) return {{}, Status::attribute_not_supported};
@@ -191,7 +190,7 @@ Status Node::set_switch_info(const wire::SwitchInfo& wanted) {
 
 Status Node::set_port_info(Time now, std::uint32_t number, const wire::PortInfo& wanted) {
   const auto port = static_cast<std::uint8_t>(number);
-  const unsigned lmc = wanted.key_protection_and_lid_mask_control & 7u;
+  const unsigned lmc = wire::lmc_of(wanted);
   const bool has_addresses = !is_switch() || port == 0;
   if (has_addresses && wanted.lid > wire::unicast_lid_max) return Status::invalid_value;
   if (has_addresses && (wanted.lid & ((1u << lmc) - 1)) != 0) return Status::invalid_value;
@@ -214,8 +213,8 @@ void Node::set_addresses(std::uint8_t number, const wire::PortInfo& wanted) {
   info.master_sm_lid = wanted.master_sm_lid;
   info.key_lease_period = wanted.key_lease_period;
   info.key_protection_and_lid_mask_control = wanted.key_protection_and_lid_mask_control & 0xC7;
-  info.neighbor_mtu_and_master_sm_sl =
-      both(upper(info.neighbor_mtu_and_master_sm_sl), lower(wanted.neighbor_mtu_and_master_sm_sl));
+  info.neighbor_mtu_and_master_sm_sl = halves(upper_half(info.neighbor_mtu_and_master_sm_sl),
+                                              lower_half(wanted.neighbor_mtu_and_master_sm_sl));
   info.management_key_violations = wanted.management_key_violations;
   info.pkey_violations = wanted.pkey_violations;
   info.qkey_violations = wanted.qkey_violations;
@@ -238,14 +237,14 @@ void Node::set_link_limits(std::uint8_t number, const wire::PortInfo& wanted) {
   } else if (widths != 0) {
     info.link_width_enabled = widths & info.link_width_supported;
   }
-  const std::uint8_t speeds = lower(wanted.speed_active_and_enabled);
-  const std::uint8_t supported = upper(info.speed_supported_and_state);
+  const std::uint8_t speeds = lower_half(wanted.speed_active_and_enabled);
+  const std::uint8_t supported = upper_half(info.speed_supported_and_state);
   if (speeds != 0) {
-    info.speed_active_and_enabled = both(upper(info.speed_active_and_enabled),
-                                         speeds == all_speeds ? supported : speeds & supported);
+    info.speed_active_and_enabled = halves(upper_half(info.speed_active_and_enabled),
+                                           speeds == all_speeds ? supported : speeds & supported);
   }
   const std::uint8_t extended = wanted.extended_speed_enabled & all_extended_speeds;
-  const std::uint8_t extended_supported = lower(info.extended_speed_active_and_supported);
+  const std::uint8_t extended_supported = lower_half(info.extended_speed_active_and_supported);
   if (extended == all_extended_speeds) {
     info.extended_speed_enabled = extended_supported;
   } else if (extended == no_extended_speeds) {
@@ -253,14 +252,15 @@ void Node::set_link_limits(std::uint8_t number, const wire::PortInfo& wanted) {
   } else if (extended != 0) {
     info.extended_speed_enabled = extended & extended_supported;
   }
-  const std::uint8_t mtu = upper(wanted.neighbor_mtu_and_master_sm_sl);
+  const std::uint8_t mtu = upper_half(wanted.neighbor_mtu_and_master_sm_sl);
   if (mtu != 0) {
-    info.neighbor_mtu_and_master_sm_sl = both(mtu, lower(info.neighbor_mtu_and_master_sm_sl));
+    info.neighbor_mtu_and_master_sm_sl =
+        halves(mtu, lower_half(info.neighbor_mtu_and_master_sm_sl));
   }
-  const std::uint8_t lanes = upper(wanted.operational_lanes_and_enforcement);
+  const std::uint8_t lanes = upper_half(wanted.operational_lanes_and_enforcement);
   info.operational_lanes_and_enforcement =
-      both(lanes != 0 ? lanes : upper(info.operational_lanes_and_enforcement),
-           lower(wanted.operational_lanes_and_enforcement));
+      halves(lanes != 0 ? lanes : upper_half(info.operational_lanes_and_enforcement),
+             lower_half(wanted.operational_lanes_and_enforcement));
   info.vl_high_limit = wanted.vl_high_limit;
   info.stall_count_and_queue_life = wanted.stall_count_and_queue_life;
   info.physical_and_overrun_error_thresholds = wanted.physical_and_overrun_error_thresholds;
@@ -277,8 +277,9 @@ void Node::set_link_limits(std::uint8_t number, const wire::PortInfo& wanted) {
 Status Node::set_link_states(Time now, std::uint8_t number, const wire::PortInfo& wanted) {
   Port& port = ports_[number];
   const auto physical =
-      static_cast<wire::PhysicalState>(upper(wanted.physical_state_and_down_default));
-  const auto wanted_state = static_cast<wire::PortState>(lower(wanted.speed_supported_and_state));
+      static_cast<wire::PhysicalState>(upper_half(wanted.physical_state_and_down_default));
+  const auto wanted_state =
+      static_cast<wire::PortState>(lower_half(wanted.speed_supported_and_state));
   const bool restarts =
       physical == wire::PhysicalState::polling || wanted_state == wire::PortState::down;
   const bool disables = physical == wire::PhysicalState::disabled;
@@ -286,10 +287,10 @@ Status Node::set_link_states(Time now, std::uint8_t number, const wire::PortInfo
       physical != wire::PhysicalState::sleep) {
     return Status::invalid_value;
   }
-  const std::uint8_t down_default = lower(wanted.physical_state_and_down_default);
+  const std::uint8_t down_default = lower_half(wanted.physical_state_and_down_default);
   if (down_default != 0) {
     port.info.physical_state_and_down_default =
-        both(upper(port.info.physical_state_and_down_default), down_default);
+        halves(upper_half(port.info.physical_state_and_down_default), down_default);
   }
   if (disables || restarts) {
     port.is_enabled = !disables;

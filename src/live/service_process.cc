@@ -1,0 +1,42 @@
+#include "live/service_process.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tulle::live {
+
+UniqueFd stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+bool has_stop_signal(const UniqueFd& signals) {
+  signalfd_siginfo info;
+  return read(signals.get(), &info, sizeof info) == sizeof info;
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+UniqueFd accept_connection(const UniqueFd& listener) {
+  UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  constexpr int pause_microseconds = 10'000;
+  if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(pause_microseconds);
+  return connection;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,23 @@
+#pragma once
+
+// These functions serve the long-running processes: the host agent, the process of a fabric, a
+// capture.
+
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// Blocks SIGTERM and SIGINT, ignores SIGPIPE, and returns a descriptor that is readable when the
+// process shall stop. The descriptor is none if there was none left.
+UniqueFd stop_signals();
+// Returns true if a signal to stop has come.
+bool has_stop_signal(const UniqueFd& signals);
+
+// Raises the limit of open files as far as this user may, since each client is an open file.
+void raise_file_limit();
+
+// Accepts a connection that waits at a listener. Returns none if there is none. Without a
+// descriptor to spare it pauses, since the listener stays readable.
+UniqueFd accept_connection(const UniqueFd& listener);
+
+}  // namespace tulle::live
