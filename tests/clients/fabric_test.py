@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import tempfile
+import unittest
 
 from harness import TULLE, ClientTest, cpu_ticks, wait_until
 
@@ -109,6 +110,21 @@ class WithoutManager(FabricTest):
             self.assertIn(message, self.fabric(*arguments, expect=1).stderr)
         self.assertIn('the fabric has no host "switch4"; its hosts are h0 to h3',
                       self.tool("switch4", "ibstat", expect=1).stderr)
+
+
+    @unittest.skipIf(os.geteuid() != 0, "only root has other users to test with")
+    def test_another_user_is_refused(self):
+        """Even where the folder lets him in."""
+        address = self.folder / "tulle" / "fabric_default" / "socket"
+        for each in (self.folder, address.parent.parent, address.parent):
+            each.chmod(0o755)
+        address.chmod(0o777)
+        asks = ("import os, socket, sys; os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534); "
+                "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); "
+                "s.settimeout(10); print(s.recv(1000))")
+        self.assertIn("this fabric belongs to user 0",
+                      self.run_program("/usr/bin/python3", "-c", asks, address).stdout)
+        self.assertEqual(6, len(self.nodes()))
 
 
 class Managed(FabricTest):
