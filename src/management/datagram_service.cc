@@ -99,22 +99,23 @@ DatagramService::Refusal DatagramService::send(Time now, ClientId client, Questi
   const auto key = key_of(client, question.agent);
   if (!key) return Refusal::unknown_agent;
   Packet& packet = question.packet;
-  const bool expects_answer = question.timeout > Time::zero();
-  if (!is_answer(header_of(packet.mad))) {
-    set_upper_transaction(packet, *key);
-    if (expects_answer && waiting_of(client) >= questions_of_client_max) return Refusal::no_room;
-    if (expects_answer) {
-      waiting_.push_back(
-          {*key, packet, question.timeout, now + question.timeout, question.retries});
-    }
+  const bool is_question = !is_answer(header_of(packet.mad));
+  const bool waits = is_question && question.timeout > Time::zero();
+  const bool is_transaction =
+      agents_.at(*key).registration.has_transactions && asks_for_rmpp(packet.mad);
+  const bool has_room =
+      (!waits || waiting_of(client) < questions_of_client_max) &&
+      (!is_transaction || (senders_.size() < transactions_max &&
+                           transaction_bytes() + question.whole.size() <= transaction_bytes_max));
+  if (!has_room) return Refusal::no_room;
+  if (is_question) set_upper_transaction(packet, *key);
+  if (waits) {
+    waiting_.push_back({*key, packet, question.timeout, now + question.timeout, question.retries});
   }
-  if (!agents_.at(*key).registration.has_transactions || !asks_for_rmpp(packet.mad)) {
+  if (!is_transaction) {
     outgoing_.push_back(packet);
     return Refusal::none;
   }
-  const bool has_room = senders_.size() < transactions_max &&
-                        transaction_bytes() + question.whole.size() <= transaction_bytes_max;
-  if (!has_room) return Refusal::no_room;
   auto& whole = question.whole;
   whole.resize(std::max(whole.size(), sizeof(wire::MadHeader)));
   std::copy_n(packet.mad.begin(), sizeof(wire::MadHeader), whole.begin());

@@ -148,9 +148,36 @@ TEST(DatagramService, AClientIsBounded) {
     ASSERT_EQ(service.send(now, 7, question_of(agent, Time::seconds(1))), Refusal::none);
   }
   EXPECT_EQ(service.send(now, 7, question_of(agent, Time::seconds(1))), Refusal::no_room);
+  // Nothing waits that was refused.
+  std::size_t asked = 0;
+  while (service.take_packet()) ++asked;
+  EXPECT_EQ(asked, DatagramService::questions_of_client_max);
   // Another client is not held up.
   const auto other = service.add(8, asks_only(wire::subnet_class));
   EXPECT_EQ(service.send(now, 8, question_of(other.agent, Time::seconds(1))), Refusal::none);
+}
+
+// A long question for which there is no room comes back once, and not a second time when its time
+// is over.
+TEST(DatagramService, ATransactionWithoutRoomLeavesNothing) {
+  DatagramService service;
+  Registration registration = asks_only(wire::subnet_administration_class);
+  registration.has_transactions = true;
+  const auto added = service.add(7, registration);
+  const auto ask = [&](std::size_t bytes) {
+    DatagramService::Question question;
+    question.agent = added.agent;
+    question.packet = packet_of(request_of(wire::subnet_administration_class, 0x14, 0x35));
+    question.packet.mad[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
+    question.timeout = Time::seconds(1);
+    question.whole.resize(bytes);
+    return service.send(now, 7, std::move(question));
+  };
+  EXPECT_EQ(ask(DatagramService::transaction_bytes_max + 1), Refusal::no_room);
+  EXPECT_TRUE(service.next_timeout().is_never());
+  EXPECT_FALSE(service.take_packet());
+  EXPECT_EQ(ask(1'000), Refusal::none);
+  EXPECT_FALSE(service.next_timeout().is_never());
 }
 
 // A long answer goes from one service to another in segments.
