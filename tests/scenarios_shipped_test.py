@@ -48,7 +48,7 @@ class ServersWithChannels(Case):
         calibrating = set(simai.cells(True, largest=512 << 20, most_servers=16))
         self.assertFalse(calibrating & set(cells))
         errors = [abs(simai.simulated(TULLE, *cell[:2]) / cell[2] - 1) for cell in cells]
-        self.assertLess(sum(errors) / len(errors), 0.1)
+        self.assertLess(sum(errors) / len(errors), 0.1)  # 0.082
 
 
 class Iwarp(Case):

@@ -89,7 +89,7 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
 // Returns the time of a ring among four GPUs of one server, in seconds, by a protocol of NCCL.
 double ring_by(const std::string& protocol, std::uint64_t bytes, std::uint32_t servers = 1) {
   const std::uint32_t gpus = 4 / servers;
-  const auto outcome = outcome_of(fmt::format(
+  const report::Outcome outcome = outcome_of(fmt::format(
       "[topology]\nkind = \"single-switch\"\nhosts = 4\nlink_rate = \"400Gbps\"\n"
       "link_delay = \"100ns\"\n[traffic]\npattern = \"collective\"\nalgorithm = \"ring\"\n"
       "channels = 1\nprotocol = \"{}\"\nbytes = \"{}B\"\nservers = {{ gpus = {}, adapters = {}, "
@@ -97,6 +97,10 @@ double ring_by(const std::string& protocol, std::uint64_t bytes, std::uint32_t s
       "ll_latency = \"1us\", ll_message_delay = \"2us\", ll128_latency = \"2us\", "
       "ll128_message_delay = \"4us\" }}\n",
       protocol, bytes, gpus, gpus));
+  EXPECT_EQ(outcome.method.value().algorithm, "ring");
+  if (protocol != "automatic") {
+    EXPECT_EQ(outcome.method.value().protocol, protocol);
+  }
   return number(outcome, "job_us") * 1e-6;
 }
 
@@ -207,18 +211,22 @@ TEST(Collectives, SumsTakeTheirTime) {
       1, 0.01);
 }
 
-// A ring is as slow as its channel. Two rings have the port's rate between them, and a little wait
-// for each other. Each rank sends directly to three others at once: the port takes the messages one
-// behind the other, and the channel of the last one needs as long again.
+// A ring is as slow as its channel. Two rings have the port's rate between them, and neither waits
+// for the other. Each rank sends directly to three others at once: the port limits three channels of
+// half its rate, and not three of a quarter of it.
 TEST(Collectives, AChannelHasARate) {
   constexpr double sent = 6 * (64 << 20) / 4.0 / 10e9;
   const std::string slow = ", channel_rate = \"40Gbps\"";
   EXPECT_NEAR(time_in_server("ring", 64 << 20, slow) / (2 * sent), 1, 0.01);
-  EXPECT_GT(time_in_server("ring", 64 << 20, slow + " }\nchannels = 2 #"), sent);
-  EXPECT_LT(time_in_server("ring", 64 << 20, slow + " }\nchannels = 2 #"), 1.1 * sent);
+  for (const int channels : {2, 4}) {
+    const auto keys = fmt::format("{} }}\nchannels = {} #", slow, channels);
+    EXPECT_NEAR(time_in_server("ring", 64 << 20, keys) / sent, 1, 0.01) << channels;
+  }
   EXPECT_NEAR(time_in_server("ring", 64 << 20, ", channel_rate = \"160Gbps\"") / sent, 1, 0.01);
   const double direct = time_in_server("direct", 64 << 20, "");
-  EXPECT_NEAR(time_in_server("direct", 64 << 20, slow) / direct, 4.0 / 3, 0.01);
+  EXPECT_NEAR(time_in_server("direct", 64 << 20, slow) / direct, 1, 0.01);
+  const double slower = time_in_server("direct", 64 << 20, ", channel_rate = \"20Gbps\"");
+  EXPECT_NEAR(slower / direct, 4.0 / 3, 0.01);
 }
 
 // All ranks have work all the time, so that the cores share what the ranks have to do. With as many

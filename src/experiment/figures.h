@@ -66,6 +66,7 @@ struct JobView {
   std::optional<Time> taken;
   Time computation;  // the time without communication; zero if that means nothing
   std::optional<workload::Bandwidth> bandwidth;
+  std::optional<workload::Method> method;
   std::optional<ServingView> serving;
   std::optional<Time> alone;  // the job's time in a run in which it was alone
   std::optional<TrainingView> training;

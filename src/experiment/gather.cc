@@ -107,10 +107,17 @@ JobView view_of(const Remains& remains, std::size_t number) {
   if (player.is_done()) view.taken = player.end() - job.arrival;
   view.computation = job.computation;
   view.bandwidth = job.bandwidth;
+  view.method = job.method;
   view.serving = serving_of(player);
   view.training = training_of(player);
   if (!remains.setup.alone.empty()) view.alone = remains.setup.alone[number];
   return view;
+}
+
+std::optional<report::Method> name_of(const std::optional<workload::Method>& method) {
+  if (!method) return {};
+  return report::Method{workload::name_of(method->algorithm),
+                        workload::protocol_names[static_cast<std::size_t>(method->protocol)]};
 }
 
 // Returns what is known of all jobs together. A job that is the only one is all.
@@ -314,6 +321,7 @@ void Gathering::gather_kinds() {
     of_kind.name = kinds[kind].name;
     // If there are jobs, each of them is a kind.
     const JobView job = remains_.jobs == nullptr ? JobView() : view_of(remains_, kind);
+    of_kind.method = name_of(job.method);
     for (const Row& row : rows()) {
       if (!has(row)) continue;
       std::optional<Value> value = read(row, view);
@@ -356,6 +364,7 @@ void Gathering::gather_hosts() {
 void Gathering::gather_run() {
   const RunView run = view_of(remains_, outcome_.flows);
   const JobView jobs = view_of_jobs(remains_);
+  outcome_.method = name_of(jobs.method);
   for (const auto& [row, adds_to, total] : slots_) {
     if (!is_of_run(*row)) continue;
     std::optional<Value> value = total;

@@ -16,6 +16,7 @@ struct Row {
   std::string name;
   const Figures* figures;
   Tally tally;
+  const std::optional<Method>* method;
   bool is_variant;
 
   bool all_finished() const { return tally.finished == tally.flows; }
@@ -25,10 +26,11 @@ struct Row {
 std::vector<Row> rows_of(const std::vector<Outcome>& outcomes, std::string_view mark) {
   std::vector<Row> rows;
   for (const Outcome& outcome : outcomes) {
-    rows.push_back({outcome.variant, &outcome.figures, tally(outcome), true});
+    rows.push_back({outcome.variant, &outcome.figures, tally(outcome), &outcome.method, true});
     for (std::size_t i = 0; i < outcome.kinds.size(); ++i) {
       const Kind& kind = outcome.kinds[i];
-      rows.push_back({std::string(mark) + kind.name, &kind.figures, tally(outcome, i), false});
+      rows.push_back(
+          {std::string(mark) + kind.name, &kind.figures, tally(outcome, i), &kind.method, false});
     }
   }
   return rows;
@@ -140,6 +142,16 @@ bool is_telling(const Values& values) {
   return std::ranges::any_of(values, [](const auto& value) { return value && *value != 0; });
 }
 
+void add_methods(const std::vector<Row>& rows, Table& table) {
+  if (std::ranges::none_of(rows, [](const Row& row) { return row.method->has_value(); })) return;
+  table.heads.emplace_back("algorithm, protocol");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::optional<Method>& method = *rows[i].method;
+    table.rows[i].push_back(
+        {method ? fmt::format("{}, {}", method->algorithm, method->protocol) : "-"});
+  }
+}
+
 // Returns the width in columns of a terminal, not in bytes, since names may have any letters.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(
@@ -185,6 +197,7 @@ Table telling_figures(const std::string& what, const std::vector<Outcome>& outco
   for (const Row& row : rows) {
     table.rows.push_back({{row.name}, {flows_text(row)}});
   }
+  add_methods(rows, table);
   const auto place_of = [](const Figure& of) { return of.column.place; };
   for (const Figure* figure : columns_of(rows, place_of)) {
     const Values values = values_of(*figure, rows);

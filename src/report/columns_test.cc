@@ -50,6 +50,17 @@ std::size_t column(const Table& table, const std::string& head) {
   return static_cast<std::size_t>(std::ranges::find(table.heads, head) - table.heads.begin());
 }
 
+TEST(Columns, ACollectiveSaysHowItWent) {
+  std::vector<Outcome> outcomes = {outcome("a", 10, 90), outcome("b", 20, 80)};
+  const std::string head = "algorithm, protocol";
+  EXPECT_EQ(column(telling_figures("fabric", outcomes), head), 4u) << "no such column";
+  outcomes[1].method = Method{"ring", "ll128"};
+  const Table table = telling_figures("fabric", outcomes);
+  ASSERT_LT(column(table, head), table.heads.size());
+  EXPECT_EQ(table.rows[0][column(table, head)].text, "-");
+  EXPECT_EQ(table.rows[1][column(table, head)].text, "ring, ll128");
+}
+
 TEST(Columns, WhatNobodyHasIsLeftOut) {
   std::vector<Outcome> outcomes = {outcome("a", 10, 90), outcome("b", 20, 80)};
   Table table = telling_figures("fabric", outcomes);

@@ -39,10 +39,17 @@ struct Quantiles {
 // Computes quantiles by the nearest rank. All are 0 if there are no values.
 Quantiles quantiles(std::vector<double> values);
 
+// The way in which a collective went, by the names of the keys of a scenario.
+struct Method {
+  std::string_view algorithm;
+  std::string_view protocol;
+};
+
 // The flows of one kind, if traffic has names.
 struct Kind {
   std::string name;
   Figures figures;
+  std::optional<Method> method{};  // present if the kind is a job that is one collective
 };
 
 // A table with one row for each part of the network, such as a direction of a link. Each row has
@@ -65,12 +72,13 @@ struct Outcome {
   std::vector<Kind> kinds;             // empty if traffic has no names
   std::vector<std::uint32_t> kind_of;  // by flow; empty if traffic has no names
   Figures figures;
-  Figures simulator;           // the simulator's own work
-  Sheet links;                 // one row for each direction of each link
-  std::optional<Sheet> hosts;  // the work of the hosts' kernels, if they have such a stack
-  Samples samples;             // empty unless the scenario asks for samples
-  Timeline timeline;           // empty unless a page is to show it
-  Spans spans;                 // likewise, and of jobs alone
+  std::optional<Method> method;  // present if the run is one collective
+  Figures simulator;             // the simulator's own work
+  Sheet links;                   // one row for each direction of each link
+  std::optional<Sheet> hosts;    // the work of the hosts' kernels, if they have such a stack
+  Samples samples;               // empty unless the scenario asks for samples
+  Timeline timeline;             // empty unless a page is to show it
+  Spans spans;                   // likewise, and of jobs alone
 };
 
 // Returns the figure that summary.json has by this name, such as "dropped", "fct_us.p99" or

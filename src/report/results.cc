@@ -33,11 +33,22 @@ void add(json_t& json, const Figures& figures) {
   }
 }
 
+void add(json_t& json, const std::optional<Method>& method) {
+  if (!method) return;
+  json["algorithm"] = method->algorithm;
+  json["protocol"] = method->protocol;
+}
+
 json_t json_of(const Outcome& outcome) {
   json_t json;
   if (!outcome.variant.empty()) json["variant"] = outcome.variant;
+  add(json, outcome.method);
   add(json, outcome.figures);
-  for (const Kind& kind : outcome.kinds) add(json["traffic"][kind.name], kind.figures);
+  for (const Kind& kind : outcome.kinds) {
+    json_t& of_kind = json["traffic"][kind.name];
+    add(of_kind, kind.method);
+    add(of_kind, kind.figures);
+  }
   add(json, outcome.simulator);
   return json;
 }

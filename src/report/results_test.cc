@@ -45,6 +45,7 @@ TEST(Results, TheSummaryHasItsFiguresInTheirOrder) {
   Outcome outcome;
   outcome.figures = {{&least, 1.00000000001}, {&most, 2.5}, {&paused, Time{1'500'000}}};
   outcome.kinds = {{"victims", {{&goodput, Rate{2e9}}}}};
+  outcome.kinds.front().method = Method{"tree", "ll"};
   outcome.simulator = {{&frames, std::uint64_t{7}}};
   EXPECT_EQ(summary_json({"s", "\"T\"", "", {outcome}}), R"({
   "scenario": "s",
@@ -56,6 +57,8 @@ TEST(Results, TheSummaryHasItsFiguresInTheirOrder) {
   "paused_us": 1.5,
   "traffic": {
     "victims": {
+      "algorithm": "tree",
+      "protocol": "ll",
       "goodput_gbps": 2.0
     }
   },

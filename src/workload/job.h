@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "workload/batches.h"
 #include "workload/checkpoint.h"
+#include "workload/collectives.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
 
@@ -20,6 +21,12 @@ namespace tulle::workload {
 struct Bandwidth {
   std::uint64_t bytes = 0;  // over the time: the algorithm's bandwidth
   double bus_factor = 0;    // times that: the bus bandwidth; 0 means that there is none
+};
+
+// The way in which a collective goes, chosen by its settings or for them.
+struct Method {
+  Algorithm algorithm = Algorithm::ring;
+  Protocol protocol = Protocol::simple;
 };
 
 // A request to a model that is served (workload/serving.h).
@@ -46,6 +53,7 @@ struct Job {
   std::vector<TaskRange> step_ends{};
   std::vector<TaskRange> checkpoints{};
   std::uint64_t checkpoint_bytes = 0;  // of each
+  std::optional<Method> method{};      // present if the job is one collective
   std::string name{};                  // empty if the job is the only one
   Time arrival{};                      // its tasks begin then
   // The jobs of a run are counted through: this one's first flow, shared connection and task.

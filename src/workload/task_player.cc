@@ -210,8 +210,8 @@ void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
   }
 }
 
-// The port sends one message after the other. An event at one host can affect another only after
-// the stage's lookahead.
+// The port sends one message after the other, or those of several channels at once. An event at one
+// host can affect another only after the stage's lookahead.
 void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   if (cores_.are_shared()) {
@@ -219,14 +219,19 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
     return work(now, task.rank, {index, false, servers_.message_work + moves});
   }
   const Time time = scale_up_time(task);
-  Time begins = std::max(now, sends_until_[task.rank]);
-  // A switch has a port for each GPU.
-  if (servers_.is_gpu(task.rank)) sends_until_[task.rank] = begins + time;
-  Time ends = begins + time;
+  Time begins = now, ends = now + time;
+  if (servers_.is_gpu(task.rank)) {  // a switch has a port for each GPU
+    Time& port_until = sends_until_[task.rank];
+    ends = port_until = std::max(now, port_until) + time;
+    begins = ends - time;
+  }
   if (is_of_channel(task)) {
+    // The port takes bytes of several channels by turns, so that a message does not wait for those
+    // of other channels. All bytes that the port was given before have left when this one's have.
+    const Time takes = std::max(time, channel_time(task));
     Time& channel_until = channel_until_[{task.rank, task.peer, task.channel}];
-    begins = std::max(begins, channel_until);
-    ends = channel_until = begins + std::max(time, channel_time(task));
+    ends = channel_until = std::max(std::max(now, channel_until) + takes, ends);
+    begins = ends - takes;
   }
   results_[index].start = begins;
   set_alarm(ends, task.rank, index, Step::over);
