@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import tempfile
 import time
@@ -213,10 +214,17 @@ def taken_port():
     return result
 
 
-# With a private /tmp, of which the attacker has taken the folder that root's `tulle run` uses.
+# With a private /tmp, of which the attacker has taken the folder that root's `tulle run` uses. What was built stays where
+# it is, also below /tmp.
 TAKEN_FOLDER = """
 set -e
+exec 9<{build}
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+if [ ! -d {build} ]; then
+  mkdir -p {build}
+  mount --bind /proc/self/fd/9 {build}
+fi
+exec 9<&-
 cd /tmp
 {attacker} sh -c "$1"
 shift
@@ -228,6 +236,7 @@ def taken_files(preparation):
     result = Result()
     with Stage() as stage:
         prepared = TAKEN_FOLDER.replace("{attacker}", " ".join(as_user(ATTACKER)))
+        prepared = prepared.replace("{build}", shlex.quote(str(harness.BUILD)))
         prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", prepared, "sh", preparation]
         served(result, stage, "with the folder of its files taken", {"XDG_RUNTIME_DIR": ""}, prefix)
     return result
