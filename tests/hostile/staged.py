@@ -218,13 +218,13 @@ def taken_port():
 # it is, also below /tmp.
 TAKEN_FOLDER = """
 set -e
-exec 9<{build}
+mount --bind {build} /mnt
 mount -t tmpfs -o mode=1777 tmpfs /tmp
 if [ ! -d {build} ]; then
   mkdir -p {build}
-  mount --bind /proc/self/fd/9 {build}
+  mount --bind /mnt {build}
 fi
-exec 9<&-
+umount /mnt
 cd /tmp
 {attacker} sh -c "$1"
 shift
