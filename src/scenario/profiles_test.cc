@@ -44,7 +44,8 @@ constexpr const char* two_hosts = "[topology]\nlink_rate = \"800Gbps\"\n[traffic
 TEST(Profiles, EachSwitchLoads) {
   for (const std::string& name : names_in("switches")) {
     SCOPED_TRACE(name);
-    const char* kind = name.starts_with("infiniband") ? "infiniband" : "roce";
+    const bool credits = name.starts_with("infiniband") || name == "slingshot";
+    const char* kind = credits ? "infiniband" : "roce";
     const ProfilesSetup setup = built_with(
         fmt::format("{}[fabric]\nkind = \"{}\"\nprofile = \"{}\"\n", two_hosts, kind, name));
     EXPECT_GT(setup.network.switch_latency, Time::zero());
@@ -95,7 +96,8 @@ TEST(Profiles, EachServerRunsACollective) {
 TEST(Profiles, EachFabricIsCompared) {
   auto fabrics = read_fabrics(shipped + "/fabrics");
   ASSERT_TRUE(fabrics) << fabrics.error().message;
-  for (const char* generation : {"infiniband-xdr", "roce-800g"}) {
+  for (const char* generation : {"infiniband-fdr", "infiniband-edr", "infiniband-ndr",
+                                 "infiniband-xdr", "roce-800g", "slingshot"}) {
     const auto found = std::ranges::find(*fabrics, generation, &Fabric::name);
     ASSERT_NE(found, fabrics->end()) << generation;
     EXPECT_FALSE(found->by_default);
