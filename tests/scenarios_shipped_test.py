@@ -19,6 +19,7 @@ from shipped import FOLDER, ROOT, SCENARIOS, TULLE, Case, flows, results, simula
 
 sys.path.insert(0, str(ROOT / "bench" / "sim"))
 
+import message_sizes  # noqa: E402
 import simai  # noqa: E402
 
 
@@ -49,6 +50,17 @@ class ServersWithChannels(Case):
         self.assertFalse(calibrating & set(cells))
         errors = [abs(simai.simulated(TULLE, *cell[:2]) / cell[2] - 1) for cell in cells]
         self.assertLess(sum(errors) / len(errors), 0.1)  # 0.082
+
+
+class MessageSizes(Case):
+    """Messages of one queue pair, 16 at a time, on an adapter of 400 Gb/s."""
+
+    def test_the_rate_of_chunks(self):
+        rate = {kib: message_sizes.gbytes(TULLE, "infiniband-ndr", kib) for kib in (4, 8, 16, 32)}
+        self.assert_between(30, rate[8], 35)  # published, as those below
+        self.assert_between(0.9, rate[16] / 45, 1.1)
+        self.assert_between(0.97, rate[32] / 50, 1)
+        self.assert_between(1.9, rate[8] / rate[4], 2.2)  # bound by the time of a message
 
 
 class Iwarp(Case):
