@@ -30,12 +30,28 @@ def enter(net):
     return join
 
 
+# The peer, which is a kernel as a program, at times misses the signal for a frame while a program of its own polls. A
+# frame then lies there until another one comes, which for an unreliable service may be never: seen as a SEND by UD that
+# was answered 5 s later, behind the host's own neighbour discovery. A datagram to the discard port is such a frame.
+NUDGE = """
+import socket, sys, time
+nudges = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    time.sleep(0.05)
+    try:
+        nudges.sendto(b"", (sys.argv[1], 9))
+    except OSError:
+        pass  # the peer says that nobody listens, or the interface is down for a moment
+"""
+
+
 class World:
     """A namespace, a kernel and the cable between. `faults` says what relay.py does to RoCE v2 frames on the cable;
     None means a plain cable."""
 
     def __init__(self, mtu=1500, faults=None, seed=1):
         self.net, self.peer, self.relay, self.tap = Namespace(), None, None, "wire0"
+        self.nudges = None
         atexit.register(self.close)  # an interrupted run ends without its classes' cleanups
         try:
             self._connect(mtu, faults, seed)
@@ -72,9 +88,12 @@ class World:
         # With this, the first packet of a connection need not wait for the neighbour's address.
         for host in (f"10.0.0.{KERNEL_HOST}", f"fd00::{KERNEL_HOST}"):
             run("/usr/bin/python3", "-c", MEET, host)
+        self.nudges = Process(["/usr/bin/python3", "-c", NUDGE, f"10.0.0.{KERNEL_HOST}"], net=self.net)
 
     def close(self):
         atexit.unregister(self.close)
+        if self.nudges is not None:
+            self.nudges.close()
         if self.peer is not None:
             self.peer.close()
         if self.relay is not None:
