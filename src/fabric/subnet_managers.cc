@@ -52,12 +52,15 @@ void SubnetManagers::place(Time now, std::uint32_t node,
   subnet_.set_manager(now, node, port, true);
   managers_.push_back(
       std::make_unique<Placed>(Placed{node, port, subnet_.node(node).state(port),
-                                      management::subnet::Manager(now, settings, route_subnet)}));
+                                      management::subnet::Manager(now, settings, route_subnet),
+                                      management::administration::Administration(~settings.seed)}));
 }
 
 void SubnetManagers::set_program(Time now, std::uint32_t host, bool is_manager) {
   for (const auto& each : managers_) {
-    if (each->node == host) each->manager.set_allowed(now, !is_manager);
+    if (each->node != host) continue;
+    each->manager.set_allowed(now, !is_manager);
+    subnet_.set_manager(now, host, each->port, true);
   }
 }
 
@@ -67,26 +70,44 @@ bool SubnetManagers::progress(Time now) {
     const wire::PortState state = subnet_.node(each->node).state(each->port);
     // No trap tells of the link of the manager's own adapter.
     if (state != std::exchange(each->state, state)) each->manager.want_sweep(now);
-    if (each->manager.next_timeout() > now) continue;
-    each->manager.expire(now);
-    while (const auto packet = each->manager.take_packet(now)) {
-      subnet_.send(now, each->node, each->port, *packet);
+    if (each->manager.next_timeout() <= now) each->manager.expire(now);
+    each->administration.follow(each->manager);
+    if (each->administration.next_timeout() <= now) each->administration.expire(now);
+    has_sent = take_packets(now, *each, subnet_) || has_sent;
+  }
+  return has_sent;
+}
+
+bool SubnetManagers::take_packets(Time now, Placed& placed, Subnet& subnet) {
+  bool has_sent = false;
+  const auto send_all = [&](auto& from) {
+    while (const auto packet = from.take_packet(now)) {
+      subnet.send(now, placed.node, placed.port, *packet);
       has_sent = true;
     }
-  }
+  };
+  send_all(placed.manager);
+  send_all(placed.administration);
   return has_sent;
 }
 
 void SubnetManagers::receive(Time now, const Subnet::Arrival& arrival) {
   for (const auto& each : managers_) {
     if (each->node != arrival.host || each->port != arrival.port) continue;
-    if (arrival.packet.is_subnet_management()) each->manager.receive(now, arrival.packet);
+    if (arrival.packet.is_subnet_management()) {
+      each->manager.receive(now, arrival.packet);
+    } else {
+      each->administration.follow(each->manager);
+      each->administration.receive(now, arrival.packet);
+    }
   }
 }
 
 Time SubnetManagers::next_timeout() const {
   Time next = Time::never();
-  for (const auto& each : managers_) next = std::min(next, each->manager.next_timeout());
+  for (const auto& each : managers_) {
+    next = std::min({next, each->manager.next_timeout(), each->administration.next_timeout()});
+  }
   return next;
 }
 

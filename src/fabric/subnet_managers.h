@@ -1,6 +1,6 @@
 #pragma once
 
-// The subnet managers that a fabric has of its own. Each connected part of the topology has one: at
+// The subnet managers that a fabric has of its own, with their subnet administration. Each connected part of the topology has one: at
 // port 0 of a switch, as a managed switch has it, or at a host where there is no switch.
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "base/time.h"
 #include "fabric/subnet.h"
+#include "management/administration/administration.h"
 #include "management/subnet/manager.h"
 
 namespace tulle::fabric {
@@ -27,6 +28,9 @@ class SubnetManagers {
   const management::subnet::Manager& manager(std::size_t index) const {
     return managers_[index]->manager;
   }
+  const management::administration::Administration& administration(std::size_t index) const {
+    return managers_[index]->administration;
+  }
 
   // Says whether a program on a host is a subnet manager. A manager of the fabric that has the same
   // port rests as long.
@@ -43,8 +47,10 @@ class SubnetManagers {
     std::uint8_t port = 0;
     wire::PortState state = wire::PortState::none;  // of the port, when it was last looked at
     management::subnet::Manager manager;
+    management::administration::Administration administration;
   };
 
+  static bool take_packets(Time now, Placed& placed, Subnet& subnet);
   void place(Time now, std::uint32_t node, management::subnet::ManagerSettings settings);
 
   Subnet& subnet_;

@@ -40,6 +40,7 @@ Manager::Manager(Time now, const ManagerSettings& settings, Routing routing)
 wire::SmInfo Manager::info() const {
   wire::SmInfo info;
   info.guid = settings_.port_guid;
+  info.key = settings_.manager_key;
   info.activity = activity_;
   info.priority_and_state = wire::halves(settings_.priority, static_cast<unsigned>(state_));
   return info;

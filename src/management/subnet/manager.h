@@ -29,6 +29,8 @@ using Routing = std::function<void(Graph& graph)>;
 struct ManagerSettings {
   std::uint64_t port_guid = 0;  // of the port at which the manager is
   std::uint8_t priority = 0;    // 0 to 15
+  // SM_Key: managers ignore those that have another. OpenSM has 1 unless it is told otherwise.
+  std::uint64_t manager_key = 1;
   unsigned lmc = 0;             // adapters get 2^lmc LIDs each
   PortSettings ports;
   DiscoveryLimits limits;

@@ -241,8 +241,9 @@ Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
     return Outcome::answered;
   }
   if (header.method == method_trap_repress) {
-    if (may_ask(now, header, subnet_header_of(packet), port)) traps_.repress(header);
-    return Outcome::nothing;
+    if (!may_ask(now, header, subnet_header_of(packet), port)) return Outcome::nothing;
+    // A manager in standby sends traps, too, and waits for their answers.
+    return traps_.repress(header) ? Outcome::nothing : Outcome::for_manager;
   }
   if (!asks(header) || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
   const wire::SubnetHeader subnet = subnet_header_of(packet);
