@@ -72,6 +72,7 @@ bool SubnetManagers::progress(Time now) {
     if (state != std::exchange(each->state, state)) each->manager.want_sweep(now);
     if (each->manager.next_timeout() <= now) each->manager.expire(now);
     each->administration.follow(each->manager);
+    if (each->manager.next_timeout() <= now) each->manager.expire(now);
     if (each->administration.next_timeout() <= now) each->administration.expire(now);
     has_sent = take_packets(now, *each, subnet_) || has_sent;
   }

@@ -68,8 +68,8 @@ void Administration::follow(subnet::Manager& manager) {
   }
   is_up_ = true;
   manager_info_ = manager.info();
+  const bool is_first = sweeps_ == 0;
   if (manager.sweeps() != sweeps_) {
-    const bool is_first = sweeps_ == 0;
     sweeps_ = manager.sweeps();
     view_.show(manager.graph());
     own_lid_ = Lid(manager.graph().nodes[0].lid);
@@ -77,6 +77,10 @@ void Administration::follow(subnet::Manager& manager) {
     subscriptions_.keep_only([this](Lid lid) { return view_.find_lid(lid.value).has_value(); });
     if (is_first) ports_.clear();
     report_changes();
+  }
+  if (is_first || groups_.changes() != group_changes_) {
+    group_changes_ = groups_.changes();
+    manager.set_receivers(groups_.receivers());
   }
   while (const auto notice = manager.take_notice()) report_from_node(*notice);
 }

@@ -97,7 +97,8 @@ class Administration {
   }
 
   bool is_up_ = false;
-  std::uint64_t sweeps_ = 0;  // of the graph that is shown
+  std::uint64_t sweeps_ = 0;         // of the graph that is shown
+  std::uint64_t group_changes_ = 0;  // that the manager has been told of
   wire::SmInfo manager_info_;
   Lid own_lid_;
   View view_;

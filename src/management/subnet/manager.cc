@@ -165,7 +165,7 @@ std::optional<wire::Notice> Manager::take_notice() {
 
 Time Manager::next_timeout() const {
   if (!is_allowed_) return Time::never();
-  if (!outgoing_.empty()) return Time::zero();
+  if (!outgoing_.empty() || has_groups_to_set()) return Time::zero();
   const Time next = phase_ == Phase::idle ? due_ : Time::never();
   return std::min(next, exchange_.next_timeout());
 }
@@ -174,10 +174,16 @@ void Manager::expire(Time now) {
   if (!is_allowed_) return;
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
-  if (phase_ == Phase::idle && due_ <= now) {
-    begin_due(now);
-    advance(now);
-  }
+  if (has_groups_to_set()) begin_groups();
+  advance(now);
+  if (phase_ == Phase::idle && due_ <= now) begin_due(now);
+  advance(now);
+}
+
+void Manager::set_receivers(Receivers receivers) {
+  if (receivers == receivers_) return;
+  receivers_ = std::move(receivers);
+  wants_groups_ = true;
 }
 
 void Manager::set_allowed(Time now, bool is_allowed) {
@@ -198,7 +204,7 @@ void Manager::restart(Time now, State state) {
 
 // Traps come in swarms, and one sweep answers many.
 void Manager::want_sweep(Time now) {
-  wants_sweep_ = true;
+  wants_sweep_ = is_urgent_ = true;
   if (phase_ == Phase::idle) due_ = std::min(due_, std::max(now, next_sweep_));
 }
 
@@ -248,6 +254,10 @@ void Manager::advance(Time now) {
       case Phase::activating:
         end_sweep(now);
         break;
+      case Phase::setting_groups:
+        phase_ = Phase::idle;
+        if (is_urgent_) want_sweep(now);
+        break;
       case Phase::looking:
       case Phase::polling:
         rest(now + (state_ == State::master ? light_sweep_pause : poll_pause));
@@ -278,6 +288,8 @@ void Manager::receive_reply(Time now, const Reply& reply) {
     case Phase::arming:
     case Phase::activating:
       return receive_set(reply);
+    case Phase::setting_groups:
+      return groups_.receive(graph_, reply);
     case Phase::looking:
       return look_at(reply);
     case Phase::polling:
@@ -287,7 +299,7 @@ void Manager::receive_reply(Time now, const Reply& reply) {
 
 void Manager::begin_discovery(Time now) {
   phase_ = Phase::discovering;
-  wants_sweep_ = false;
+  wants_sweep_ = is_urgent_ = false;
   sweep_began_ = now;
   errors_ = 0;
   discovery_.begin(exchange_, state_ == State::master);
@@ -351,7 +363,10 @@ void Manager::configure() {
     if (node.lid != 0) node.linear[node.lid] = 0;
   }
   routing_(working_);
-  if (is_new_master_) tables_.clear();
+  if (is_new_master_) {
+    tables_.clear();
+    groups_.clear();
+  }
   PortSettings ports = settings_.ports;
   ports.reregisters = is_new_master_;
   phase_ = Phase::setting_ports;
@@ -375,17 +390,22 @@ void Manager::end_sweep(Time now) {
   graph_ = std::exchange(working_, {});
   is_up_ = true;
   is_new_master_ = false;
+  wants_groups_ = true;
   ++sweeps_;
   next_sweep_ = now + std::max(sweep_pause, now - sweep_began_);
   rest(now + light_sweep_pause);
-  if (wants_sweep_) {
-    want_sweep(now);
-  } else {
-    wants_sweep_ = errors_ > 0;
-  }
+  wants_sweep_ = wants_sweep_ || errors_ > 0;
+  if (is_urgent_) want_sweep(now);
 }
 
-// --- light sweeps and polls ---
+// --- groups, light sweeps and polls ---
+
+// What is due is not put off by this.
+void Manager::begin_groups() {
+  phase_ = Phase::setting_groups;
+  wants_groups_ = false;
+  ask(groups_.questions(graph_, receivers_));
+}
 
 void Manager::begin_light_sweep() {
   phase_ = Phase::looking;

@@ -18,6 +18,7 @@
 #include "management/subnet/exchange.h"
 #include "management/subnet/graph.h"
 #include "management/subnet/lid_assignment.h"
+#include "management/subnet/multicast.h"
 #include "management/subnet/plan.h"
 
 namespace tulle::management::subnet {
@@ -31,7 +32,7 @@ struct ManagerSettings {
   std::uint8_t priority = 0;    // 0 to 15
   // SM_Key: managers ignore those that have another. OpenSM has 1 unless it is told otherwise.
   std::uint64_t manager_key = 1;
-  unsigned lmc = 0;             // adapters get 2^lmc LIDs each
+  unsigned lmc = 0;  // adapters get 2^lmc LIDs each
   PortSettings ports;
   DiscoveryLimits limits;
   std::uint64_t seed = 0;  // of transaction IDs; strangers must not know it
@@ -73,6 +74,9 @@ class Manager {
   // Says that something may have changed, so that a master sweeps.
   void want_sweep(Time now);
 
+  // Says which ports get the packets of which multicast LIDs. The switches' tables follow.
+  void set_receivers(Receivers receivers);
+
   // Takes a datagram for QP0 of the manager's port.
   void receive(Time now, const Packet& packet);
   std::optional<Packet> take_packet(Time now);
@@ -92,6 +96,7 @@ class Manager {
     setting_tables,
     arming,
     activating,
+    setting_groups,
     looking,  // the light sweep
     polling,
   };
@@ -110,6 +115,7 @@ class Manager {
   void advance(Time now);
   void begin_due(Time now);
   void begin_discovery(Time now);
+  void begin_groups();
   void begin_light_sweep();
   void begin_poll();
   void decide(Time now);
@@ -120,6 +126,7 @@ class Manager {
   void configure();
   void end_sweep(Time now);
   void restart(Time now, State state);
+  bool has_groups_to_set() const { return phase_ == Phase::idle && wants_groups_ && is_up(); }
   void rest(Time until) {
     phase_ = Phase::idle;
     due_ = until;
@@ -133,6 +140,8 @@ class Manager {
   Discovery discovery_;
   LidAssignment lids_;
   KnownTables tables_;
+  KnownGroups groups_;
+  Receivers receivers_;
   Graph graph_;    // as it is
   Graph working_;  // as the sweep makes it
   std::deque<Packet> outgoing_;
@@ -152,6 +161,8 @@ class Manager {
   bool is_up_ = false;
   bool is_new_master_ = true;
   bool wants_sweep_ = false;
+  bool is_urgent_ = false;  // something has changed; otherwise a sweep repairs the last one
+  bool wants_groups_ = false;
 };
 
 }  // namespace tulle::management::subnet
