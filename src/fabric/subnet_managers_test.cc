@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <set>
 
 #include "base/random.h"
 #include "fabric/built_test.h"
+#include "fabric/manager_routes.h"
 #include "fabric/random_topology_test.h"
 
 namespace tulle::fabric {
@@ -203,6 +206,120 @@ TEST(SubnetManagersTest, TwoHostsNeedNoSwitch) {
   all.managers.set_program(all.now, 1, false);
   all.settle();
   EXPECT_TRUE(all.managers.manager(0).is_up());
+}
+
+// Two subnets that a cable joins have two masters for a moment. The one with precedence remains.
+TEST(SubnetManagersTest, OfTwoMastersOneHandsOver) {
+  Topology topology =
+      built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,4,100,1\n2,5,100,1\n"
+                     "3,5,100,1\n4,5,100,1\n",
+                     "test"));
+  Subnet subnet(Time::seconds(1), topology);
+  subnet.open_switch(4);
+  subnet.open_switch(5);
+  Time now = Time::seconds(1);
+  std::vector<std::unique_ptr<Manager>> managers;
+  for (const std::uint32_t node : {4u, 5u}) {
+    ManagerSettings settings;
+    settings.port_guid = subnet.node(node).port_guid(0);
+    settings.seed = node;
+    subnet.set_manager(now, node, 0, true);
+    managers.push_back(std::make_unique<Manager>(now, settings, route_subnet));
+  }
+  const auto run_until = [&](Time end) {
+    for (; now < end; now += Time::milliseconds(50)) {
+      for (bool is_moving = true; is_moving;) {
+        is_moving = false;
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          managers[i]->expire(now);
+          while (const auto packet = managers[i]->take_packet(now)) {
+            subnet.send(now, 4 + i, 0, *packet);
+            is_moving = true;
+          }
+        }
+        subnet.run(now);
+        while (const auto arrival = subnet.take_arrival()) {
+          managers[arrival->host - 4]->receive(now, arrival->packet);
+        }
+      }
+    }
+  };
+  subnet.set_cut(now, 4, true);
+  run_until(Time::seconds(30));
+  EXPECT_TRUE(managers[0]->is_up());
+  EXPECT_TRUE(managers[1]->is_up());
+  subnet.set_cut(now, 4, false);
+  run_until(Time::seconds(60));
+  EXPECT_TRUE(managers[0]->is_up());
+  EXPECT_EQ(managers[1]->state(), ManagerState::standby);
+  EXPECT_EQ(managers[0]->graph().nodes.size(), 6u);
+  for (std::uint32_t host = 0; host < 4; ++host) {
+    EXPECT_EQ(subnet.node(host).state(1), wire::PortState::active);
+  }
+  subnet.set_cut(now, 4, true);
+  run_until(Time::seconds(90));
+  EXPECT_TRUE(managers[1]->is_up());
+}
+
+// The packets of a group reach each receiver once, on whatever topology.
+TEST(SubnetManagersTest, GroupsHaveTrees) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Topology topology = random_topology(seed);
+    Subnet subnet(Time::seconds(1), topology);
+    Time now = Time::seconds(1);
+    ManagerSettings settings;
+    const std::uint32_t place = topology.hosts;
+    settings.port_guid = subnet.node(place).port_guid(0);
+    subnet.open_switch(place);
+    Manager manager(now, settings, route_subnet);
+    const auto settle = [&] {
+      while (manager.next_timeout() <= now) {
+        manager.expire(now);
+        while (const auto packet = manager.take_packet(now)) subnet.send(now, place, 0, *packet);
+        subnet.run(now);
+        while (const auto arrival = subnet.take_arrival()) manager.receive(now, arrival->packet);
+      }
+    };
+    settle();
+    Random random(seed);
+    std::set<std::uint32_t> members;
+    std::vector<std::uint64_t> guids;
+    for (int i = 0; i < 6; ++i)
+      members.insert(static_cast<std::uint32_t>(random.below(topology.hosts)));
+    for (const std::uint32_t host : members) guids.push_back(subnet.node(host).port_guid(1));
+    constexpr Lid group(0xC005);
+    manager.set_receivers({{group.value, guids}});
+    settle();
+    // A member sends: each switch passes the packet on to all ports of the tree but the one where
+    // it came in.
+    std::map<std::uint32_t, int> copies;
+    const auto& first = subnet.wiring().peer(*members.begin(), 0);
+    std::vector<std::pair<std::uint32_t, std::uint8_t>> queue = {
+        {first.node, static_cast<std::uint8_t>(first.port + 1)}};
+    for (std::size_t next = 0; next < queue.size() && next < 1'000; ++next) {
+      const auto [node, in] = queue[next];
+      for (std::uint8_t port = 1; port <= subnet.node(node).ports(); ++port) {
+        if (port == in || !subnet.node(node).forwards_multicast(group, port)) continue;
+        const auto& peer = subnet.wiring().peer(node, static_cast<std::uint16_t>(port - 1));
+        if (topology.is_host(peer.node)) {
+          ++copies[peer.node];
+        } else {
+          queue.push_back({peer.node, static_cast<std::uint8_t>(peer.port + 1)});
+        }
+      }
+    }
+    EXPECT_LE(queue.size(), topology.switches);
+    EXPECT_EQ(copies.size(), members.size() - 1);
+    for (const auto& [host, count] : copies) {
+      EXPECT_TRUE(members.contains(host));
+      EXPECT_EQ(count, 1);
+    }
+    manager.set_receivers({});
+    settle();
+    EXPECT_FALSE(subnet.node(first.node)
+                     .forwards_multicast(group, static_cast<std::uint8_t>(first.port + 1)));
+  }
 }
 
 // Each of the networks that lie side by side has a manager of its own.

@@ -314,7 +314,9 @@ class OwnManager(FabricTest):
         self.assertIn(f"sm lid {self.lid('h3')} ", self.tool("h0", "sminfo").stdout)
         own = self.tool("h0", "sminfo", self.lid("switch4")).stdout
         self.assertIn("SMINFO_STANDBY", own)
-        self.run_program("sleep", "3")  # the standby polls in between
+        before = cpu_ticks(self.up.pid)
+        self.run_program("sleep", "3")  # the standby polls in between, and rests otherwise
+        self.assertLessEqual(cpu_ticks(self.up.pid) - before, 6)
         self.assertNotIn("ERR", log.read_text())
         self.assertEqual({"active"}, self.states())
         manager.signal(signal.SIGKILL)

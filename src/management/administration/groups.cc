@@ -9,7 +9,7 @@
 namespace tulle::management::administration {
 namespace {
 
-using Has = MemberComponents;
+using Joins = MemberComponents;
 using wire::MemberRecord;
 
 constexpr std::uint8_t usual_mtu = 4;        // 2,048 bytes
@@ -71,16 +71,16 @@ bool suits(const MemberRecord& group, std::uint64_t mask, const MemberRecord& wa
   const auto flow_of = [](const MemberRecord& each) {
     return each.sl_flow_and_hops >> 8 & 0xFFFFF;
   };
-  if (has(Has::qkey) && wanted.qkey != group.qkey) return false;
-  if (has(Has::pkey) && (wanted.pkey & 0x7FFF) != (group.pkey & 0x7FFF)) return false;
-  if (has(Has::traffic_class) && wanted.traffic_class != group.traffic_class) return false;
-  if (has(Has::sl) && sl_of(wanted) != sl_of(group)) return false;
-  if (has(Has::flow_label) && flow_of(wanted) != flow_of(group)) return false;
-  if (has(Has::mtu_selector | Has::mtu) &&
+  if (has(Joins::qkey) && wanted.qkey != group.qkey) return false;
+  if (has(Joins::pkey) && (wanted.pkey & 0x7FFF) != (group.pkey & 0x7FFF)) return false;
+  if (has(Joins::traffic_class) && wanted.traffic_class != group.traffic_class) return false;
+  if (has(Joins::sl) && sl_of(wanted) != sl_of(group)) return false;
+  if (has(Joins::flow_label) && flow_of(wanted) != flow_of(group)) return false;
+  if (has(Joins::mtu_selector | Joins::mtu) &&
       !is_wanted(wire::selected_value(group.mtu), wanted.mtu, mtu_rank)) {
     return false;
   }
-  return !has(Has::rate_selector | Has::rate) ||
+  return !has(Joins::rate_selector | Joins::rate) ||
          is_wanted(wire::selected_value(group.rate), wanted.rate, rate_of_code);
 }
 
@@ -111,7 +111,7 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
                             std::uint8_t port_rate, GroupMap::iterator& created) {
   // IBTA 15.2.5.17.2: who makes a group says what its packets are like, and is a full member.
   constexpr std::uint64_t needed =
-      Has::qkey | Has::pkey | Has::sl | Has::flow_label | Has::traffic_class;
+      Joins::qkey | Joins::pkey | Joins::sl | Joins::flow_label | Joins::traffic_class;
   if ((mask & needed) != needed) return GroupOutcome::too_little;
   if ((join_state_of(wanted) & MemberRecord::full_member) == 0) return GroupOutcome::bad_question;
   if (groups_.size() >= groups_max || members_ >= members_max) return GroupOutcome::no_room;
@@ -121,16 +121,16 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
   group.record.port_gid = {};
   group.record.proxy_join = 0;
   const std::uint8_t mtu =
-      value_for(wanted.mtu, has(Has::mtu_selector | Has::mtu), usual_mtu, port_mtu, mtu_rank);
-  const std::uint8_t rate = value_for(wanted.rate, has(Has::rate_selector | Has::rate), usual_rate,
-                                      port_rate, rate_of_code);
+      value_for(wanted.mtu, has(Joins::mtu_selector | Joins::mtu), usual_mtu, port_mtu, mtu_rank);
+  const std::uint8_t rate = value_for(wanted.rate, has(Joins::rate_selector | Joins::rate),
+                                      usual_rate, port_rate, rate_of_code);
   if (mtu == 0 || rate == 0) return GroupOutcome::bad_question;
   group.record.mtu = wire::selected(wire::Selector::exactly, mtu);
   group.record.rate = wire::selected(wire::Selector::exactly, rate);
   group.record.life_time = wire::selected(wire::Selector::exactly, path_life_time);
   group.record.lid = free_lid();
   group.record.scope_and_join_state &= 0xF0;
-  if (!has(Has::group_gid) || wanted.group_gid == wire::GidBytes{}) {
+  if (!has(Joins::group_gid) || wanted.group_gid == wire::GidBytes{}) {
     // IBTA 15.2.5.17.2: without a GID the group gets one, of link-local scope.
     const std::uint32_t number = next_gid_++;
     group.record.group_gid = {0xFF, 0x12, 0xA0, 0x1B, 0xFE, 0x80};
@@ -146,11 +146,11 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
 GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& record,
                           bool& is_created) {
   is_created = false;
-  if ((mask & Has::port_gid) == 0 || (mask & Has::join_state) == 0) {
+  if ((mask & Joins::port_gid) == 0 || (mask & Joins::join_state) == 0) {
     return GroupOutcome::too_little;
   }
   const std::uint8_t states = join_state_of(record);
-  const bool has_gid = (mask & Has::group_gid) != 0 && record.group_gid != wire::GidBytes{};
+  const bool has_gid = (mask & Joins::group_gid) != 0 && record.group_gid != wire::GidBytes{};
   if (states == 0 || (has_gid && !is_multicast(record.group_gid))) {
     return GroupOutcome::bad_question;
   }
@@ -189,7 +189,7 @@ GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& re
 GroupOutcome Groups::leave(const View& view, std::uint64_t mask, MemberRecord& record,
                            bool& is_ended) {
   is_ended = false;
-  constexpr std::uint64_t needed = Has::group_gid | Has::port_gid | Has::join_state;
+  constexpr std::uint64_t needed = Joins::group_gid | Joins::port_gid | Joins::join_state;
   if ((mask & needed) != needed) return GroupOutcome::too_little;
   const auto port = view.find_gid(record.port_gid);
   if (!port) return GroupOutcome::unknown_gid;

@@ -202,10 +202,11 @@ void Manager::restart(Time now, State state) {
   rest(state == State::not_active ? Time::never() : now);
 }
 
-// Traps come in swarms, and one sweep answers many.
+// Traps come in swarms, and one sweep answers many. Only a master sweeps.
 void Manager::want_sweep(Time now) {
   wants_sweep_ = is_urgent_ = true;
-  if (phase_ == Phase::idle) due_ = std::min(due_, std::max(now, next_sweep_));
+  if (phase_ != Phase::idle || state_ != State::master) return;
+  due_ = std::min(due_, std::max(now, next_sweep_));
 }
 
 void Manager::begin_due(Time now) {
@@ -261,7 +262,7 @@ void Manager::advance(Time now) {
       case Phase::looking:
       case Phase::polling:
         rest(now + (state_ == State::master ? light_sweep_pause : poll_pause));
-        if (wants_sweep_) want_sweep(now);
+        if (wants_sweep_ && state_ == State::master) want_sweep(now);
         break;
     }
   }

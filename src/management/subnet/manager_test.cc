@@ -53,6 +53,11 @@ class SubnetManagerTest : public testing::Test {
     if (header.method == method_set) {
       AttributeData data;
       std::memcpy(data.data(), packet.mad.data() + wire::subnet_data_offset, data.size());
+      // A state of zero changes nothing.
+      constexpr std::size_t state = 32;
+      if (wire::lower_half(std::to_integer<std::uint8_t>(data[state])) == 0) {
+        data[state] |= std::byte{static_cast<unsigned>(wire::PortState::initialise)};
+      }
       return data;
     }
     switch (header.attribute_id) {
@@ -167,6 +172,15 @@ TEST_F(SubnetManagerTest, HandsOverToOneThatHasPrecedence) {
   EXPECT_EQ(run(), std::vector{ManagerControl::handover});
   EXPECT_EQ(manager.state(), ManagerState::standby);
   EXPECT_FALSE(manager.is_up());
+  // In standby it polls, and rests in between.
+  set_other(60, 3, ManagerState::master);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(manager.next_timeout(), now + Manager::poll_pause);
+    now = manager.next_timeout();
+    const auto before = manager.info().activity;
+    run();
+    EXPECT_EQ(manager.info().activity, before + 1);
+  }
 }
 
 TEST_F(SubnetManagerTest, EqualPriorityGoesByGuid) {
@@ -299,6 +313,7 @@ TEST_F(SubnetManagerTest, NonsenseIsBounded) {
     each.expire(now);
     int sent = 0;
     for (; sent < 20'000; ++sent) {
+      if (each.next_timeout() <= now) each.expire(now);
       const auto packet = each.take_packet(now);
       if (!packet) break;
       const auto header = header_of(packet->mad);
