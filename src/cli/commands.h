@@ -118,6 +118,7 @@ struct FabricUpOptions {
   std::string name;      // of the fabric
   std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
   bool foreground = false;
+  bool no_manager = false;  // it has no subnet manager of its own
 };
 int fabric_up(const FabricUpOptions& options);
 int fabric_down(const std::string& name);

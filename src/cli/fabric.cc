@@ -173,13 +173,18 @@ int fabric_up(const FabricUpOptions& options) {
   if (auto fits = check(*topology); !fits) return fail(fits.error().message);
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
-  const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology};
+  const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology,
+                                         !options.no_manager};
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   if (const int status = start_detached(live_options); status != 0) return status;
   const std::uint32_t hosts = topology->adapters();
   fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
              live_options.name, topology->switches, hosts, hosts - 1, topology->links.size());
-  fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
+  if (options.no_manager) {
+    fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
+  } else {
+    fmt::print("Its own subnet manager has made the ports active.\n");
+  }
   return 0;
 }
 

@@ -12,7 +12,8 @@ constexpr char fabric_examples[] =
     "Examples:\n"
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
     "  tulle fabric up my.toml                       the topology of a scenario\n"
-    "  tulle run --host h0 -- opensm                 a subnet manager on a host\n"
+    "  tulle fabric up --no-manager                  without a subnet manager of its own\n"
+    "  tulle run --host h0 -- opensm                 another subnet manager, on a host\n"
     "  tulle run --host h3 -- ibnetdiscover          what a host finds\n"
     "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
@@ -42,6 +43,8 @@ void add_fabric(CLI::App& app, int& status) {
                  "A scenario's file, of which [topology] is used (two switches, four hosts)")
       ->type_name("FILE");
   add_name(up, up_options.name);
+  up->add_flag("--no-manager", up_options.no_manager,
+               "Leave the ports as they are until a subnet manager runs on a host");
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
   up->callback([&status] { status = fabric_up(up_options); });
 

@@ -102,6 +102,7 @@ Subnet::Subnet(Time now, const Topology& topology)
     nodes_.push_back(
         {management::subnet::Node(settings_of(topology_, wiring_, node, name(node))), {}});
     nodes_.back().counters.resize(topology_.ports[node] + 1);
+    is_open_.push_back(topology_.is_host(node));
   }
   for (std::uint32_t link = 0; link < topology_.links.size(); ++link) bring_up(now, link);
 }
@@ -307,10 +308,11 @@ void Subnet::deliver_subnet_management(Time now, Hop& hop) {
 }
 
 void Subnet::arrive(const Hop& hop) {
-  if (!topology_.is_host(hop.node) || arrivals_.size() >= under_way_max) {
+  if (!is_open_[hop.node] || arrivals_.size() >= under_way_max) {
     ++discarded_;
   } else {
-    arrivals_.push_back({hop.node, hop.port, hop.packet});
+    const std::uint8_t port = nodes_[hop.node].agent.addressed_port(hop.port);
+    arrivals_.push_back({hop.node, port, hop.packet});
   }
 }
 

@@ -23,9 +23,9 @@ namespace tulle::fabric {
 
 class Subnet {
  public:
-  // A datagram for programs of a host.
+  // A datagram for programs of a host, or for those at port 0 of a switch.
   struct Arrival {
-    std::uint32_t host = 0;
+    std::uint32_t host = 0;  // a node
     std::uint8_t port = 0;
     management::Packet packet;
   };
@@ -53,9 +53,11 @@ class Subnet {
   // many.
   std::uint64_t discarded() const { return discarded_; }
 
-  // Sends a datagram from a program of a host.
+  // Lets datagrams arrive at port 0 of a switch, where a program has it open.
+  void open_switch(std::uint32_t node) { is_open_[node] = true; }
+  // Sends a datagram from a program of a host, or from port 0 of a switch.
   void send(Time now, std::uint32_t host, std::uint8_t port, const management::Packet& packet);
-  // Says whether a subnet manager runs on a host's port.
+  // Says whether a subnet manager runs on a port.
   void set_manager(Time now, std::uint32_t host, std::uint8_t port, bool is_manager);
   // Cuts a link or joins it again.
   void set_cut(Time now, std::uint32_t link, bool is_cut);
@@ -99,7 +101,8 @@ class Subnet {
   Topology topology_;
   Wiring wiring_;
   std::vector<Node> nodes_;
-  std::vector<bool> is_cut_;  // by link
+  std::vector<bool> is_cut_;   // by link
+  std::vector<bool> is_open_;  // by node: datagrams arrive; all hosts are open
   std::deque<Hop> under_way_;
   std::deque<Arrival> arrivals_;
   std::vector<std::uint32_t> with_restarted_links_;  // nodes

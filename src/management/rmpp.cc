@@ -122,6 +122,11 @@ bool RmppSender::owns(const Packet& answer) const {
          is_same_transaction(answer.mad, packet_.mad);
 }
 
+bool RmppSender::is_for(Lid destination, std::uint64_t transaction) const {
+  return packet_.destination == destination &&
+         header_of(packet_.mad).transaction_id == transaction;
+}
+
 void RmppSender::receive(Time now, const Packet& answer) {
   const RmppHeader header = rmpp_of(answer.mad);
   if (type_of(header) != RmppType::ack) {

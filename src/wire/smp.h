@@ -188,6 +188,26 @@ struct SwitchInfo {
 };
 static_assert(is_wire_format<SwitchInfo, 20>);
 
+// IBTA 14.2.5.13.
+struct SmInfo {
+  be64 guid;  // of the manager's port
+  be64 key;
+  be32 activity;                        // grows as the manager works
+  std::uint8_t priority_and_state = 0;  // 4, 4
+};
+static_assert(is_wire_format<SmInfo, 21>);
+
+// States of a subnet manager, as SMInfo gives them (IBTA 14.4.1).
+enum class ManagerState : std::uint8_t { not_active = 0, discovering = 1, standby = 2, master = 3 };
+// Attribute modifiers by which one manager directs another, with a Set of SMInfo (IBTA 14.4.1).
+enum class ManagerControl : std::uint32_t {
+  handover = 1,
+  acknowledge = 2,
+  disable = 3,
+  standby = 4,
+  discover = 5,
+};
+
 // A notice of generic type (IBTA 13.4.8.2), as a trap of the subnet carries it.
 struct Notice {
   static constexpr std::uint8_t generic = 0x80;  // in `generic_and_type`

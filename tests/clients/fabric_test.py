@@ -17,6 +17,7 @@ class FabricTest(ClientTest):
     """A test with a fabric of its own, whose socket lies in a folder of the test."""
 
     topology = None  # lines of a scenario's [topology]
+    own_manager = False  # the fabric has a subnet manager of its own
 
     def setUp(self):
         super().setUp()
@@ -24,10 +25,10 @@ class FabricTest(ClientTest):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.environment = {"XDG_RUNTIME_DIR": folder.name}
-        arguments = []
+        arguments = [] if self.own_manager else ["--no-manager"]
         if self.topology:
             (self.folder / "fabric.toml").write_text(f"[topology]\n{self.topology}\n")
-            arguments = [self.folder / "fabric.toml"]
+            arguments.append(self.folder / "fabric.toml")
         self.up = self.start(TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
         wait_until(lambda: (self.folder / "tulle" / "fabric_default" / "socket").exists(), "the fabric")
 
@@ -241,6 +242,102 @@ class Managed(FabricTest):
         first.signal(signal.SIGKILL)
         wait_until(lambda: not self.nodes()["h0"]["subnet_manager"], "the flag to go")
         wait_until(lambda: "Entering MASTER state" in log.read_text(), "the new master", pause=0.2)
+
+
+class OwnManager(FabricTest):
+    own_manager = True
+
+    def lid(self, name):
+        return str(self.nodes()[name]["lids"][0])
+
+    def test_ports_are_active_at_once_and_the_fabric_rests(self):
+        wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)
+        nodes = self.nodes()
+        self.assertEqual(len(nodes), len({lid for node in nodes.values() for lid in node["lids"]}))
+        self.run_program("sleep", "11")  # the first light sweep takes back what the switches have noted
+        before = cpu_ticks(self.up.pid)
+        self.run_program("sleep", "1")
+        self.assertLessEqual(cpu_ticks(self.up.pid) - before, 2)
+
+    def test_diagnostics(self):
+        lid = self.lid
+        self.assertIn("SMINFO_MASTER", self.tool("h3", "sminfo").stdout)
+        self.assertIn(f"sm lid {lid('switch4')} ", self.tool("h3", "sminfo").stdout)
+        path = self.tool("h3", "ibtracert", lid("h3"), lid("h0")).stdout
+        for name in ("switch 4", "switch 5", "h0 tulle0"):
+            self.assertIn(name, path)
+        self.assertIn("6 valid lids dumped", self.tool("h3", "ibroute", lid("switch4")).stdout)
+        self.assertEqual(10, self.tool("h3", "iblinkinfo").stdout.count("Active/  LinkUp"))
+        self.assertEqual(4, self.tool("h3", "ibhosts").stdout.count("Ca\t:"))
+        self.assertIn("0 bad nodes found", self.tool("h3", "ibqueryerrors").stdout)
+
+    def test_saquery(self):
+        lid = self.lid
+        asks = lambda *arguments: self.tool("h3", "saquery", *arguments).stdout
+        self.assertEqual(36, asks("-p").count("PathRecord"))
+        self.assertEqual(6, asks("-N").count("NodeRecord"))
+        self.assertEqual(10, asks("-x").count("LinkRecord"))
+        self.assertEqual(12, asks("PIR").count("PortInfoRecord"))
+        self.assertEqual(2, asks("SWIR").count("SwitchInfoRecord"))
+        self.assertEqual(2, asks("LFTR").count("LFT Record"))
+        self.assertIn("ff12:401b:ffff::ffff:ffff", asks("-g"))
+        self.assertIn("SMState...............3", asks("SMIR"))
+        self.assertIn("Class version............2", asks("-c"))
+        self.assertEqual("", asks("-S"))
+        path = asks("--src-to-dst", f"{lid('h1')}:{lid('h2')}")
+        self.assertEqual(1, path.count("PathRecord"))
+        for value in (f"dlid....................{lid('h2')}\n", f"slid....................{lid('h1')}\n",
+                      "mtu.....................0x85", "rate....................0x90", "num_path_revers.........0x80"):
+            self.assertIn(value, path)
+        self.assertIn(f"{lid('h1')}\n", asks("-L", "h1 tulle0"))
+
+    def test_ibping(self):
+        self.start(*self.on_host("h1", TOOLS + "ibping", "-S"), env=self.environment)
+        wait_until(lambda: self.nodes()["h1"]["programs"] == 1, "the server")
+        self.assertIn("3 received, 0% packet loss", self.tool("h2", "ibping", "-c", "3", "-f", self.lid("h1")).stdout)
+
+    def test_a_cable_is_cut_and_joined(self):
+        before = self.lid("h3")
+        self.fabric("cut", "h3", "switch5")
+        wait_until(lambda: self.tool("h0", "saquery", "-N").stdout.count("NodeRecord") == 5, "the host to go")
+        self.fabric("join", "h3", "switch5")
+        wait_until(lambda: self.states() == {"active"}, "the link to come back")
+        wait_until(lambda: self.tool("h0", "saquery", "-N").stdout.count("NodeRecord") == 6, "the host to come back")
+        self.assertEqual(before, self.lid("h3"))
+
+    def test_opensm_takes_over_and_is_replaced(self):
+        """OpenSM has precedence on any host. When it is killed, the fabric's own manager is master again."""
+        manager, log = self.start_manager("h3")
+        wait_until(lambda: "Entering MASTER state" in log.read_text(), "OpenSM to be master", pause=0.05)
+        wait_until(lambda: "SUBNET UP" in log.read_text(), "SUBNET UP", pause=0.05)
+        self.assertIn("Entering STANDBY state", log.read_text())
+        self.assertIn(f"sm lid {self.lid('h3')} ", self.tool("h0", "sminfo").stdout)
+        own = self.tool("h0", "sminfo", self.lid("switch4")).stdout
+        self.assertIn("SMINFO_STANDBY", own)
+        before = cpu_ticks(self.up.pid)
+        self.run_program("sleep", "3")  # the standby polls in between, and rests otherwise
+        self.assertLessEqual(cpu_ticks(self.up.pid) - before, 6)
+        self.assertNotIn("ERR", log.read_text())
+        self.assertEqual({"active"}, self.states())
+        manager.signal(signal.SIGKILL)
+        asks = lambda: self.tool("h0", "sminfo", "-t", "100", expect=None).stdout
+        wait_until(lambda: f"sm lid {self.lid('switch4')} " in asks() and "SMINFO_MASTER" in asks(), "the own manager",
+                   pause=0.2)
+        self.assertEqual(36, self.tool("h0", "saquery", "-p").stdout.count("PathRecord"))
+        self.assertEqual({"active"}, self.states())
+
+
+class OwnLarge(FabricTest):
+    """64 switches with 1,728 ports and a manager in one process."""
+
+    own_manager = True
+    topology = 'kind = "leaf-spine"\nleaves = 48\nspines = 16\nhosts_per_leaf = 10'
+
+    def test_is_brought_up(self):
+        wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)
+        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-p").stdout.count("PathRecord"))
+        status = pathlib.Path(f"/proc/{self.up.pid}/status").read_text()
+        self.assertLess(int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)), 1 << 18)
 
 
 class Large(FabricTest):

@@ -204,7 +204,7 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
   }
   bool is_moving = true;
   while (is_moving) {
-    is_moving = false;
+    is_moving = managers_ != nullptr && managers_->progress(now);
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
       while (const auto packet = hosts_[host].service.take_packet()) {
         subnet_.send(now, host, port, *packet);
@@ -213,17 +213,31 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
     }
     subnet_.run(now);
     while (const auto arrival = subnet_.take_arrival()) {
-      const auto delivery = hosts_[arrival->host].service.receive(now, arrival->packet);
-      if (delivery) deliver(*delivery);
+      receive(now, *arrival, deliver);
       is_moving = true;
     }
   }
 }
 
+// What no program takes may be for the fabric's own manager.
+void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
+                           const std::function<void(const Delivery&)>& deliver) {
+  if (arrival.host < hosts_.size()) {
+    const auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
+    if (delivery) return deliver(*delivery);
+  }
+  if (managers_ != nullptr) managers_->receive(now, arrival);
+}
+
+void HostServices::set_manager(Time now, std::uint32_t host, bool is_manager) {
+  subnet_.set_manager(now, host, port, is_manager);
+  if (managers_ != nullptr) managers_->set_program(now, host, is_manager);
+}
+
 Time HostServices::next_timeout() const {
   Time next = refused_.empty() ? Time::never() : Time::zero();
   for (const Host& host : hosts_) next = std::min(next, host.service.next_timeout());
-  return next;
+  return managers_ == nullptr ? next : std::min(next, managers_->next_timeout());
 }
 
 Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) const {

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "fabric/subnet.h"
+#include "fabric/subnet_managers.h"
 #include "live/fabric/messages.h"
 #include "management/datagram_service.h"
 
@@ -22,9 +23,9 @@ class HostServices {
  public:
   using Delivery = management::DatagramService::Delivery;
 
-  // The subnet must outlive this object.
-  explicit HostServices(fabric::Subnet& subnet)
-      : subnet_(subnet), hosts_(subnet.topology().adapters()) {}
+  // The subnet and its managers must outlive this object. Null means that it has none of its own.
+  HostServices(fabric::Subnet& subnet, fabric::SubnetManagers* managers)
+      : subnet_(subnet), managers_(managers), hosts_(subnet.topology().adapters()) {}
 
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
   FabricNode node_status(std::uint32_t node) const;
@@ -39,6 +40,8 @@ class HostServices {
   // Moves all datagrams, and gives those that have come to the caller.
   void progress(Time now, const std::function<void(const Delivery&)>& deliver);
   Time next_timeout() const;
+  // Says whether a program on a host is a subnet manager.
+  void set_manager(Time now, std::uint32_t host, bool is_manager);
   Datagram as_message(std::uint32_t host, const Delivery& delivery) const;
 
  private:
@@ -48,7 +51,11 @@ class HostServices {
   };
   static constexpr std::uint8_t port = 1;
 
+  void receive(Time now, const fabric::Subnet::Arrival& arrival,
+               const std::function<void(const Delivery&)>& deliver);
+
   fabric::Subnet& subnet_;
+  fabric::SubnetManagers* managers_;
   std::vector<Host> hosts_;
   std::vector<Delivery> refused_;
 };

@@ -14,8 +14,6 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::uint8_t port = 1;
-
 Error failed(const char* what, const std::string& path) {
   const int number = errno;
   return {fmt::format("cannot {} {}: {}", what, path, std::strerror(number)), number};
@@ -66,8 +64,7 @@ void ManagerFiles::read(Time now) {
       if (file == files_.end()) continue;
       if ((event.mask & IN_OPEN) != 0) ++file->opened;
       if ((event.mask & IN_CLOSE) != 0 && file->opened > 0) --file->opened;
-      subnet_.set_manager(now, static_cast<std::uint32_t>(file - files_.begin()), port,
-                          file->opened > 0);
+      tell_(now, static_cast<std::uint32_t>(file - files_.begin()), file->opened > 0);
     }
   }
 }

@@ -5,6 +5,7 @@
 // and closing, also when the manager was killed.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,12 @@ namespace tulle::live {
 
 class ManagerFiles {
  public:
+  // Is told whether a host has a manager.
+  using Tell = std::function<void(Time now, std::uint32_t host, bool is_manager)>;
+
   // The subnet must outlive this object. The folder belongs to this user alone.
-  ManagerFiles(std::string folder, fabric::Subnet& subnet)
-      : folder_(std::move(folder)), subnet_(subnet) {}
+  ManagerFiles(std::string folder, const fabric::Subnet& subnet, Tell tell)
+      : folder_(std::move(folder)), subnet_(subnet), tell_(std::move(tell)) {}
   ManagerFiles(const ManagerFiles&) = delete;
   ManagerFiles& operator=(const ManagerFiles&) = delete;
   ~ManagerFiles();
@@ -28,7 +32,7 @@ class ManagerFiles {
   Result<void> open();
   // Returns the descriptor that is readable when a file was opened or closed.
   int descriptor() const { return events_.get(); }
-  // Tells the subnet what has happened.
+  // Tells what has happened.
   void read(Time now);
   std::string path(std::uint32_t host) const;
 
@@ -39,7 +43,8 @@ class ManagerFiles {
   };
 
   std::string folder_;
-  fabric::Subnet& subnet_;
+  const fabric::Subnet& subnet_;
+  Tell tell_;
   UniqueFd events_;
   std::vector<File> files_;  // by host
 };

@@ -19,12 +19,14 @@
 
 #include "base/quoted.h"
 #include "fabric/subnet.h"
+#include "fabric/subnet_managers.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
 #include "live/message/socket.h"
 #include "live/service_process.h"
+#include "live/system_random.h"
 
 namespace tulle::live {
 namespace {
@@ -47,12 +49,23 @@ class FabricServer {
   FabricServer(const FabricOptions& options, UniqueFd listener)
       : listener_(std::move(listener)),
         subnet_(now(), options.topology),
-        hosts_(subnet_),
-        manager_files_(options.folder + "/managers", subnet_) {}
+        managers_(managers_of(options, subnet_)),
+        hosts_(subnet_, managers_.get()),
+        manager_files_(options.folder + "/managers", subnet_,
+                       [this](Time at, std::uint32_t host, bool is_manager) {
+                         hosts_.set_manager(at, host, is_manager);
+                       }) {}
 
   Result<void> serve(void (*ready)());
 
  private:
+  static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
+                                                             fabric::Subnet& subnet) {
+    if (!options.has_manager) return nullptr;
+    management::subnet::ManagerSettings settings;
+    settings.seed = system_random();
+    return std::make_unique<fabric::SubnetManagers>(now(), subnet, settings);
+  }
   static Time now() {
     const auto since = std::chrono::steady_clock::now().time_since_epoch();
     return Time::nanoseconds(std::chrono::nanoseconds(since).count());
@@ -82,6 +95,7 @@ class FabricServer {
   UniqueFd signals_;
   UniqueFd epoll_;
   fabric::Subnet subnet_;
+  std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
   HostServices hosts_;
   ManagerFiles manager_files_;
   std::vector<std::unique_ptr<Session>> sessions_;
@@ -99,6 +113,8 @@ Result<void> FabricServer::serve(void (*ready)()) {
   watch(signals_.get(), nullptr);
   watch(listener_.get(), nullptr);
   watch(manager_files_.descriptor(), nullptr);
+  // Programs find a subnet that its manager has set up.
+  hosts_.progress(now(), [](const auto&) {});
   ready();
   while (!is_stopped_) {
     try {

@@ -13,6 +13,7 @@ struct FabricOptions {
   std::string name = "default";
   std::string folder;  // of its socket and files; it belongs to this user alone
   fabric::Topology topology;
+  bool has_manager = false;  // it has a subnet manager of its own
 };
 
 // Returns the path of a fabric's socket.

@@ -144,11 +144,11 @@ void Node::set_state(Time now, std::uint8_t port, wire::PortState state,
       halves(upper_half(info.speed_supported_and_state), static_cast<unsigned>(state));
   info.physical_state_and_down_default =
       halves(static_cast<unsigned>(physical), lower_half(info.physical_state_and_down_default));
-  if (!changes || !is_switch()) return;
+  // IBTA 14.2.5.4: what a manager sets is no change of the port's state in this sense.
+  const bool is_managers_own = state == wire::PortState::armed || state == wire::PortState::active;
+  if (!changes || !is_switch() || is_managers_own) return;
   switch_info_.life_and_change |= wire::SwitchInfo::port_state_change;
   // IBTA 14.2.5.1, trap 128: the details begin with the switch's LID.
-  const bool is_managers_own = state == wire::PortState::armed || state == wire::PortState::active;
-  if (is_managers_own) return;
   const be16 details = own_lid(0).value;
   traps_.raise(now, TrapSender::Kind::link_state, 0,
                notice_of(true, wire::Notice::urgent, wire::trap_link_state, own_lid(0), details));
@@ -241,8 +241,9 @@ Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
     return Outcome::answered;
   }
   if (header.method == method_trap_repress) {
-    if (may_ask(now, header, subnet_header_of(packet), port)) traps_.repress(header);
-    return Outcome::nothing;
+    if (!may_ask(now, header, subnet_header_of(packet), port)) return Outcome::nothing;
+    // A manager in standby sends traps, too, and waits for their answers.
+    return traps_.repress(header) ? Outcome::nothing : Outcome::for_manager;
   }
   if (!asks(header) || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
   const wire::SubnetHeader subnet = subnet_header_of(packet);

@@ -15,10 +15,14 @@ void TrapSender::raise(Time now, Kind kind, std::uint8_t port, const wire::Notic
   trap.due = std::max(now, trap.earliest);
 }
 
-void TrapSender::repress(const wire::MadHeader& header) {
+bool TrapSender::repress(const wire::MadHeader& header) {
+  bool is_own = false;
   for (Trap& trap : traps_) {
-    if (trap.transaction == header.transaction_id) trap.due = Time::never();
+    if (trap.transaction == 0 || trap.transaction != header.transaction_id) continue;
+    trap.due = Time::never();
+    is_own = true;
   }
+  return is_own;
 }
 
 Time TrapSender::next() const {

@@ -24,8 +24,8 @@ class TrapSender {
 
   // A notice takes the place of an older one of its kind.
   void raise(Time now, Kind kind, std::uint8_t port, const wire::Notice& notice);
-  // Ends the sending of the trap that the manager answers.
-  void repress(const wire::MadHeader& header);
+  // Ends the sending of the trap that the manager answers. Returns false if it is none of these.
+  bool repress(const wire::MadHeader& header);
   // Returns when the next trap is due; never if there is none.
   Time next() const;
 

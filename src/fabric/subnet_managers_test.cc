@@ -1,0 +1,336 @@
+// Managers of a fabric in virtual time, on topologies that are drawn from seeds.
+
+#include "fabric/subnet_managers.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "base/random.h"
+#include "fabric/built_test.h"
+#include "fabric/manager_routes.h"
+#include "fabric/random_topology_test.h"
+
+namespace tulle::fabric {
+namespace {
+
+using management::subnet::Manager;
+using management::subnet::ManagerSettings;
+using wire::ManagerState;
+
+// A subnet with its managers. Datagrams that arrive may be lost, by a seed.
+struct ManagedSubnet {
+  explicit ManagedSubnet(const Topology& topology, ManagerSettings settings = {})
+      : subnet(now, topology), managers(now, subnet, settings) {}
+
+  // Moves all datagrams at this point in time.
+  void settle() {
+    for (bool is_moving = true; is_moving;) {
+      is_moving = managers.progress(now);
+      subnet.run(now);
+      while (const auto arrival = subnet.take_arrival()) {
+        is_moving = true;
+        if (!random.chance(loss)) managers.receive(now, *arrival);
+      }
+    }
+  }
+  void run_for(Time span) {
+    const Time end = now + span;
+    for (;;) {
+      settle();
+      const Time next = std::min(subnet.next_event(), managers.next_timeout());
+      if (next > end) break;
+      now = std::max(next, now);
+    }
+    now = end;
+  }
+
+  bool all_links_are(wire::PortState wanted) const {
+    const Topology& topology = subnet.topology();
+    for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
+      const Link& each = topology.links[link];
+      if (subnet.is_cut(link)) continue;
+      const auto state_at = [&](std::uint32_t node, std::uint16_t port) {
+        return subnet.node(node).state(static_cast<std::uint8_t>(port + 1));
+      };
+      if (state_at(each.a, each.a_port) != wanted || state_at(each.b, each.b_port) != wanted) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::uint16_t lid(std::uint32_t node) const {
+    const auto& agent = subnet.node(node);
+    return agent.port_info(agent.addressed_port(1)).lid;
+  }
+  // Follows the tables from a node. Returns the node where they end, or nothing.
+  std::optional<std::uint32_t> follow(std::uint32_t from, Lid to) const {
+    std::uint32_t node = from;
+    std::uint8_t out = subnet.topology().is_host(from) ? 1 : subnet.node(from).output_port(to);
+    for (int hops = 0; hops < 64; ++hops) {
+      if (out == 0) return node;
+      if (out == management::subnet::Node::no_port) return std::nullopt;
+      const auto& peer = subnet.wiring().peer(node, static_cast<std::uint16_t>(out - 1));
+      if (peer.link == Wiring::no_link || subnet.is_cut(peer.link)) return std::nullopt;
+      node = peer.node;
+      const auto& agent = subnet.node(node);
+      const auto in = static_cast<std::uint8_t>(peer.port + 1);
+      if (agent.has_lid(agent.addressed_port(in), to)) return node;
+      if (!agent.is_switch()) return std::nullopt;
+      out = agent.output_port(to);
+    }
+    return std::nullopt;
+  }
+  void expect_all_pairs(unsigned lmc = 0) const {
+    const std::uint32_t nodes = subnet.topology().nodes();
+    std::set<std::uint16_t> lids;
+    for (std::uint32_t node = 0; node < nodes; ++node) EXPECT_TRUE(lids.insert(lid(node)).second);
+    for (std::uint32_t from = 0; from < nodes; ++from) {
+      for (std::uint32_t to = 0; to < nodes; ++to) {
+        if (from == to) continue;
+        const bool is_host = subnet.topology().is_host(to);
+        for (std::uint32_t path = 0; path < (is_host ? 1u << lmc : 1u); ++path) {
+          const Lid wanted(static_cast<std::uint16_t>(lid(to) + path));
+          EXPECT_EQ(follow(from, wanted), to) << from << " to " << to << " path " << path;
+        }
+      }
+    }
+  }
+
+  Time now = Time::seconds(1);
+  Subnet subnet;
+  SubnetManagers managers;
+  Random random{1};
+  double loss = 0;
+};
+
+TEST(SubnetManagersTest, BringUpAnyTopology) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ManagerSettings settings;
+    settings.lmc = seed % 4 == 0 ? 2 : 0;
+    ManagedSubnet all(random_topology(seed), settings);
+    all.settle();
+    EXPECT_EQ(all.managers.size(), 1u);
+    EXPECT_TRUE(all.managers.manager(0).is_up());
+    EXPECT_EQ(all.managers.manager(0).errors(), 0u);
+    EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+    all.expect_all_pairs(settings.lmc);
+  }
+}
+
+TEST(SubnetManagersTest, BringUpNetworksInTiersAsFatTrees) {
+  ManagedSubnet all(built(leaf_spine({.leaves = 4, .spines = 2, .hosts_per_leaf = 3})));
+  all.settle();
+  EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+  all.expect_all_pairs();
+}
+
+// An idle manager looks at the switches every ten seconds and does nothing else.
+TEST(SubnetManagersTest, RestWhenNothingChanges) {
+  ManagedSubnet all(built(leaf_spine({.leaves = 4, .spines = 2, .hosts_per_leaf = 3})));
+  all.run_for(Time::seconds(25));  // the switches' first note of a change is taken back
+  const auto before = all.managers.manager(0).info().activity;
+  const auto sweeps = all.managers.manager(0).sweeps();
+  all.run_for(Time::seconds(100));
+  EXPECT_EQ(all.managers.manager(0).sweeps(), sweeps);
+  EXPECT_EQ(all.managers.manager(0).info().activity - before, 60u);
+}
+
+TEST(SubnetManagersTest, CablesAreCutAndJoined) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ManagedSubnet all(random_topology(seed));
+    all.run_for(Time::seconds(30));
+    std::vector<std::uint16_t> lids;
+    const std::uint32_t nodes = all.subnet.topology().nodes();
+    for (std::uint32_t node = 0; node < nodes; ++node) lids.push_back(all.lid(node));
+    const auto links = static_cast<std::uint32_t>(all.subnet.topology().links.size());
+    std::set<std::uint32_t> cut;
+    for (int i = 0; i < 3; ++i) cut.insert(static_cast<std::uint32_t>(all.random.below(links)));
+    for (const std::uint32_t link : cut) {
+      all.subnet.set_cut(all.now, link, true);
+      all.run_for(Time::seconds(2));
+    }
+    for (const std::uint32_t link : cut) {
+      all.subnet.set_cut(all.now, link, false);
+      all.run_for(Time::seconds(2));
+    }
+    all.run_for(Time::seconds(30));
+    EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+    all.expect_all_pairs();
+    for (std::uint32_t node = 0; node < nodes; ++node) EXPECT_EQ(all.lid(node), lids[node]);
+  }
+}
+
+TEST(SubnetManagersTest, LostAnswersAreAskedForAgain) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ManagedSubnet all(random_topology(seed));
+    all.random = Random(seed);
+    all.loss = 0.2;
+    all.run_for(Time::seconds(120));
+    all.loss = 0;
+    all.run_for(Time::seconds(30));
+    EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+    EXPECT_EQ(all.managers.manager(0).errors(), 0u);
+    all.expect_all_pairs();
+  }
+}
+
+// Two hosts and a cable: the manager is at the host whose GUID is the highest.
+TEST(SubnetManagersTest, TwoHostsNeedNoSwitch) {
+  Topology pair;
+  pair.hosts = 2;
+  pair.ports = {1, 1};
+  pair.links.push_back({0, 1, 0, 0, 100'000'000'000, Time::zero()});
+  ManagedSubnet all(pair);
+  all.settle();
+  ASSERT_EQ(all.managers.size(), 1u);
+  EXPECT_EQ(all.managers.node(0), 1u);
+  EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+  EXPECT_NE(all.lid(0), all.lid(1));
+  EXPECT_NE(all.lid(0), 0);
+  all.subnet.set_cut(all.now, 0, true);
+  all.run_for(Time::seconds(1));
+  all.subnet.set_cut(all.now, 0, false);
+  all.run_for(Time::seconds(1));
+  EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+  // A program's manager at its port makes it rest.
+  all.managers.set_program(all.now, 1, true);
+  EXPECT_EQ(all.managers.manager(0).state(), ManagerState::not_active);
+  EXPECT_TRUE(all.managers.next_timeout().is_never());
+  all.managers.set_program(all.now, 1, false);
+  all.settle();
+  EXPECT_TRUE(all.managers.manager(0).is_up());
+}
+
+// Two subnets that a cable joins have two masters for a moment. The one with precedence remains.
+TEST(SubnetManagersTest, OfTwoMastersOneHandsOver) {
+  Topology topology =
+      built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,4,100,1\n2,5,100,1\n"
+                     "3,5,100,1\n4,5,100,1\n",
+                     "test"));
+  Subnet subnet(Time::seconds(1), topology);
+  subnet.open_switch(4);
+  subnet.open_switch(5);
+  Time now = Time::seconds(1);
+  std::vector<std::unique_ptr<Manager>> managers;
+  for (const std::uint32_t node : {4u, 5u}) {
+    ManagerSettings settings;
+    settings.port_guid = subnet.node(node).port_guid(0);
+    settings.seed = node;
+    subnet.set_manager(now, node, 0, true);
+    managers.push_back(std::make_unique<Manager>(now, settings, route_subnet));
+  }
+  const auto run_until = [&](Time end) {
+    for (; now < end; now += Time::milliseconds(50)) {
+      for (bool is_moving = true; is_moving;) {
+        is_moving = false;
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          managers[i]->expire(now);
+          while (const auto packet = managers[i]->take_packet(now)) {
+            subnet.send(now, 4 + i, 0, *packet);
+            is_moving = true;
+          }
+        }
+        subnet.run(now);
+        while (const auto arrival = subnet.take_arrival()) {
+          managers[arrival->host - 4]->receive(now, arrival->packet);
+        }
+      }
+    }
+  };
+  subnet.set_cut(now, 4, true);
+  run_until(Time::seconds(30));
+  EXPECT_TRUE(managers[0]->is_up());
+  EXPECT_TRUE(managers[1]->is_up());
+  subnet.set_cut(now, 4, false);
+  run_until(Time::seconds(60));
+  EXPECT_TRUE(managers[0]->is_up());
+  EXPECT_EQ(managers[1]->state(), ManagerState::standby);
+  EXPECT_EQ(managers[0]->graph().nodes.size(), 6u);
+  for (std::uint32_t host = 0; host < 4; ++host) {
+    EXPECT_EQ(subnet.node(host).state(1), wire::PortState::active);
+  }
+  subnet.set_cut(now, 4, true);
+  run_until(Time::seconds(90));
+  EXPECT_TRUE(managers[1]->is_up());
+}
+
+// The packets of a group reach each receiver once, on whatever topology.
+TEST(SubnetManagersTest, GroupsHaveTrees) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Topology topology = random_topology(seed);
+    Subnet subnet(Time::seconds(1), topology);
+    Time now = Time::seconds(1);
+    ManagerSettings settings;
+    const std::uint32_t place = topology.hosts;
+    settings.port_guid = subnet.node(place).port_guid(0);
+    subnet.open_switch(place);
+    Manager manager(now, settings, route_subnet);
+    const auto settle = [&] {
+      while (manager.next_timeout() <= now) {
+        manager.expire(now);
+        while (const auto packet = manager.take_packet(now)) subnet.send(now, place, 0, *packet);
+        subnet.run(now);
+        while (const auto arrival = subnet.take_arrival()) manager.receive(now, arrival->packet);
+      }
+    };
+    settle();
+    Random random(seed);
+    std::set<std::uint32_t> members;
+    std::vector<std::uint64_t> guids;
+    for (int i = 0; i < 6; ++i)
+      members.insert(static_cast<std::uint32_t>(random.below(topology.hosts)));
+    for (const std::uint32_t host : members) guids.push_back(subnet.node(host).port_guid(1));
+    constexpr Lid group(0xC005);
+    manager.set_receivers({{group.value, guids}});
+    settle();
+    // A member sends: each switch passes the packet on to all ports of the tree but the one where
+    // it came in.
+    std::map<std::uint32_t, int> copies;
+    const auto& first = subnet.wiring().peer(*members.begin(), 0);
+    std::vector<std::pair<std::uint32_t, std::uint8_t>> queue = {
+        {first.node, static_cast<std::uint8_t>(first.port + 1)}};
+    for (std::size_t next = 0; next < queue.size() && next < 1'000; ++next) {
+      const auto [node, in] = queue[next];
+      for (std::uint8_t port = 1; port <= subnet.node(node).ports(); ++port) {
+        if (port == in || !subnet.node(node).forwards_multicast(group, port)) continue;
+        const auto& peer = subnet.wiring().peer(node, static_cast<std::uint16_t>(port - 1));
+        if (topology.is_host(peer.node)) {
+          ++copies[peer.node];
+        } else {
+          queue.push_back({peer.node, static_cast<std::uint8_t>(peer.port + 1)});
+        }
+      }
+    }
+    EXPECT_LE(queue.size(), topology.switches);
+    EXPECT_EQ(copies.size(), members.size() - 1);
+    for (const auto& [host, count] : copies) {
+      EXPECT_TRUE(members.contains(host));
+      EXPECT_EQ(count, 1);
+    }
+    manager.set_receivers({});
+    settle();
+    EXPECT_FALSE(subnet.node(first.node)
+                     .forwards_multicast(group, static_cast<std::uint8_t>(first.port + 1)));
+  }
+}
+
+// Each of the networks that lie side by side has a manager of its own.
+TEST(SubnetManagersTest, EachNetworkHasAManager) {
+  auto one = built(single_switch({.hosts = 2}));
+  ManagedSubnet all(built(side_by_side(one, 3)));
+  all.settle();
+  ASSERT_EQ(all.managers.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(all.managers.manager(i).is_up());
+  EXPECT_TRUE(all.all_links_are(wire::PortState::active));
+}
+
+}  // namespace
+}  // namespace tulle::fabric

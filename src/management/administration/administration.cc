@@ -1,0 +1,305 @@
+#include "management/administration/administration.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "management/administration/rows.h"
+
+namespace tulle::management::administration {
+namespace {
+
+// Statuses of the class, in the upper byte (IBTA 15.2.3).
+constexpr std::uint16_t no_resources = 0x0100;
+constexpr std::uint16_t bad_request = 0x0200;
+constexpr std::uint16_t no_records = 0x0300;
+constexpr std::uint16_t too_many_records = 0x0400;
+
+// Traps of subnet administration itself (IBTA 14.2.5.1): their details are six reserved bytes and a
+// GID.
+constexpr std::uint16_t trap_in_service = 64;
+constexpr std::uint16_t trap_out_of_service = 65;
+constexpr std::uint16_t trap_group_created = 66;
+constexpr std::uint16_t trap_group_ended = 67;
+constexpr std::uint32_t class_manager = 4;  // a producer of notices
+
+constexpr std::uint16_t multicast_supported = 0x0200;  // in ClassPortInfo, IBTA 15.2.4.1
+
+std::uint16_t status_of(GroupOutcome outcome) {
+  switch (outcome) {
+    case GroupOutcome::ok:
+      return 0;
+    case GroupOutcome::bad_question:
+      return bad_request;
+    case GroupOutcome::unknown_gid:
+      return 0x0500;
+    case GroupOutcome::too_little:
+      return 0x0600;
+    case GroupOutcome::no_room:
+      return no_resources;
+  }
+  return bad_request;
+}
+
+std::uint8_t answering_method(std::uint8_t method) {
+  return method == method_set ? method_get_response
+                              : static_cast<std::uint8_t>(method | response_bit);
+}
+
+}  // namespace
+
+// --- the subnet ---
+
+void Administration::forget_subnet() {
+  is_up_ = false;
+  sweeps_ = 0;
+  ports_.clear();
+  subscriptions_.clear();
+  tables_.clear();
+  outgoing_.clear();
+  groups_ = Groups();
+}
+
+void Administration::follow(subnet::Manager& manager) {
+  if (!manager.is_up()) {
+    while (manager.take_notice()) {
+    }
+    if (is_up_) forget_subnet();
+    return;
+  }
+  is_up_ = true;
+  manager_info_ = manager.info();
+  const bool is_first = sweeps_ == 0;
+  if (manager.sweeps() != sweeps_) {
+    sweeps_ = manager.sweeps();
+    view_.show(manager.graph());
+    own_lid_ = Lid(manager.graph().nodes[0].lid);
+    groups_.forget_absent(view_);
+    subscriptions_.keep_only([this](Lid lid) { return view_.find_lid(lid.value).has_value(); });
+    if (is_first) ports_.clear();
+    report_changes();
+  }
+  if (is_first || groups_.changes() != group_changes_) {
+    group_changes_ = groups_.changes();
+    manager.set_receivers(groups_.receivers());
+  }
+  while (const auto notice = manager.take_notice()) report_from_node(*notice);
+}
+
+// Tells subscribers which ports have come and gone since the last sweep.
+void Administration::report_changes() {
+  std::map<std::uint64_t, wire::GidBytes> now;
+  for (std::uint32_t node = 0; node < view_.size(); ++node) {
+    if (view_.node(node).lid != 0) now.emplace(view_.node(node).port_guid(), view_.gid(node));
+  }
+  if (!ports_.empty()) {
+    for (const auto& [guid, gid] : now) {
+      if (!ports_.contains(guid)) report(trap_in_service, gid);
+    }
+    for (const auto& [guid, gid] : ports_) {
+      if (!now.contains(guid)) report(trap_out_of_service, gid);
+    }
+  }
+  ports_ = std::move(now);
+}
+
+void Administration::report(std::uint16_t trap, const wire::GidBytes& about) {
+  wire::ReportedNotice reported;
+  wire::Notice& notice = reported.notice;
+  notice.generic_and_type = wire::Notice::generic | wire::Notice::informational;
+  notice.producer = class_manager;
+  notice.trap = trap;
+  notice.issuer_lid = own_lid_.value;
+  constexpr std::size_t gid_offset = 6;
+  std::copy(about.begin(), about.end(), notice.details.begin() + gid_offset);
+  reported.issuer_gid = view_.gid(0);
+  subscriptions_.report(own_lid_, reported);
+}
+
+void Administration::report_from_node(const wire::Notice& notice) {
+  wire::ReportedNotice reported;
+  reported.notice = notice;
+  if (const auto node = view_.find_lid(notice.issuer_lid)) reported.issuer_gid = view_.gid(*node);
+  subscriptions_.report(own_lid_, reported);
+}
+
+// --- datagrams ---
+
+void Administration::receive(Time now, const Packet& packet) {
+  const wire::MadHeader header = header_of(packet.mad);
+  const bool is_ours = header.management_class == wire::subnet_administration_class &&
+                       header.base_version == wire::MadHeader::current_base_version;
+  if (!is_ours || !is_up_) return;
+  if (is_rmpp(packet.mad)) {
+    for (RmppSender& table : tables_) {
+      if (table.owns(packet)) return table.receive(now, packet);
+    }
+    return;
+  }
+  if ((header.method & response_bit) != 0) return subscriptions_.receive(packet);
+  Question question{packet, header, {}};
+  std::memcpy(&question.administration, packet.mad.data() + wire::administration_header_offset,
+              sizeof question.administration);
+  if (header.class_version != wire::administration_version) {
+    return send_status(question, static_cast<std::uint16_t>(Status::bad_version));
+  }
+  answer(now, question);
+}
+
+void Administration::answer(Time now, const Question& question) {
+  const std::uint8_t method = question.header.method;
+  const bool changes = method == method_set || method == wire::method_delete;
+  const std::uint16_t attribute = question.header.attribute_id;
+  if (!changes && method != method_get && method != wire::method_get_table) {
+    return send_status(question, static_cast<std::uint16_t>(Status::method_not_supported));
+  }
+  switch (attribute) {
+    case wire::attribute_class_port_info:
+      if (method == method_get) return answer_class_port_info(question);
+      break;
+    case wire::attribute_inform_info:
+      if (method == method_set) return change_subscription(question);
+      break;
+    case wire::attribute_service_record:
+      return changes ? change_service(now, question) : answer_query(now, question);
+    case wire::attribute_member_record:
+      return changes ? change_member(question) : answer_query(now, question);
+    default:
+      if (!changes) return answer_query(now, question);
+      break;
+  }
+  send_status(question, static_cast<std::uint16_t>(Status::attribute_not_supported));
+}
+
+void Administration::answer_class_port_info(const Question& question) {
+  wire::ClassPortInfo info;
+  info.class_version = wire::administration_version;
+  info.capabilities = multicast_supported;
+  info.capabilities2_and_response_time = 18;  // 4.096 us * 2^18
+  send_record(question, info);
+}
+
+void Administration::answer_query(Time now, const Question& question) {
+  Rows rows(table_bytes_max);
+  if (const std::uint16_t status = collect(now, question, rows); status != 0) {
+    return send_status(question, status);
+  }
+  send_rows(now, question, rows);
+}
+
+void Administration::send_rows(Time now, const Question& question, const Rows& rows) {
+  if (rows.is_full()) return send_status(question, no_resources);
+  Packet packet = begin(question, 0);
+  wire::AdministrationHeader administration = question.administration;
+  administration.attribute_offset = static_cast<std::uint16_t>(rows.row_bytes() / 8);
+  put_attribute(administration, wire::administration_header_offset, packet.mad);
+  if (!question.wants_table()) {
+    if (rows.count() == 0) return send_status(question, no_records);
+    if (rows.count() > 1) return send_status(question, too_many_records);
+    std::memcpy(packet.mad.data() + wire::administration_data_offset, rows.bytes().data(),
+                std::min(rows.bytes().size(), wire::administration_data_bytes));
+    return send(packet);
+  }
+  // A question that comes again while its answer is under way is the same question.
+  const std::uint64_t transaction = question.header.transaction_id;
+  std::size_t bytes = rows.bytes().size();
+  for (const RmppSender& table : tables_) {
+    if (table.is_for(packet.destination, transaction)) return;
+    bytes += table.bytes();
+  }
+  if (tables_.size() >= tables_max || bytes > table_bytes_max) {
+    return send_status(question, no_resources);
+  }
+  std::vector<std::byte> whole(packet.mad.begin(),
+                               packet.mad.begin() + wire::administration_data_offset);
+  whole.insert(whole.end(), rows.bytes().begin(), rows.bytes().end());
+  tables_.emplace_back(now, packet, std::move(whole));
+}
+
+Packet Administration::begin(const Question& question, std::uint16_t status) const {
+  Packet packet = answer_to(question.packet);
+  if (packet.source.value == wire::permissive_lid) packet.source = own_lid_;
+  packet.mad.fill(std::byte{0});
+  wire::MadHeader header = question.header;
+  header.method = answering_method(header.method);
+  header.status = status;
+  put_attribute(header, 0, packet.mad);
+  put_attribute(question.administration, wire::administration_header_offset, packet.mad);
+  return packet;
+}
+
+void Administration::send_status(const Question& question, std::uint16_t status) {
+  Packet packet = begin(question, status);
+  const auto data = question.packet.mad.begin() + wire::administration_data_offset;
+  std::copy(data, question.packet.mad.end(), packet.mad.begin() + wire::administration_data_offset);
+  send(packet);
+}
+
+template <typename Record>
+void Administration::send_record(const Question& question, const Record& record) {
+  Packet packet = begin(question, 0);
+  wire::AdministrationHeader administration = question.administration;
+  administration.attribute_offset = static_cast<std::uint16_t>((sizeof record + 7) / 8);
+  put_attribute(administration, wire::administration_header_offset, packet.mad);
+  put_attribute(record, wire::administration_data_offset, packet.mad);
+  send(packet);
+}
+
+// --- what programs change ---
+
+void Administration::change_service(Time now, const Question& question) {
+  const auto record = question.record<wire::ServiceRecord>();
+  if (question.header.method == method_set) {
+    if (!services_.set(now, record)) return send_status(question, no_resources);
+  } else if (!services_.remove(record)) {
+    return send_status(question, no_records);
+  }
+  send_record(question, record);
+}
+
+void Administration::change_subscription(const Question& question) {
+  const auto info = question.record<wire::InformInfo>();
+  const bool is_changed = subscriptions_.change(question.packet, info);
+  if (is_changed) return send_record(question, info);
+  send_status(question, info.subscribes != 0 ? no_resources : bad_request);
+}
+
+void Administration::change_member(const Question& question) {
+  auto record = question.record<wire::MemberRecord>();
+  bool is_other = false;  // the group is new, or has ended
+  const bool joins = question.header.method == method_set;
+  const GroupOutcome outcome = joins ? groups_.join(view_, question.mask(), record, is_other)
+                                     : groups_.leave(view_, question.mask(), record, is_other);
+  if (outcome != GroupOutcome::ok) return send_status(question, status_of(outcome));
+  send_record(question, record);
+  if (is_other) report(joins ? trap_group_created : trap_group_ended, record.group_gid);
+}
+
+// --- time ---
+
+std::optional<Packet> Administration::take_packet(Time now) {
+  if (!outgoing_.empty()) {
+    const Packet packet = outgoing_.front();
+    outgoing_.pop_front();
+    return packet;
+  }
+  for (RmppSender& table : tables_) {
+    if (auto packet = table.take_packet()) return packet;
+  }
+  std::erase_if(tables_, [](const RmppSender& each) { return each.is_over(); });
+  return subscriptions_.take_packet(now);
+}
+
+Time Administration::next_timeout() const {
+  if (!outgoing_.empty()) return Time::zero();
+  Time next = std::min(services_.next_timeout(), subscriptions_.next_timeout());
+  for (const RmppSender& each : tables_) next = std::min(next, each.deadline());
+  return next;
+}
+
+void Administration::expire(Time now) {
+  services_.expire(now);
+  subscriptions_.expire(now);
+  for (RmppSender& each : tables_) each.expire(now);
+}
+
+}  // namespace tulle::management::administration

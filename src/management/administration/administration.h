@@ -1,0 +1,113 @@
+#pragma once
+
+// Subnet administration (IBTA 15): the side of a subnet manager that answers programs. It tells of
+// nodes, links and paths as the manager's last sweep left them, keeps services, groups and
+// subscriptions, and passes notices on. It is a state machine without input or output, at QP1 of
+// the manager's port.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "management/administration/groups.h"
+#include "management/administration/services.h"
+#include "management/administration/subscriptions.h"
+#include "management/administration/view.h"
+#include "management/packet.h"
+#include "management/rmpp.h"
+#include "management/subnet/manager.h"
+#include "wire/sa.h"
+
+namespace tulle::management::administration {
+
+class Administration {
+ public:
+  // Tables under way, and the bytes of all of these. A question beyond is refused.
+  static constexpr std::size_t tables_max = 64;
+  static constexpr std::size_t table_bytes_max = 64 << 20;
+  static constexpr std::size_t outgoing_max = 1'024;
+  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key.
+  static constexpr std::uint64_t trusted_key = 1;
+
+  explicit Administration(std::uint64_t seed) : subscriptions_(seed) {}
+
+  // Looks at what the manager has done since: its graph, and notices. Must be called before a
+  // datagram is taken, and after the manager has worked. The manager must stay where it is.
+  void follow(subnet::Manager& manager);
+
+  // Takes a datagram for QP1 of the manager's port.
+  void receive(Time now, const Packet& packet);
+  std::optional<Packet> take_packet(Time now);
+  Time next_timeout() const;
+  void expire(Time now);
+
+  const Groups& groups() const { return groups_; }
+
+ private:
+  struct Question {
+    const Packet& packet;
+    wire::MadHeader header;
+    wire::AdministrationHeader administration;
+
+    std::uint64_t mask() const { return administration.components; }
+    bool wants_table() const { return header.method == wire::method_get_table; }
+    template <typename Record>
+    Record record() const;
+  };
+  // Records of an answer, each at a multiple of 8 bytes.
+  struct Rows;
+
+  void forget_subnet();
+  void report_changes();
+  void report(std::uint16_t trap, const wire::GidBytes& about);
+  void report_from_node(const wire::Notice& notice);
+
+  void answer(Time now, const Question& question);
+  void answer_class_port_info(const Question& question);
+  void answer_query(Time now, const Question& question);
+  std::uint16_t collect(Time now, const Question& question, Rows& rows) const;
+  void change_service(Time now, const Question& question);
+  void change_subscription(const Question& question);
+  void change_member(const Question& question);
+
+  void collect_nodes(const Question& question, Rows& rows) const;
+  void collect_ports(const Question& question, Rows& rows) const;
+  void collect_switches(const Question& question, Rows& rows) const;
+  void collect_tables(const Question& question, Rows& rows) const;
+  void collect_links(const Question& question, Rows& rows) const;
+  void collect_managers(const Question& question, Rows& rows) const;
+  void collect_services(Time now, const Question& question, Rows& rows) const;
+  void collect_members(const Question& question, Rows& rows) const;
+  std::uint16_t collect_paths(const Question& question, Rows& rows) const;
+
+  // A question that may ask for one LID only is spared the others.
+  template <typename Visit>
+  void for_each_node(const Question& question, Visit visit) const;
+
+  void send_rows(Time now, const Question& question, const Rows& rows);
+  void send_status(const Question& question, std::uint16_t status);
+  template <typename Record>
+  void send_record(const Question& question, const Record& record);
+  Packet begin(const Question& question, std::uint16_t status) const;
+  void send(const Packet& packet) {
+    if (outgoing_.size() < outgoing_max) outgoing_.push_back(packet);
+  }
+
+  bool is_up_ = false;
+  std::uint64_t sweeps_ = 0;         // of the graph that is shown
+  std::uint64_t group_changes_ = 0;  // that the manager has been told of
+  wire::SmInfo manager_info_;
+  Lid own_lid_;
+  View view_;
+  std::map<std::uint64_t, wire::GidBytes> ports_;  // by GUID: the GIDs that are in service
+  Groups groups_;
+  Services services_;
+  Subscriptions subscriptions_;
+  std::deque<Packet> outgoing_;
+  std::deque<RmppSender> tables_;
+};
+
+}  // namespace tulle::management::administration

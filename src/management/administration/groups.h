@@ -1,0 +1,84 @@
+#pragma once
+
+// Multicast groups (IBTA 15.2.5.17): who has joined which, and what a group's packets are like.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "management/administration/view.h"
+#include "wire/sa.h"
+
+namespace tulle::management::administration {
+
+// Components of an MCMemberRecord, as bits of the mask.
+struct MemberComponents {
+  static constexpr std::uint64_t group_gid = 1 << 0;
+  static constexpr std::uint64_t port_gid = 1 << 1;
+  static constexpr std::uint64_t qkey = 1 << 2;
+  static constexpr std::uint64_t mtu_selector = 1 << 4;
+  static constexpr std::uint64_t mtu = 1 << 5;
+  static constexpr std::uint64_t traffic_class = 1 << 6;
+  static constexpr std::uint64_t pkey = 1 << 7;
+  static constexpr std::uint64_t rate_selector = 1 << 8;
+  static constexpr std::uint64_t rate = 1 << 9;
+  static constexpr std::uint64_t life_time_selector = 1 << 10;
+  static constexpr std::uint64_t life_time = 1 << 11;
+  static constexpr std::uint64_t sl = 1 << 12;
+  static constexpr std::uint64_t flow_label = 1 << 13;
+  static constexpr std::uint64_t join_state = 1 << 16;
+};
+
+enum class GroupOutcome : std::uint8_t { ok, bad_question, unknown_gid, too_little, no_room };
+
+class Groups {
+ public:
+  static constexpr std::uint16_t first_lid = 0xC000;
+  static constexpr std::size_t groups_max = 1'024;  // entries of a switch's table
+  static constexpr std::size_t members_max = 65'536;
+
+  // A new set of groups has the one for broadcasts of IPoIB, which stays without members.
+  Groups();
+
+  // Joins a port to a group, which is made if the question says what it is like. The question
+  // becomes the answer. `created` says whether the group is new.
+  GroupOutcome join(const View& view, std::uint64_t mask, wire::MemberRecord& record,
+                    bool& is_created);
+  // Takes join states back. `ended` says whether the group is gone.
+  GroupOutcome leave(const View& view, std::uint64_t mask, wire::MemberRecord& record,
+                     bool& is_ended);
+  // Returns all members of all groups, or with `is_trusted` false one record a group, which names
+  // no member.
+  std::vector<wire::MemberRecord> records(const View& view, bool is_trusted) const;
+  std::optional<wire::MemberRecord> find(const wire::GidBytes& group) const;
+
+  // Forgets the members that the subnet does not have any more.
+  void forget_absent(const View& view);
+
+  // Returns the ports (by GUID) to which each group's packets go.
+  std::map<std::uint16_t, std::vector<std::uint64_t>> receivers() const;
+  // Returns a number that changes whenever receivers() may have.
+  std::uint64_t changes() const { return changes_; }
+
+ private:
+  struct Group {
+    wire::MemberRecord record;                          // without a port
+    std::map<std::uint64_t, std::uint8_t> join_states;  // by port GUID
+    bool stays = false;
+  };
+  using GroupMap = std::map<wire::GidBytes, Group>;
+
+  GroupOutcome create(std::uint64_t mask, const wire::MemberRecord& wanted, std::uint8_t port_mtu,
+                      std::uint8_t port_rate, GroupMap::iterator& created);
+  std::uint16_t free_lid() const;
+  bool has_full_member(const Group& group) const;
+
+  GroupMap groups_;
+  std::size_t members_ = 0;
+  std::uint64_t changes_ = 0;
+  std::uint32_t next_gid_ = 1;
+};
+
+}  // namespace tulle::management::administration

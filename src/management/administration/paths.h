@@ -1,0 +1,48 @@
+#pragma once
+
+// PathRecords (IBTA 15.2.5.16): the paths between two ports, or of many, that a question asks for.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "management/administration/view.h"
+#include "wire/sa.h"
+
+namespace tulle::management::administration {
+
+// Components of a PathRecord, as bits of the mask.
+struct PathComponents {
+  static constexpr std::uint64_t destination_gid = 1 << 2;
+  static constexpr std::uint64_t source_gid = 1 << 3;
+  static constexpr std::uint64_t destination_lid = 1 << 4;
+  static constexpr std::uint64_t source_lid = 1 << 5;
+  static constexpr std::uint64_t raw_traffic = 1 << 6;
+  static constexpr std::uint64_t reversible = 1 << 11;
+  static constexpr std::uint64_t paths = 1 << 12;
+  static constexpr std::uint64_t pkey = 1 << 13;
+  static constexpr std::uint64_t sl = 1 << 15;
+  static constexpr std::uint64_t mtu_selector = 1 << 16;
+  static constexpr std::uint64_t mtu = 1 << 17;
+  static constexpr std::uint64_t rate_selector = 1 << 18;
+  static constexpr std::uint64_t rate = 1 << 19;
+  static constexpr std::uint64_t life_time_selector = 1 << 20;
+  static constexpr std::uint64_t life_time = 1 << 21;
+};
+
+// 4.096 us * 2^18 is a second, as a subnet's time-out is.
+inline constexpr std::uint8_t path_life_time = 18;
+
+enum class PathOutcome : std::uint8_t { ok, unknown_gid, bad_question, too_many };
+
+// Hands each path to the caller, which returns false when it has enough.
+using TakePath = std::function<bool(const wire::PathRecord&)>;
+PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRecord& question,
+                       const TakePath& take);
+
+// Returns true if a value has what a question's selector and value ask for. Values are compared by
+// their rank.
+using Rank = unsigned (*)(std::uint8_t code);
+bool is_wanted(std::uint8_t value, std::uint8_t wanted, Rank rank);
+
+}  // namespace tulle::management::administration

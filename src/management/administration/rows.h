@@ -1,0 +1,52 @@
+#pragma once
+
+// Internal to this folder: the records of an answer, one behind the other, and a question's record.
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "management/administration/administration.h"
+
+namespace tulle::management::administration {
+
+struct Administration::Rows {
+ public:
+  explicit Rows(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Returns false if there is no room for more.
+  template <typename Record>
+  bool add(const Record& record) {
+    row_bytes_ = (sizeof record + 7) / 8 * 8;
+    if (bytes_.size() + row_bytes_ > bytes_max_) {
+      is_full_ = true;
+      return false;
+    }
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + row_bytes_);
+    std::memcpy(bytes_.data() + at, &record, sizeof record);
+    ++count_;
+    return true;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::size_t row_bytes() const { return row_bytes_; }
+  std::size_t count() const { return count_; }
+  bool is_full() const { return is_full_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t bytes_max_;
+  std::size_t row_bytes_ = 0;
+  std::size_t count_ = 0;
+  bool is_full_ = false;
+};
+
+template <typename Record>
+Record Administration::Question::record() const {
+  static_assert(sizeof(Record) <= wire::administration_data_bytes);
+  Record out;
+  std::memcpy(&out, packet.mad.data() + wire::administration_data_offset, sizeof out);
+  return out;
+}
+
+}  // namespace tulle::management::administration

@@ -1,0 +1,466 @@
+#include "management/subnet/manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "management/subnet/header.h"
+
+namespace tulle::management::subnet {
+namespace {
+
+bool goes_by_directed_route(const Packet& packet) {
+  return header_of(packet.mad).management_class == wire::subnet_directed_class;
+}
+
+// Returns the route to the sender of a datagram that came by a directed route: its way back, which
+// each node has written down.
+Route way_back(const Packet& packet) {
+  const unsigned hops =
+      std::min<unsigned>(wire::hop_count_of(header_of(packet.mad).class_specific), wire::hops_max);
+  Route route;
+  route.hops = static_cast<std::uint8_t>(hops);
+  for (unsigned hop = 1; hop <= hops; ++hop) {
+    route.ports[hop] =
+        std::to_integer<std::uint8_t>(packet.mad[wire::return_path_offset + hops + 1 - hop]);
+  }
+  return route;
+}
+
+}  // namespace
+
+Manager::Manager(Time now, const ManagerSettings& settings, Routing routing)
+    : settings_(settings),
+      routing_(std::move(routing)),
+      exchange_(settings.seed),
+      discovery_(settings.limits),
+      due_(now) {
+  exchange_.set_key(settings.ports.key);
+}
+
+wire::SmInfo Manager::info() const {
+  wire::SmInfo info;
+  info.guid = settings_.port_guid;
+  info.key = settings_.manager_key;
+  info.activity = activity_;
+  info.priority_and_state = wire::halves(settings_.priority, static_cast<unsigned>(state_));
+  return info;
+}
+
+// --- datagrams ---
+
+void Manager::receive(Time now, const Packet& packet) {
+  if (!is_allowed_) return;
+  if (const auto reply = exchange_.receive(packet)) {
+    receive_reply(now, *reply);
+    return advance(now);
+  }
+  const wire::MadHeader header = header_of(packet.mad);
+  if (header.class_version != wire::subnet_class_version) return;
+  if (header.method == method_trap && header.attribute_id == wire::attribute_notice) {
+    receive_notice(now, packet);
+  } else if (asks(header) && header.attribute_id == wire::attribute_sm_info) {
+    receive_control(now, packet, header);
+  }
+}
+
+// Only the master answers a trap (IBTA 14.4.5), since the others do nothing about it.
+void Manager::receive_notice(Time now, const Packet& packet) {
+  if (state_ != State::master || goes_by_directed_route(packet)) return;
+  wire::Notice notice;
+  std::memcpy(&notice, packet.mad.data() + wire::subnet_data_offset, sizeof notice);
+  if (outgoing_.size() < outgoing_max) {
+    Packet repress = answer_to(packet);
+    wire::MadHeader header = header_of(packet.mad);
+    header.method = method_trap_repress;
+    header.status = 0;
+    put_attribute(header, 0, repress.mad);
+    outgoing_.push_back(repress);
+  }
+  if (notices_.size() < notices_max) notices_.push_back(notice);
+  const bool is_change =
+      (notice.generic_and_type & wire::Notice::generic) != 0 &&
+      (notice.trap == wire::trap_link_state || notice.trap == wire::trap_capability);
+  if (is_change) want_sweep(now);
+}
+
+void Manager::answer(const Packet& packet, Status status) {
+  if (outgoing_.size() >= outgoing_max) return;
+  Packet out = answer_to(packet);
+  const bool is_directed = goes_by_directed_route(packet);
+  const std::uint16_t direction = is_directed ? wire::directed_route_returns : 0;
+  begin_answer(packet.mad, status, direction, out.mad);
+  put_attribute(info(), wire::subnet_data_offset, out.mad);
+  if (!is_directed && out.source.value == wire::permissive_lid && !graph_.nodes.empty()) {
+    out.source = Lid(graph_.nodes[0].lid);
+  }
+  outgoing_.push_back(out);
+}
+
+void Manager::receive_control(Time now, const Packet& packet, const wire::MadHeader& header) {
+  if (header.method == method_get) return answer(packet, Status::ok);
+  const auto control =
+      static_cast<wire::ManagerControl>(static_cast<std::uint32_t>(header.attribute_modifier));
+  answer(packet, obey(now, control, packet));
+}
+
+// IBTA 14.4.1: what the states of a manager let others tell it.
+Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packet) {
+  switch (control) {
+    case wire::ManagerControl::handover:
+      if (state_ == State::standby) {
+        restart(now, State::master);
+        acknowledge(packet);
+        return Status::ok;
+      }
+      if (state_ != State::master) return Status::invalid_value;
+      want_sweep(now);
+      acknowledge(packet);
+      return Status::ok;
+    case wire::ManagerControl::acknowledge:
+      return state_ == State::standby || state_ == State::master ? Status::ok
+                                                                 : Status::invalid_value;
+    case wire::ManagerControl::disable:
+      if (state_ == State::master) return Status::invalid_value;
+      restart(now, State::not_active);
+      return Status::ok;
+    case wire::ManagerControl::standby:
+      if (state_ != State::not_active) return Status::invalid_value;
+      restart(now, State::discovering);
+      return Status::ok;
+    case wire::ManagerControl::discover:
+      if (state_ != State::standby) return Status::invalid_value;
+      restart(now, State::discovering);
+      return Status::ok;
+  }
+  return Status::invalid_value;
+}
+
+// A manager that was handed the subnet says so.
+void Manager::acknowledge(const Packet& packet) {
+  if (!goes_by_directed_route(packet)) return;
+  exchange_.ask(set_question(way_back(packet), wire::attribute_sm_info,
+                             static_cast<std::uint32_t>(wire::ManagerControl::acknowledge),
+                             info()));
+}
+
+std::optional<Packet> Manager::take_packet(Time now) {
+  if (!outgoing_.empty()) {
+    const Packet packet = outgoing_.front();
+    outgoing_.pop_front();
+    return packet;
+  }
+  const auto packet = exchange_.take_packet(now);
+  activity_ += packet.has_value();
+  return packet;
+}
+
+std::optional<wire::Notice> Manager::take_notice() {
+  if (notices_.empty()) return std::nullopt;
+  const wire::Notice notice = notices_.front();
+  notices_.pop_front();
+  return notice;
+}
+
+// --- time ---
+
+Time Manager::next_timeout() const {
+  if (!is_allowed_) return Time::never();
+  if (!outgoing_.empty() || has_groups_to_set()) return Time::zero();
+  const Time next = phase_ == Phase::idle ? due_ : Time::never();
+  return std::min(next, exchange_.next_timeout());
+}
+
+void Manager::expire(Time now) {
+  if (!is_allowed_) return;
+  while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
+  advance(now);
+  if (has_groups_to_set()) begin_groups();
+  advance(now);
+  if (phase_ == Phase::idle && due_ <= now) begin_due(now);
+  advance(now);
+}
+
+void Manager::set_receivers(Receivers receivers) {
+  if (receivers == receivers_) return;
+  receivers_ = std::move(receivers);
+  wants_groups_ = true;
+}
+
+void Manager::set_allowed(Time now, bool is_allowed) {
+  if (is_allowed == is_allowed_) return;
+  is_allowed_ = is_allowed;
+  restart(now, is_allowed ? State::discovering : State::not_active);
+}
+
+void Manager::restart(Time now, State state) {
+  exchange_.clear();
+  outgoing_.clear();
+  state_ = state;
+  is_up_ = false;
+  is_new_master_ = true;
+  wants_sweep_ = true;
+  rest(state == State::not_active ? Time::never() : now);
+}
+
+// Traps come in swarms, and one sweep answers many. Only a master sweeps.
+void Manager::want_sweep(Time now) {
+  wants_sweep_ = is_urgent_ = true;
+  if (phase_ != Phase::idle || state_ != State::master) return;
+  due_ = std::min(due_, std::max(now, next_sweep_));
+}
+
+void Manager::begin_due(Time now) {
+  switch (state_) {
+    case State::not_active:
+      return rest(Time::never());
+    case State::standby:
+      return begin_poll();
+    case State::discovering:
+      return begin_discovery(now);
+    case State::master:
+      return wants_sweep_ ? begin_discovery(now) : begin_light_sweep();
+  }
+}
+
+// --- phases ---
+
+void Manager::ask(std::vector<Question> questions) {
+  for (Question& question : questions) exchange_.ask(std::move(question));
+}
+
+void Manager::advance(Time now) {
+  while (exchange_.is_over() && phase_ != Phase::idle) {
+    switch (phase_) {
+      case Phase::idle:
+        return;
+      case Phase::discovering:
+        decide(now);
+        break;
+      case Phase::handing_over:
+        // It was refused.
+        configure();
+        break;
+      case Phase::setting_ports:
+        phase_ = Phase::setting_tables;
+        ask(tables_.questions(working_));
+        break;
+      case Phase::setting_tables:
+        phase_ = Phase::arming;
+        ask(state_questions(working_, wire::PortState::initialise, wire::PortState::armed));
+        break;
+      case Phase::arming:
+        phase_ = Phase::activating;
+        ask(state_questions(working_, wire::PortState::armed, wire::PortState::active));
+        break;
+      case Phase::activating:
+        end_sweep(now);
+        break;
+      case Phase::setting_groups:
+        phase_ = Phase::idle;
+        if (is_urgent_) want_sweep(now);
+        break;
+      case Phase::looking:
+      case Phase::polling:
+        rest(now + (state_ == State::master ? light_sweep_pause : poll_pause));
+        if (wants_sweep_ && state_ == State::master) want_sweep(now);
+        break;
+    }
+  }
+}
+
+void Manager::receive_reply(Time now, const Reply& reply) {
+  const bool is_acknowledgement =
+      reply.question.attribute == wire::attribute_sm_info &&
+      reply.question.modifier == static_cast<std::uint32_t>(wire::ManagerControl::acknowledge);
+  if (is_acknowledgement) return;
+  switch (phase_) {
+    case Phase::idle:
+      return;
+    case Phase::discovering:
+      return discovery_.receive(reply, exchange_);
+    case Phase::handing_over:
+      if (!reply.is_good()) return;
+      restart(now, State::standby);
+      return rest(now + poll_pause);
+    case Phase::setting_tables:
+      tables_.receive(working_, reply);
+      return receive_set(reply);
+    case Phase::setting_ports:
+    case Phase::arming:
+    case Phase::activating:
+      return receive_set(reply);
+    case Phase::setting_groups:
+      return groups_.receive(graph_, reply);
+    case Phase::looking:
+      return look_at(reply);
+    case Phase::polling:
+      return receive_poll(now, reply);
+  }
+}
+
+void Manager::begin_discovery(Time now) {
+  phase_ = Phase::discovering;
+  wants_sweep_ = is_urgent_ = false;
+  sweep_began_ = now;
+  errors_ = 0;
+  discovery_.begin(exchange_, state_ == State::master);
+}
+
+// IBTA 14.4.1: a manager that finds the master, or one that has precedence, waits. A master hands
+// over to one that has precedence.
+void Manager::decide(Time now) {
+  if (discovery_.graph().nodes.empty()) return rest(now + light_sweep_pause);
+  const OtherManager* other = master_or_preferred();
+  if (other != nullptr && state_ == State::master) return hand_over(*other);
+  if (other != nullptr) return stand_by(now, *other);
+  state_ = State::master;
+  configure();
+}
+
+bool Manager::has_precedence(const OtherManager& other) const {
+  if (other.priority() != settings_.priority) return other.priority() > settings_.priority;
+  return other.info.guid < settings_.port_guid;
+}
+
+const OtherManager* Manager::master_or_preferred() const {
+  const OtherManager* best = nullptr;
+  for (const OtherManager& other : discovery_.managers()) {
+    if (other.info.guid == settings_.port_guid || other.state() == State::not_active) continue;
+    const bool is_master = other.state() == State::master;
+    if (!is_master && (other.info.guid == passed_over_guid_ || !has_precedence(other))) continue;
+    // Of two masters, the one that has precedence waits for the other to hand over.
+    if (state_ == State::master && !has_precedence(other)) continue;
+    if (best == nullptr || (is_master && best->state() != State::master)) best = &other;
+  }
+  return best;
+}
+
+void Manager::stand_by(Time now, const OtherManager& other) {
+  state_ = State::standby;
+  is_new_master_ = true;
+  is_up_ = false;
+  polled_ = discovery_.graph().nodes[other.node].route;
+  polled_guid_ = other.info.guid;
+  polls_in_vain_ = 0;
+  rest(now + poll_pause);
+}
+
+void Manager::hand_over(const OtherManager& other) {
+  phase_ = Phase::handing_over;
+  polled_ = discovery_.graph().nodes[other.node].route;
+  polled_guid_ = other.info.guid;
+  polls_in_vain_ = 0;
+  exchange_.ask(set_question(polled_, wire::attribute_sm_info,
+                             static_cast<std::uint32_t>(wire::ManagerControl::handover), info()));
+}
+
+void Manager::configure() {
+  errors_ = discovery_.unanswered() + discovery_.left_out();
+  working_ = discovery_.take_graph();
+  errors_ += lids_.assign(working_, settings_.lmc);
+  for (GraphNode& node : working_.nodes) {
+    if (!node.is_switch()) continue;
+    node.linear.assign(lids_.top() + std::size_t{1}, KnownTables::no_port);
+    if (node.lid != 0) node.linear[node.lid] = 0;
+  }
+  routing_(working_);
+  if (is_new_master_) {
+    tables_.clear();
+    groups_.clear();
+  }
+  PortSettings ports = settings_.ports;
+  ports.reregisters = is_new_master_;
+  phase_ = Phase::setting_ports;
+  ask(port_questions(working_, ports));
+}
+
+void Manager::receive_set(const Reply& reply) {
+  if (!reply.is_good()) {
+    ++errors_;
+    return;
+  }
+  GraphNode& node = working_.nodes[reply.question.node];
+  if (reply.question.attribute == wire::attribute_port_info) {
+    node.ports[reply.question.place].info = reply.as<wire::PortInfo>();
+  } else if (reply.question.attribute == wire::attribute_switch_info) {
+    node.switch_info = reply.as<wire::SwitchInfo>();
+  }
+}
+
+void Manager::end_sweep(Time now) {
+  graph_ = std::exchange(working_, {});
+  is_up_ = true;
+  is_new_master_ = false;
+  wants_groups_ = true;
+  ++sweeps_;
+  next_sweep_ = now + std::max(sweep_pause, now - sweep_began_);
+  rest(now + light_sweep_pause);
+  wants_sweep_ = wants_sweep_ || errors_ > 0;
+  if (is_urgent_) want_sweep(now);
+}
+
+// --- groups, light sweeps and polls ---
+
+// What is due is not put off by this.
+void Manager::begin_groups() {
+  phase_ = Phase::setting_groups;
+  wants_groups_ = false;
+  ask(groups_.questions(graph_, receivers_));
+}
+
+void Manager::begin_light_sweep() {
+  phase_ = Phase::looking;
+  for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+    const GraphNode& node = graph_.nodes[index];
+    if (!node.is_switch() && index != 0) continue;
+    Question question;
+    question.route = node.route;
+    question.node = index;
+    question.attribute = node.is_switch() ? wire::attribute_switch_info : wire::attribute_port_info;
+    question.modifier = node.is_switch() ? 0 : node.number(0);
+    exchange_.ask(question);
+  }
+}
+
+void Manager::look_at(const Reply& reply) {
+  if (!reply.is_good()) {
+    wants_sweep_ = true;
+    return;
+  }
+  const GraphNode& node = graph_.nodes[reply.question.node];
+  if (node.is_switch()) {
+    const auto info = reply.as<wire::SwitchInfo>();
+    const bool has_changed = (info.life_and_change & wire::SwitchInfo::port_state_change) != 0 ||
+                             info.linear_top != node.switch_info.linear_top;
+    wants_sweep_ = wants_sweep_ || has_changed;
+  } else {
+    const auto info = reply.as<wire::PortInfo>();
+    const auto before = node.end_port().info.speed_supported_and_state;
+    wants_sweep_ = wants_sweep_ || info.speed_supported_and_state != before;
+  }
+}
+
+void Manager::begin_poll() {
+  phase_ = Phase::polling;
+  Question question;
+  question.route = polled_;
+  question.attribute = wire::attribute_sm_info;
+  exchange_.ask(question);
+}
+
+void Manager::receive_poll(Time now, const Reply& reply) {
+  const OtherManager other{no_node, reply.as<wire::SmInfo>()};
+  const bool is_there = reply.is_good() && other.info.guid == polled_guid_;
+  const bool is_master = is_there && other.state() == State::master;
+  if (is_master) {
+    polls_in_vain_ = 0;
+    passed_over_guid_ = 0;
+    return;
+  }
+  const bool may_become = is_there && other.state() != State::not_active && has_precedence(other);
+  if (may_become && ++polls_in_vain_ < polls_max) return;
+  if (may_become) passed_over_guid_ = polled_guid_;
+  restart(now, State::discovering);
+}
+
+}  // namespace tulle::management::subnet
