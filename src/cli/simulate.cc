@@ -148,19 +148,56 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   return (*run)->outcome();
 }
 
+// Does the work on so many threads, this one among them. If the system does not let it start all of
+// the others, those that could be started do the work.
+template <typename Work>
+void on_threads(std::size_t threads, const Work& work) {
+  std::vector<std::jthread> others;
+  try {
+    while (others.size() + 1 < threads) others.emplace_back(work);
+  } catch (const std::system_error&) {
+  }
+  work();
+}
+
+// What checking a variant has come to.
+struct Checked {
+  bool is_long = false;
+  std::optional<Error> error;
+  std::exception_ptr thrown;
+};
+
+Checked check(const Scenario& scenario, std::size_t variant) {
+  Checked checked;
+  try {
+    auto setup = scenario.build(variant);
+    if (!setup) checked.error = setup.error();
+    checked.is_long = setup && setup->network.host.stack.cores > 0;
+  } catch (...) {
+    checked.thrown = std::current_exception();
+  }
+  return checked;
+}
+
 // Checks the variants, and returns the order in which to run them, as indices. Where several run at
 // the same time, those with a kernel at each host go first: they take several times as long as the
 // others, and the last one may have no other beside it.
 Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
                                           std::span<const std::size_t> variants, unsigned jobs) {
   if (variants.size() == 1) return std::vector<std::size_t>{0};  // it is checked when it is run
+  std::vector<Checked> checked(variants.size());
+  std::atomic<std::size_t> next = 0;
+  on_threads(std::min<std::size_t>(jobs, variants.size()), [&] {
+    for (std::size_t i = next++; i < checked.size(); i = next++) {
+      checked[i] = check(scenario, variants[i]);
+    }
+  });
   std::vector<std::size_t> order;
   std::vector<std::size_t> short_ones;
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    auto setup = scenario.build(variants[i]);
-    if (!setup) return setup.error();
-    const bool is_long = setup->network.host.stack.cores > 0;
-    (jobs > 1 && is_long ? order : short_ones).push_back(i);
+  for (std::size_t i = 0; i < checked.size(); ++i) {
+    if (checked[i].thrown) std::rethrow_exception(checked[i].thrown);
+    if (checked[i].error) return *checked[i].error;
+    (jobs > 1 && checked[i].is_long ? order : short_ones).push_back(i);
   }
   order.insert(order.end(), short_ones.begin(), short_ones.end());
   return order;
@@ -209,16 +246,7 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
       }
     }
   };
-  {
-    std::vector<std::jthread> others;
-    const std::size_t wanted = std::min<std::size_t>(options.jobs, variants.size());
-    try {
-      while (others.size() + 1 < wanted) others.emplace_back(work);
-    } catch (const std::system_error&) {
-      // Those that could be started do the work.
-    }
-    work();
-  }
+  on_threads(std::min<std::size_t>(options.jobs, variants.size()), work);
   report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};
   for (Ended& run : runs) {
     if (run.thrown) std::rethrow_exception(run.thrown);
