@@ -139,10 +139,8 @@ json_t to_json(const live::FabricNode& node) {
                 {"description", node.description},
                 {"guid", fmt::format("0x{:016x}", node.guid)},
                 {"lids", lids}};
-  if (!node.is_switch) {
-    out["subnet_manager"] = node.is_manager;
-    out["programs"] = node.programs;
-  }
+  out["subnet_manager"] = node.is_manager;
+  if (!node.is_switch) out["programs"] = node.programs;
   out["ports"] = ports;
   return out;
 }

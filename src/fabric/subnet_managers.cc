@@ -51,9 +51,11 @@ void SubnetManagers::place(Time now, std::uint32_t node,
   if (!is_host) subnet_.open_switch(node);
   subnet_.set_manager(now, node, port, true);
   managers_.push_back(
-      std::make_unique<Placed>(Placed{node, port, subnet_.node(node).state(port),
+      std::make_unique<Placed>(Placed{node,
+                                      port,
+                                      subnet_.node(node).state(port),
                                       management::subnet::Manager(now, settings, route_subnet),
-                                      management::administration::Administration(~settings.seed)}));
+                                      {}}));
 }
 
 void SubnetManagers::set_program(Time now, std::uint32_t host, bool is_manager) {

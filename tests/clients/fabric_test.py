@@ -24,7 +24,8 @@ class FabricTest(ClientTest):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.environment = {"XDG_RUNTIME_DIR": folder.name}
+        # OpenSM keeps what it has learnt of a fabric, which is none of the next one.
+        self.environment = {"XDG_RUNTIME_DIR": folder.name, "OSM_CACHE_DIR": folder.name}
         arguments = [] if self.own_manager else ["--no-manager"]
         if self.topology:
             (self.folder / "fabric.toml").write_text(f"[topology]\n{self.topology}\n")

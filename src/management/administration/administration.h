@@ -32,8 +32,6 @@ class Administration {
   // A question with this SM_Key learns the members of groups, as with OpenSM's usual key.
   static constexpr std::uint64_t trusted_key = 1;
 
-  explicit Administration(std::uint64_t seed) : subscriptions_(seed) {}
-
   // Looks at what the manager has done since: its graph, and notices. Must be called before a
   // datagram is taken, and after the manager has worked. The manager must stay where it is.
   void follow(subnet::Manager& manager);

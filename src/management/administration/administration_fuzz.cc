@@ -50,7 +50,7 @@ struct Run {
                               }
                             }
                           }};
-  Administration administration{1};
+  Administration administration{};
 
   static subnet::ManagerSettings manager_settings() {
     subnet::ManagerSettings settings;

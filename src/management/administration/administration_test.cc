@@ -173,7 +173,7 @@ class AdministrationTest : public testing::Test {
   Time now = Time::seconds(1);
   std::vector<Node> nodes;
   Manager manager{now, manager_settings(), route_star};
-  Administration administration{1};
+  Administration administration{};
   std::uint64_t transaction = 0;
 };
 

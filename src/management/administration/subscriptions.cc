@@ -62,7 +62,7 @@ void Subscriptions::report(Lid own, const wire::ReportedNotice& notice) {
     header.management_class = wire::subnet_administration_class;
     header.class_version = wire::administration_version;
     header.method = wire::method_report;
-    header.transaction_id = random_.next();
+    header.transaction_id = next_transaction_++;
     header.attribute_id = wire::attribute_notice;
     put_attribute(header, 0, packet.mad);
     put_attribute(notice, wire::administration_data_offset, packet.mad);

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/random.h"
 #include "base/time.h"
 #include "management/packet.h"
 #include "wire/sa.h"
@@ -24,8 +23,6 @@ class Subscriptions {
   static constexpr std::size_t reports_max = 1'024;
   static constexpr Time timeout = Time::seconds(1);
   static constexpr int tries_max = 3;
-
-  explicit Subscriptions(std::uint64_t seed) : random_(seed) {}
 
   // Subscribes the sender of a question, or ends its subscription. Returns false if there is no
   // room, or no such subscription.
@@ -62,9 +59,9 @@ class Subscriptions {
     bool is_to_send = true;
   };
 
-  Random random_;
   std::vector<Subscription> subscriptions_;
   std::deque<Report> reports_;
+  std::uint64_t next_transaction_ = 1;
 };
 
 }  // namespace tulle::management::administration

@@ -42,12 +42,20 @@ Packet Exchange::packet_of(const Asked& asked) const {
   return packet;
 }
 
+// Programs that are managers see the questions for SMInfo. They could work out the random numbers
+// that follow one, and so they are shown none.
+std::uint64_t Exchange::next_transaction(const Question& question) {
+  const bool is_shown = question.attribute == wire::attribute_sm_info;
+  return (is_shown ? ++shown_ : random_.next()) | managers_own;
+}
+
 std::optional<Packet> Exchange::take_packet(Time now) {
   auto next =
       std::find_if(asked_.begin(), asked_.end(), [](const Asked& each) { return each.is_to_send; });
   if (next == asked_.end()) {
     if (waiting_.empty() || asked_.size() >= on_the_wire_max) return std::nullopt;
-    asked_.push_back({std::move(waiting_.front()), random_.next() | managers_own, {}});
+    const std::uint64_t transaction = next_transaction(waiting_.front());
+    asked_.push_back({std::move(waiting_.front()), transaction, {}});
     waiting_.pop_front();
     next = std::prev(asked_.end());
   }

@@ -2,7 +2,7 @@
 
 // The questions that a subnet manager asks by directed routes. Only a few are on the wire at a
 // time. One without an answer is asked again, and then comes back unanswered. An answer counts only
-// if it has the transaction ID of a question, which a stranger cannot guess.
+// if it has the transaction ID of a question, which a stranger cannot guess: nodes alone see it.
 
 #include <array>
 #include <cstddef>
@@ -79,8 +79,10 @@ class Exchange {
   };
 
   Packet packet_of(const Asked& asked) const;
+  std::uint64_t next_transaction(const Question& question);
 
   Random random_;
+  std::uint64_t shown_ = 0;  // transactions that programs see
   std::uint64_t key_ = 0;
   std::deque<Question> waiting_;
   std::vector<Asked> asked_;
