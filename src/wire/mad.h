@@ -3,6 +3,7 @@
 // Management datagrams (IBTA 13.4): 256 bytes in the payload of a UD SEND to QP0 or QP1. The first
 // 24 bytes are the same in all classes.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,5 +32,19 @@ struct MadHeader {
   be32 attribute_modifier;
 };
 static_assert(is_wire_format<MadHeader, 24>);
+
+inline constexpr std::uint16_t attribute_class_port_info = 0x0001;
+
+// Describes a management class; the layout is the same in all classes (IBTA 13.4.8.1).
+struct ClassPortInfo {
+  std::uint8_t base_version = 1;
+  std::uint8_t class_version = 1;
+  be16 capability_mask;
+  // CapabilityMask2 27, RespTimeValue 5: at most 4.096 us * 2^n between request and answer.
+  be32 capability_mask2_response_time;
+  std::array<std::uint8_t, 32> redirection{};  // zero means none
+  std::array<std::uint8_t, 32> trap{};
+};
+static_assert(is_wire_format<ClassPortInfo, 72>);
 
 }  // namespace tulle::wire

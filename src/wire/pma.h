@@ -9,6 +9,7 @@
 
 #include "base/big_endian.h"
 #include "wire/header.h"
+#include "wire/mad.h"
 
 namespace tulle::wire {
 
@@ -18,7 +19,6 @@ inline constexpr std::size_t performance_data_offset = 64;
 inline constexpr std::uint8_t all_ports = 0xFF;  // IBTA 16.1.3.5, PortSelect
 
 // Attributes (IBTA 16.1.2, table 203).
-inline constexpr std::uint16_t attribute_class_port_info = 0x0001;
 inline constexpr std::uint16_t attribute_port_counters = 0x0012;
 inline constexpr std::uint16_t attribute_port_counters_extended = 0x001D;
 
@@ -26,18 +26,6 @@ inline constexpr std::uint16_t attribute_port_counters_extended = 0x001D;
 inline constexpr std::uint16_t performance_all_port_select = 1 << 8;
 // Extended counters, except those that count unicast and multicast packets apart.
 inline constexpr std::uint16_t performance_extended_width_no_ietf = 1 << 10;
-
-// Describes a management class; the layout is the same in all classes (IBTA 13.4.8.1).
-struct ClassPortInfo {
-  std::uint8_t base_version = 1;
-  std::uint8_t class_version = 1;
-  be16 capability_mask;
-  // CapabilityMask2 27, RespTimeValue 5: at most 4.096 us * 2^n between request and answer.
-  be32 capability_mask2_response_time;
-  std::array<std::uint8_t, 32> redirection{};  // zero means none
-  std::array<std::uint8_t, 32> trap{};
-};
-static_assert(is_wire_format<ClassPortInfo, 72>);
 
 // IBTA 16.1.3.5. Counters stop at their greatest value.
 struct PortCounters {

@@ -9,6 +9,7 @@
 
 #include "base/big_endian.h"
 #include "wire/header.h"
+#include "wire/mad.h"
 #include "wire/rmpp.h"
 #include "wire/smp.h"
 
@@ -33,7 +34,6 @@ inline constexpr std::size_t administration_data_offset = 56;
 inline constexpr std::size_t administration_data_bytes = mad_bytes - administration_data_offset;
 
 // Attributes (IBTA 15.2.4).
-inline constexpr std::uint16_t attribute_class_port_info = 0x0001;
 inline constexpr std::uint16_t attribute_inform_info = 0x0003;
 inline constexpr std::uint16_t attribute_node_record = 0x0011;
 inline constexpr std::uint16_t attribute_port_info_record = 0x0012;
@@ -117,7 +117,8 @@ struct PathRecord {
 };
 static_assert(is_wire_format<PathRecord, 64>);
 
-// Selectors of a value: the answer's is above it, below it, it, or the best there is (IBTA 15.2.5.16).
+// Selectors of a value: the answer's is above it, below it, it, or the best there is (IBTA
+// 15.2.5.16).
 enum class Selector : std::uint8_t { above = 0, below = 1, exactly = 2, best = 3 };
 constexpr std::uint8_t selected(Selector selector, unsigned value) {
   return static_cast<std::uint8_t>(static_cast<unsigned>(selector) << 6 | (value & 0x3F));
@@ -181,16 +182,6 @@ struct InformInfo {
   be24 producer;
 };
 static_assert(is_wire_format<InformInfo, 36>);
-
-// IBTA 13.4.8.1.
-struct ClassPortInfo {
-  std::uint8_t base_version = 1;
-  std::uint8_t class_version = 0;
-  be16 capabilities;
-  be32 capabilities2_and_response_time;  // 27, 5
-  std::array<std::uint8_t, 64> redirection_and_traps{};
-};
-static_assert(is_wire_format<ClassPortInfo, 72>);
 
 // A notice of subnet administration carries the GID of its issuer (IBTA 13.4.8.2).
 struct ReportedNotice {

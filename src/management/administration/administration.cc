@@ -173,8 +173,8 @@ void Administration::answer(Time now, const Question& question) {
 void Administration::answer_class_port_info(const Question& question) {
   wire::ClassPortInfo info;
   info.class_version = wire::administration_version;
-  info.capabilities = multicast_supported;
-  info.capabilities2_and_response_time = 18;  // 4.096 us * 2^18
+  info.capability_mask = multicast_supported;
+  info.capability_mask2_response_time = 18;  // 4.096 us * 2^18
   send_record(question, info);
 }
 
