@@ -66,8 +66,11 @@ class FabricServer {
     settings.seed = system_random();
     return std::make_unique<fabric::SubnetManagers>(now(), subnet, settings);
   }
+  // Returns the time since the process began. A Time has 106 days, and a machine may have been up
+  // for longer.
   static Time now() {
-    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    static const auto begin = std::chrono::steady_clock::now();
+    const auto since = std::chrono::steady_clock::now() - begin;
     return Time::nanoseconds(std::chrono::nanoseconds(since).count());
   }
 

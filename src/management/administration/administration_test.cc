@@ -1,5 +1,5 @@
-// Subnet administration over a manager whose subnet is answered by nodes of this test: a switch with
-// the manager, and three adapters at its ports 1 to 3.
+// Subnet administration over a manager whose subnet is answered by nodes of this test: a switch
+// with the manager, and three adapters at its ports 1 to 3.
 
 #include "management/administration/administration.h"
 
