@@ -212,8 +212,8 @@ TEST(Collectives, SumsTakeTheirTime) {
 }
 
 // A ring is as slow as its channel. Two rings have the port's rate between them, and neither waits
-// for the other. Each rank sends directly to three others at once: the port limits three channels of
-// half its rate, and not three of a quarter of it.
+// for the other. Each rank sends directly to three others at once: the port limits three channels
+// of half its rate, and not three of a quarter of it.
 TEST(Collectives, AChannelHasARate) {
   constexpr double sent = 6 * (64 << 20) / 4.0 / 10e9;
   const std::string slow = ", channel_rate = \"40Gbps\"";

@@ -116,7 +116,8 @@ struct PathRecord {
 };
 static_assert(is_wire_format<PathRecord, 64>);
 
-// Selectors of a value: the answer's is above it, below it, it, or the best there is (IBTA 15.2.5.16).
+// Selectors of a value: the answer's is above it, below it, it, or the best there is (IBTA
+// 15.2.5.16).
 enum class Selector : std::uint8_t { above = 0, below = 1, exactly = 2, best = 3 };
 constexpr std::uint8_t selected(Selector selector, unsigned value) {
   return static_cast<std::uint8_t>(static_cast<unsigned>(selector) << 6 | (value & 0x3F));
