@@ -287,6 +287,7 @@ TEST(SubnetManagersTest, GroupsHaveTrees) {
     std::vector<std::uint64_t> guids;
     for (int i = 0; i < 6; ++i)
       members.insert(static_cast<std::uint32_t>(random.below(topology.hosts)));
+    guids.reserve(members.size());
     for (const std::uint32_t host : members) guids.push_back(subnet.node(host).port_guid(1));
     constexpr Lid group(0xC005);
     manager.set_receivers({{group.value, guids}});

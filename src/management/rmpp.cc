@@ -123,8 +123,7 @@ bool RmppSender::owns(const Packet& answer) const {
 }
 
 bool RmppSender::is_for(Lid destination, std::uint64_t transaction) const {
-  return packet_.destination == destination &&
-         header_of(packet_.mad).transaction_id == transaction;
+  return packet_.destination == destination && header_of(packet_.mad).transaction_id == transaction;
 }
 
 void RmppSender::receive(Time now, const Packet& answer) {

@@ -1,7 +1,6 @@
 #include "management/subnet/exchange.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "management/subnet/header.h"
 
@@ -55,7 +54,7 @@ std::optional<Packet> Exchange::take_packet(Time now) {
   if (next == asked_.end()) {
     if (waiting_.empty() || asked_.size() >= on_the_wire_max) return std::nullopt;
     const std::uint64_t transaction = next_transaction(waiting_.front());
-    asked_.push_back({std::move(waiting_.front()), transaction, {}});
+    asked_.push_back({waiting_.front(), transaction, {}});
     waiting_.pop_front();
     next = std::prev(asked_.end());
   }
@@ -77,7 +76,7 @@ std::optional<Reply> Exchange::receive(const Packet& packet) {
   });
   if (asked == asked_.end()) return std::nullopt;
   Reply reply;
-  reply.question = std::move(asked->question);
+  reply.question = asked->question;
   asked_.erase(asked);
   reply.has_come = true;
   reply.status = static_cast<Status>(header.status & ~wire::directed_route_returns);
@@ -93,7 +92,7 @@ std::optional<Reply> Exchange::expire(Time now) {
       continue;
     }
     Reply reply;
-    reply.question = std::move(asked->question);
+    reply.question = asked->question;
     asked_.erase(asked);
     return reply;
   }

@@ -57,7 +57,7 @@ class Exchange {
   explicit Exchange(std::uint64_t seed) : random_(seed) {}
 
   void set_key(std::uint64_t key) { key_ = key; }
-  void ask(Question question) { waiting_.push_back(std::move(question)); }
+  void ask(const Question& question) { waiting_.push_back(question); }
   // Forgets all questions.
   void clear();
   bool is_over() const { return waiting_.empty() && asked_.empty(); }

@@ -224,8 +224,8 @@ void Manager::begin_due(Time now) {
 
 // --- phases ---
 
-void Manager::ask(std::vector<Question> questions) {
-  for (Question& question : questions) exchange_.ask(std::move(question));
+void Manager::ask(const std::vector<Question>& questions) {
+  for (const Question& question : questions) exchange_.ask(question);
 }
 
 void Manager::advance(Time now) {

@@ -111,7 +111,7 @@ class Manager {
   void look_at(const Reply& reply);
   void receive_poll(Time now, const Reply& reply);
 
-  void ask(std::vector<Question> questions);
+  void ask(const std::vector<Question>& questions);
   void advance(Time now);
   void begin_due(Time now);
   void begin_discovery(Time now);

@@ -132,7 +132,7 @@ std::vector<Question> KnownGroups::questions(const Graph& graph, const Receivers
         Question question =
             set_question(node.route, wire::attribute_multicast_forwarding, modifier, wanted);
         question.node = index;
-        questions.push_back(std::move(question));
+        questions.push_back(question);
       }
     }
   }

@@ -146,7 +146,7 @@ void KnownTables::ask_blocks(const GraphNode& node, std::uint32_t index,
     Question question = set_question(node.route, wire::attribute_linear_forwarding,
                                      static_cast<std::uint32_t>(block), wanted);
     question.node = index;
-    questions.push_back(std::move(question));
+    questions.push_back(question);
   }
 }
 
@@ -164,7 +164,7 @@ std::vector<Question> KnownTables::questions(const Graph& graph) {
     info.life_and_change &= static_cast<std::uint8_t>(~wire::SwitchInfo::port_state_change);
     Question question = set_question(node.route, wire::attribute_switch_info, 0, info);
     question.node = index;
-    questions.push_back(std::move(question));
+    questions.push_back(question);
   }
   return questions;
 }
