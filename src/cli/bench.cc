@@ -141,7 +141,7 @@ void print_times(const BenchOptions& options, const CollectiveSettings& settings
   const double processor = median_of(times.processor_seconds);
   const double algbw = static_cast<double>(settings.bytes) / seconds * 1e-9;
   const double busbw = algbw * workload::bus_factor(settings.collective, options.ranks);
-  const auto algorithm = settings.algorithm.value_or(workload::usual_algorithm(settings));
+  const auto algorithm = workload::algorithm_of(settings);
   const std::string_view name = workload::name_of(settings.collective);
   if (options.json) {
     const auto [least, most] = std::ranges::minmax(times.seconds);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fabric/topology.h"
+#include "management/subnet/plan.h"
 
 namespace tulle::fabric {
 namespace {
@@ -13,7 +14,7 @@ using management::subnet::Graph;
 using management::subnet::GraphNode;
 using management::subnet::GraphPort;
 
-constexpr std::uint8_t leads_nowhere = 0xFF;
+constexpr std::uint8_t leads_nowhere = management::subnet::KnownTables::no_port;
 
 class ManagerRoutes {
  public:

@@ -356,9 +356,7 @@ void build_collective(TableReader& table, const JobSettings& job, Setup& setup) 
   if (taken.job == nullptr) return;
   taken.job->bandwidth = {settings.bytes,
                           workload::bus_factor(settings.collective, settings.servers.ranks())};
-  const Algorithm taken_algorithm =
-      settings.algorithm.value_or(workload::usual_algorithm(settings));
-  taken.job->method = {taken_algorithm, settings.protocol};
+  taken.job->method = {workload::algorithm_of(settings), settings.protocol};
 }
 
 void build_experts(TableReader& table, const JobSettings& job, Setup& setup) {

@@ -21,6 +21,14 @@ inline constexpr std::uint8_t method_report = 0x06;
 inline constexpr std::uint8_t method_get_table = 0x12;
 inline constexpr std::uint8_t method_delete = 0x15;
 
+// Statuses of the class, in the upper byte (IBTA 15.2.3).
+inline constexpr std::uint16_t administration_no_resources = 0x0100;
+inline constexpr std::uint16_t administration_bad_request = 0x0200;
+inline constexpr std::uint16_t administration_no_records = 0x0300;
+inline constexpr std::uint16_t administration_too_many_records = 0x0400;
+inline constexpr std::uint16_t administration_unknown_gid = 0x0500;
+inline constexpr std::uint16_t administration_too_little = 0x0600;
+
 struct AdministrationHeader {
   be64 key;               // SM_Key
   be16 attribute_offset;  // distance of two records of a table, in units of 8 bytes

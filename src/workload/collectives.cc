@@ -433,6 +433,10 @@ Algorithm usual_algorithm(const CollectiveSettings& settings) {
   }
 }
 
+Algorithm algorithm_of(const CollectiveSettings& settings) {
+  return settings.algorithm.value_or(usual_algorithm(settings));
+}
+
 std::uint64_t piece_unit(const CollectiveSettings& settings, std::uint32_t value_bytes) {
   const std::uint32_t channels =
       settings.channels == 0 ? settings.servers.adapters : settings.channels;
@@ -443,7 +447,7 @@ std::uint64_t piece_unit(const CollectiveSettings& settings, std::uint32_t value
 Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* pieces) {
   CollectiveSettings settings = given;
   if (settings.channels == 0) settings.channels = settings.servers.adapters;
-  const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
+  const Algorithm algorithm = algorithm_of(settings);
   if (auto right = check(settings, algorithm); !right) return right.error();
   if (auto right = check_protocol(settings, algorithm); !right) return right.error();
   settings.bytes = wire_bytes(settings.protocol, settings.bytes);

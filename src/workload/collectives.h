@@ -80,6 +80,9 @@ struct CollectiveSettings {
 // all-reduces, and rings for long ones and for all other collectives with a reduction.
 Algorithm usual_algorithm(const CollectiveSettings& settings);
 
+// Returns the algorithm of the settings, or the usual one if they name none.
+Algorithm algorithm_of(const CollectiveSettings& settings);
+
 // Returns an error if the settings do not fit each other. With `pieces`, which begin empty, the
 // bytes must be a multiple of piece_unit().
 Result<TaskGraph> make_collective(const CollectiveSettings& settings, Pieces* pieces = nullptr);

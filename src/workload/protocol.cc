@@ -107,7 +107,7 @@ Result<void> check_protocol(const CollectiveSettings& settings, Algorithm algori
 }
 
 Protocol usual_protocol(const CollectiveSettings& settings, std::int64_t adapter_bits_per_second) {
-  const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
+  const Algorithm algorithm = algorithm_of(settings);
   if (algorithm != Algorithm::ring && algorithm != Algorithm::tree) return Protocol::simple;
   const Way way = algorithm == Algorithm::ring ? ring_way(settings) : tree_way(settings);
   Protocol best = Protocol::simple;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <optional>
@@ -16,21 +15,6 @@ namespace tulle::live {
 namespace {
 
 using management::DatagramService;
-
-// Returns the rate of a link as PortInfo gives it, in Gb/s: 2.5 a lane and multiples of it, and the
-// extended speeds from FDR on.
-std::uint32_t rate_of(const wire::PortInfo& info) {
-  constexpr std::array<std::uint32_t, 5> lanes_of_bit = {1, 4, 8, 12, 2};
-  constexpr std::array<std::uint32_t, 4> extended = {14, 25, 50, 100};
-  const auto bit = [](unsigned bits) { return static_cast<std::size_t>(std::bit_width(bits)) - 1; };
-  const unsigned width = info.link_width_active;
-  const unsigned fast = wire::upper_half(info.extended_speed_active_and_supported);
-  const unsigned slow = wire::upper_half(info.speed_active_and_enabled);
-  if (width == 0 || bit(width) >= lanes_of_bit.size()) return 0;
-  const std::uint32_t lanes = lanes_of_bit[bit(width)];
-  if (fast != 0) return lanes * extended[bit(fast)];
-  return slow == 0 ? 0 : lanes * 5 * slow / 2;
-}
 
 std::int32_t errno_of(DatagramService::Refusal refusal) {
   switch (refusal) {
@@ -107,7 +91,7 @@ HostPort HostServices::describe(std::uint32_t host, const std::string& manager_f
   out.state = static_cast<std::uint8_t>(node.state(port));
   out.physical_state = static_cast<std::uint8_t>(node.physical_state(port));
   out.capability_mask = info.capability_mask;
-  out.gigabits_per_second = rate_of(info);
+  out.gigabits_per_second = wire::link_rate_of(info) / 10;
   for (const be16 pkey : node.pkeys(port)) out.pkeys.push_back(pkey);
   out.manager_file = manager_file;
   return out;
@@ -134,7 +118,7 @@ FabricNode HostServices::node_status(std::uint32_t index) const {
     each.number = number;
     each.state = static_cast<std::uint8_t>(node.state(number));
     each.physical_state = static_cast<std::uint8_t>(node.physical_state(number));
-    each.gigabits_per_second = rate_of(node.port_info(number));
+    each.gigabits_per_second = wire::link_rate_of(node.port_info(number)) / 10;
     const auto& peer = wiring.peer(index, static_cast<std::uint16_t>(number - 1));
     if (peer.link != fabric::Wiring::no_link) {
       each.is_cut = subnet_.is_cut(peer.link);

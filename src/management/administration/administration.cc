@@ -8,12 +8,6 @@
 namespace tulle::management::administration {
 namespace {
 
-// Statuses of the class, in the upper byte (IBTA 15.2.3).
-constexpr std::uint16_t no_resources = 0x0100;
-constexpr std::uint16_t bad_request = 0x0200;
-constexpr std::uint16_t no_records = 0x0300;
-constexpr std::uint16_t too_many_records = 0x0400;
-
 // Traps of subnet administration itself (IBTA 14.2.5.1): their details are six reserved bytes and a
 // GID.
 constexpr std::uint16_t trap_in_service = 64;
@@ -29,15 +23,15 @@ std::uint16_t status_of(GroupOutcome outcome) {
     case GroupOutcome::ok:
       return 0;
     case GroupOutcome::bad_question:
-      return bad_request;
+      return wire::administration_bad_request;
     case GroupOutcome::unknown_gid:
-      return 0x0500;
+      return wire::administration_unknown_gid;
     case GroupOutcome::too_little:
-      return 0x0600;
+      return wire::administration_too_little;
     case GroupOutcome::no_room:
-      return no_resources;
+      return wire::administration_no_resources;
   }
-  return bad_request;
+  return wire::administration_bad_request;
 }
 
 std::uint8_t answering_method(std::uint8_t method) {
@@ -187,14 +181,14 @@ void Administration::answer_query(Time now, const Question& question) {
 }
 
 void Administration::send_rows(Time now, const Question& question, const Rows& rows) {
-  if (rows.is_full()) return send_status(question, no_resources);
+  if (rows.is_full()) return send_status(question, wire::administration_no_resources);
   Packet packet = begin(question, 0);
   wire::AdministrationHeader administration = question.administration;
   administration.attribute_offset = static_cast<std::uint16_t>(rows.row_bytes() / 8);
   put_attribute(administration, wire::administration_header_offset, packet.mad);
   if (!question.wants_table()) {
-    if (rows.count() == 0) return send_status(question, no_records);
-    if (rows.count() > 1) return send_status(question, too_many_records);
+    if (rows.count() == 0) return send_status(question, wire::administration_no_records);
+    if (rows.count() > 1) return send_status(question, wire::administration_too_many_records);
     std::memcpy(packet.mad.data() + wire::administration_data_offset, rows.bytes().data(),
                 std::min(rows.bytes().size(), wire::administration_data_bytes));
     return send(packet);
@@ -207,7 +201,7 @@ void Administration::send_rows(Time now, const Question& question, const Rows& r
     bytes += table.bytes();
   }
   if (tables_.size() >= tables_max || bytes > table_bytes_max) {
-    return send_status(question, no_resources);
+    return send_status(question, wire::administration_no_resources);
   }
   std::vector<std::byte> whole(packet.mad.begin(),
                                packet.mad.begin() + wire::administration_data_offset);
@@ -249,9 +243,10 @@ void Administration::send_record(const Question& question, const Record& record)
 void Administration::change_service(Time now, const Question& question) {
   const auto record = question.record<wire::ServiceRecord>();
   if (question.header.method == method_set) {
-    if (!services_.set(now, record)) return send_status(question, no_resources);
+    if (!services_.set(now, record))
+      return send_status(question, wire::administration_no_resources);
   } else if (!services_.remove(record)) {
-    return send_status(question, no_records);
+    return send_status(question, wire::administration_no_records);
   }
   send_record(question, record);
 }
@@ -260,7 +255,8 @@ void Administration::change_subscription(const Question& question) {
   const auto info = question.record<wire::InformInfo>();
   const bool is_changed = subscriptions_.change(question.packet, info);
   if (is_changed) return send_record(question, info);
-  send_status(question, info.subscribes != 0 ? no_resources : bad_request);
+  send_status(question, info.subscribes != 0 ? wire::administration_no_resources
+                                             : wire::administration_bad_request);
 }
 
 void Administration::change_member(const Question& question) {

@@ -18,8 +18,6 @@ constexpr std::uint32_t ipoib_qkey = 0xB1B;  // as OpenSM has it
 // Those who send only get no packets.
 constexpr std::uint8_t receives = MemberRecord::full_member | MemberRecord::non_member;
 
-unsigned mtu_rank(std::uint8_t code) { return code; }
-
 std::uint8_t join_state_of(const MemberRecord& record) { return record.scope_and_join_state & 0xF; }
 
 bool is_multicast(const wire::GidBytes& gid) { return gid[0] == 0xFF; }
@@ -51,15 +49,8 @@ std::uint8_t value_for(std::uint8_t wanted, bool has_wanted, std::uint8_t usual,
       return ports;
     case wire::Selector::above:
       return rank(ports) > rank(code) ? ports : std::uint8_t{0};
-    case wire::Selector::below: {
-      std::uint8_t best = 0;
-      for (std::uint8_t other = 1; other < 0x3F; ++other) {
-        const bool fits =
-            rank(other) != 0 && rank(other) < rank(code) && rank(other) <= rank(ports);
-        if (fits && (best == 0 || rank(other) > rank(best))) best = other;
-      }
-      return best;
-    }
+    case wire::Selector::below:
+      return greatest_below(code, ports, rank);
   }
   return 0;
 }
@@ -77,7 +68,7 @@ bool suits(const MemberRecord& group, std::uint64_t mask, const MemberRecord& wa
   if (has(Joins::sl) && sl_of(wanted) != sl_of(group)) return false;
   if (has(Joins::flow_label) && flow_of(wanted) != flow_of(group)) return false;
   if (has(Joins::mtu_selector | Joins::mtu) &&
-      !is_wanted(wire::selected_value(group.mtu), wanted.mtu, mtu_rank)) {
+      !is_wanted(wire::selected_value(group.mtu), wanted.mtu, rank_of_code)) {
     return false;
   }
   return !has(Joins::rate_selector | Joins::rate) ||
@@ -120,8 +111,8 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
   group.record = wanted;
   group.record.port_gid = {};
   group.record.proxy_join = 0;
-  const std::uint8_t mtu =
-      value_for(wanted.mtu, has(Joins::mtu_selector | Joins::mtu), usual_mtu, port_mtu, mtu_rank);
+  const std::uint8_t mtu = value_for(wanted.mtu, has(Joins::mtu_selector | Joins::mtu), usual_mtu,
+                                     port_mtu, rank_of_code);
   const std::uint8_t rate = value_for(wanted.rate, has(Joins::rate_selector | Joins::rate),
                                       usual_rate, port_rate, rate_of_code);
   if (mtu == 0 || rate == 0) return GroupOutcome::bad_question;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "management/administration/view.h"
+#include "wire/lrh.h"
 #include "wire/sa.h"
 
 namespace tulle::management::administration {
@@ -35,7 +36,7 @@ enum class GroupOutcome : std::uint8_t { ok, bad_question, unknown_gid, too_litt
 
 class Groups {
  public:
-  static constexpr std::uint16_t first_lid = 0xC000;
+  static constexpr std::uint16_t first_lid = wire::unicast_lid_max + 1;
   static constexpr std::size_t groups_max = 1'024;  // entries of a switch's table
   static constexpr std::size_t members_max = 65'536;
 

@@ -8,8 +8,6 @@ namespace {
 
 using Has = PathComponents;
 
-unsigned own_rank(std::uint8_t code) { return code; }
-
 class PathSearch {
  public:
   PathSearch(const View& view, std::uint64_t mask, const wire::PathRecord& question,
@@ -101,7 +99,7 @@ class PathSearch {
   // Returns the MTU and the rate of the answer, if the path can have those that are asked for. A
   // path can always have a smaller one.
   std::optional<View::Reach> selected(const View::Reach& reach) const {
-    const auto mtu = lowered(reach.mtu, question_.mtu, Has::mtu_selector, Has::mtu, own_rank);
+    const auto mtu = lowered(reach.mtu, question_.mtu, Has::mtu_selector, Has::mtu, rank_of_code);
     const auto rate =
         lowered(reach.rate, question_.rate, Has::rate_selector, Has::rate, rate_of_code);
     if (!mtu || !rate) return std::nullopt;
@@ -117,19 +115,15 @@ class PathSearch {
     const bool is_smaller = rank(code) != 0 && rank(code) < rank(value);
     if (wire::selector_of(wanted) == wire::Selector::exactly && is_smaller) return code;
     if (wire::selector_of(wanted) != wire::Selector::below) return std::nullopt;
-    std::optional<std::uint8_t> best;
-    for (std::uint8_t other = 1; other < 0x3F; ++other) {
-      const bool fits = rank(other) != 0 && rank(other) < rank(code) && rank(other) <= rank(value);
-      if (fits && (!best || rank(other) > rank(*best))) best = other;
-    }
-    return best;
+    const std::uint8_t best = greatest_below(code, value, rank);
+    return best == 0 ? std::nullopt : std::optional(best);
   }
 
   bool has_wanted_rest(const wire::PathRecord& record) const {
     if (has(Has::pkey) && (question_.pkey & 0x7FFF) != (record.pkey & 0x7FFF)) return false;
     if (has(Has::sl) && (question_.qos_class_and_sl & 0xF) != 0) return false;
     if (!has(Has::life_time_selector) || !has(Has::life_time)) return true;
-    return is_wanted(path_life_time, question_.life_time, own_rank);
+    return is_wanted(path_life_time, question_.life_time, rank_of_code);
   }
 
   const View& view_;
@@ -154,6 +148,17 @@ bool is_wanted(std::uint8_t value, std::uint8_t wanted, Rank rank) {
   }
   return true;
 }
+
+std::uint8_t greatest_below(std::uint8_t limit, std::uint8_t most, Rank rank) {
+  std::uint8_t best = 0;
+  for (std::uint8_t other = 1; other < 0x3F; ++other) {
+    const bool fits = rank(other) != 0 && rank(other) < rank(limit) && rank(other) <= rank(most);
+    if (fits && (best == 0 || rank(other) > rank(best))) best = other;
+  }
+  return best;
+}
+
+unsigned rank_of_code(std::uint8_t code) { return code; }
 
 PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRecord& question,
                        const TakePath& take) {

@@ -44,5 +44,9 @@ PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRec
 // their rank.
 using Rank = unsigned (*)(std::uint8_t code);
 bool is_wanted(std::uint8_t value, std::uint8_t wanted, Rank rank);
+// Returns the greatest value that is less than `limit` and not more than `most`; 0: there is none.
+std::uint8_t greatest_below(std::uint8_t limit, std::uint8_t most, Rank rank);
+// The rank of a value whose codes grow with it.
+unsigned rank_of_code(std::uint8_t code);
 
 }  // namespace tulle::management::administration

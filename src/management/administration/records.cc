@@ -10,8 +10,6 @@
 namespace tulle::management::administration {
 namespace {
 
-constexpr std::uint16_t unknown_gid_status = 0x0500;
-constexpr std::uint16_t bad_request_status = 0x0200;
 constexpr std::uint64_t lid_component = 1;  // the first of all records that begin with a LID
 constexpr std::uint32_t matches_capabilities = 0x8000'0000;  // in a PortInfoRecord's modifier
 constexpr std::uint64_t capability_component = 1 << 7;
@@ -198,9 +196,9 @@ std::uint16_t Administration::collect_paths(const Question& question, Rows& rows
   });
   switch (outcome) {
     case PathOutcome::unknown_gid:
-      return unknown_gid_status;
+      return wire::administration_unknown_gid;
     case PathOutcome::bad_question:
-      return bad_request_status;
+      return wire::administration_bad_request;
     case PathOutcome::ok:
     case PathOutcome::too_many:
       return 0;

@@ -1,7 +1,6 @@
 #include "management/administration/view.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "wire/lrh.h"
 
@@ -23,8 +22,6 @@ constexpr std::array<Rate, 23> rates = {
      {7, 400},   {20, 500},  {12, 560},  {8, 600},   {9, 800},   {16, 1000}, {13, 1120}, {10, 1200},
      {14, 1680}, {17, 2000}, {18, 3000}, {21, 4000}, {22, 6000}, {23, 8000}, {24, 12000}}};
 
-std::size_t highest(unsigned bits) { return static_cast<std::size_t>(std::bit_width(bits)) - 1; }
-
 std::uint64_t half_of(const wire::GidBytes& gid, std::size_t from) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < 8; ++i) value = value << 8 | gid[from + i];
@@ -43,14 +40,7 @@ wire::GidBytes gid_bytes(std::uint64_t prefix, std::uint64_t guid) {
 }
 
 std::uint8_t rate_code_of(const wire::PortInfo& info) {
-  constexpr std::array<unsigned, 5> lanes_of_bit = {1, 4, 8, 12, 2};
-  constexpr std::array<unsigned, 4> extended = {140, 250, 500, 1'000};
-  const unsigned width = info.link_width_active & 0x1F;
-  const unsigned fast = wire::upper_half(info.extended_speed_active_and_supported);
-  const unsigned slow = wire::upper_half(info.speed_active_and_enabled);
-  if (width == 0 || (fast == 0 && slow == 0)) return rates[0].code;
-  const unsigned lane = fast != 0 ? extended[highest(fast)] : 25u << highest(slow);
-  const unsigned units = lane * lanes_of_bit[highest(width)];
+  const unsigned units = wire::link_rate_of(info);
   std::uint8_t code = rates[0].code;
   for (const Rate& each : rates) {
     if (each.units <= units) code = each.code;

@@ -1,5 +1,5 @@
-// What a manager believes, and what it does about other managers: every answer here is made by the
-// test.
+// These tests make every answer that a manager gets: they show what it believes, and what it does
+// about other managers.
 
 #include "management/subnet/manager.h"
 
@@ -172,7 +172,7 @@ TEST_F(SubnetManagerTest, HandsOverToOneThatHasPrecedence) {
   EXPECT_EQ(run(), std::vector{ManagerControl::handover});
   EXPECT_EQ(manager.state(), ManagerState::standby);
   EXPECT_FALSE(manager.is_up());
-  // In standby it polls, and rests in between.
+  // It polls in standby, and rests in between.
   set_other(60, 3, ManagerState::master);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(manager.next_timeout(), now + Manager::poll_pause);
@@ -267,7 +267,7 @@ TEST_F(SubnetManagerTest, TrapsAreRepressedAndMakeItSweep) {
   EXPECT_EQ(manager.take_notice()->trap, wire::trap_link_state);
 }
 
-// Without its transaction ID, an answer is no answer.
+// An answer needs the transaction ID of its question.
 TEST_F(SubnetManagerTest, ForgedAnswersAreIgnored) {
   manager.expire(now);
   const auto question = manager.take_packet(now);

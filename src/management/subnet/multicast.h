@@ -12,7 +12,7 @@
 
 namespace tulle::management::subnet {
 
-inline constexpr std::uint16_t first_multicast_lid = 0xC000;
+inline constexpr std::uint16_t first_multicast_lid = wire::unicast_lid_max + 1;
 
 // The ports (by GUID) to which the packets of a multicast LID go.
 using Receivers = std::map<std::uint16_t, std::vector<std::uint64_t>>;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a master sets at the nodes of a subnet, in this order: addresses and limits of the ports,
-// forwarding tables, and the states of the links. Only what differs is set.
+// A master's plan: it sets addresses and limits of the ports, then forwarding tables, then the
+// states of the links. It sets only what differs.
 
 #include <cstdint>
 #include <map>

@@ -127,7 +127,7 @@ struct Run {
     }
   }
 
-  // Without answers, whatever is under way ends, and the manager rests.
+  // Whatever is under way ends without answers, and the manager rests.
   void end() {
     manager.set_allowed(now, true);
     for (int i = 0; i < 20'000; ++i) {
