@@ -167,9 +167,8 @@ class Adapter {
   }
   // Sets a port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
   void set_lid(Lid lid, unsigned lmc = 0, std::uint8_t port = 1);
-  // Sets a port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Must
-  // be called before queue pairs are created. The default is a full member of the default
-  // partition.
+  // Sets a port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Queue
+  // pairs keep the key that they have. The default is a full member of the default partition.
   void set_pkeys(std::span<const Pkey> pkeys, std::uint8_t port = 1);
 
   // The objects that belong to no queue pair: protection domains, memory, and queues.

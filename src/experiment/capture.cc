@@ -180,7 +180,9 @@ void Capture::write_infiniband(std::uint32_t interface, report::Direction direct
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
   port::FrameBytes framed;
-  port::encode(sim::Network::local_route_of(frame, lmc_), packet_of(frame), {&payload, 1}, framed);
+  wire::LocalPath path;
+  path.local = sim::Network::local_route_of(frame, lmc_);
+  port::encode(path, packet_of(frame), {&payload, 1}, framed);
   const std::size_t bytes = framed.head_bytes + payload.size() + framed.tail_bytes;
   const auto record =
       report::erf_header(sending.now, report::ErfType::infiniband,

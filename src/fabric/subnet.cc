@@ -122,6 +122,7 @@ std::optional<std::uint32_t> Subnet::find(std::string_view wanted) const {
 // --- links ---
 
 void Subnet::bring_up(Time now, std::uint32_t index) {
+  ++link_changes_;
   const Link& link = topology_.links[index];
   auto& a = nodes_[link.a].agent;
   auto& b = nodes_[link.b].agent;

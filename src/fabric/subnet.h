@@ -49,6 +49,12 @@ class Subnet {
   std::string name(std::uint32_t node) const;
   std::optional<std::uint32_t> find(std::string_view name) const;
   bool is_cut(std::uint32_t link) const { return is_cut_[link]; }
+  // Returns what a port counts, numbered from 1 on. Who moves packets with data counts them here.
+  management::performance::Counters& counters(std::uint32_t node, std::uint8_t port) {
+    return nodes_[node].counters[port];
+  }
+  // Returns how often links have gone up or down.
+  std::uint64_t link_changes() const { return link_changes_; }
   // Returns the number of datagrams that were discarded: no way, a port that is down, a circle, too
   // many.
   std::uint64_t discarded() const { return discarded_; }
@@ -107,6 +113,7 @@ class Subnet {
   std::deque<Arrival> arrivals_;
   std::vector<std::uint32_t> with_restarted_links_;  // nodes
   std::uint64_t discarded_ = 0;
+  std::uint64_t link_changes_ = 0;
 };
 
 }  // namespace tulle::fabric

@@ -118,6 +118,12 @@ class Switch {
   std::uint16_t choose_by_flow(const port::Frame& frame,
                                std::span<const std::uint16_t> candidates) const;
 
+  // Returns the credits of a frame that has come in and that the caller discards, since it has no
+  // way. The caller gives the frame back to the pool.
+  void discard_arrival(Time now, std::uint16_t in_port, port::FrameRef ref) {
+    drop_unrouted(now, in_port, (*frames_)[ref]);
+  }
+
   // --- a frame leaves ---
 
   // Returns the next frame to send by a free port, or no_frame if there is none or none may be

@@ -232,6 +232,21 @@ enum class TagFlag : std::uint8_t {
   has_tag = 8,     // `tag` and `tag_context` are those of the message
 };
 
+// The network that brought a UD message. It says what the 40 bytes in front of the message are.
+enum class DatagramNetwork : std::uint8_t {
+  none,        // no UD message
+  ipv4,        // an IPv4 header in their second half (IBTA A17.4.5.1)
+  ipv6,        // an IPv6 header
+  infiniband,  // a GRH if the packet had one (`has_grh`); Completion::local is set
+};
+
+// A UD message's way through an InfiniBand subnet, as the receiver sees it.
+struct LocalSource {
+  std::uint16_t lid;
+  std::uint8_t service_level;
+  std::uint8_t path_bits;  // of the receiving port's LID
+};
+
 struct Completion {
   std::uint64_t wr_id = 0;
   CompletionStatus status = CompletionStatus::success;
@@ -239,15 +254,18 @@ struct Completion {
   bool has_immediate = false;
   bool has_invalidate = false;
   bool has_grh = false;
-  bool ipv4 = false;       // UD over RoCE v2: kind of header in the GRH's place (IBTA A17.4.5.1)
+  DatagramNetwork network = DatagramNetwork::none;
   bool solicited = false;  // raises the event; not shown to the application
   std::uint8_t tag_flags = 0;
   std::uint32_t byte_length = 0;
   std::uint32_t immediate = 0;  // as on the wire, in memory order
   RemoteKey invalidated_rkey;
   QpNumber qp;
-  QpNumber source_qp;             // UD
-  std::uint32_t tag_context = 0;  // TagFlag::has_tag: the header's user data
+  QpNumber source_qp;  // UD
+  union {
+    std::uint32_t tag_context = 0;  // TagFlag::has_tag: the header's user data
+    LocalSource local;              // DatagramNetwork::infiniband
+  };
   union {
     void* qp_cookie = nullptr;  // the QP's, for APIs that want the QP object
     std::uint64_t tag;          // TagFlag::has_tag
@@ -272,6 +290,10 @@ enum class EventType : std::uint8_t {
   port_active,
   port_error,
   gid_change,
+  lid_change,
+  sm_change,
+  pkey_change,
+  client_reregister,
   device_fatal,
 };
 

@@ -9,6 +9,7 @@
 
 #include "live/message/socket.h"
 #include "live/settings.h"
+#include "wire/smp.h"
 
 namespace tulle::live {
 namespace {
@@ -65,6 +66,41 @@ Result<HostPort> describe_host(const FabricPlace& place) {
   auto connection = ask(place.socket, hello);
   if (!connection) return connection.error();
   return await<HostPort>(connection->get());
+}
+
+DeviceInfo device_of(const std::string& name, const HostPort& host) {
+  constexpr std::uint32_t mtu_bytes_max = 4'096;
+  const InfinibandPort& port = host.port;
+  DeviceInfo device;
+  device.name = name;
+  device.node_guid = host.node_guid;
+  device.mtu_bytes = mtu_bytes_max;
+  device.port_active = port.state == static_cast<std::uint8_t>(wire::PortState::active);
+  GidEntry entry;
+  for (std::size_t i = 0; i < 8; ++i) {
+    const auto shift = static_cast<unsigned>(56 - 8 * i);
+    entry.gid.bytes[i] = static_cast<std::uint8_t>(port.gid_prefix >> shift);
+    entry.gid.bytes[8 + i] = static_cast<std::uint8_t>(port.port_guid >> shift);
+  }
+  device.gids.push_back(entry);
+  device.infiniband = port;
+  return device;
+}
+
+Result<FabricDataPort> open_data_port(const FabricPlace& place) {
+  FabricHello hello;
+  hello.purpose = FabricPurpose::data;
+  hello.host = place.host;
+  auto connection = ask(place.socket, hello);
+  if (!connection) return connection.error();
+  auto answer = await_message(connection->get(), answer_milliseconds);
+  if (!answer) return answer.error();
+  auto opened = as<DataPortOpened>(answer->bytes);
+  if (!opened) return opened.error();
+  constexpr std::size_t descriptors = 2;
+  if (answer->fds.size() != descriptors) return strange_answer();
+  return FabricDataPort{std::move(*opened), std::move(*connection), std::move(answer->fds[0]),
+                        std::move(answer->fds[1])};
 }
 
 Result<FabricNodes> fabric_status(const std::string& socket) {

@@ -23,6 +23,16 @@ FabricPlace fabric_place();
 
 // Returns the host's port as it is now.
 Result<HostPort> describe_host(const FabricPlace& place);
+// Returns the device that a host's port looks like to programs.
+DeviceInfo device_of(const std::string& name, const HostPort& port);
+// Opens the host's port for data.
+struct FabricDataPort {
+  DataPortOpened opened;
+  UniqueFd connection;  // while it is open, the port is
+  UniqueFd memory;
+  UniqueFd bell;
+};
+Result<FabricDataPort> open_data_port(const FabricPlace& place);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 // Cuts or joins a cable, or ends the fabric.

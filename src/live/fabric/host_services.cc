@@ -78,10 +78,13 @@ Result<std::uint32_t> find_cable(const fabric::Subnet& subnet,
 }
 
 HostPort HostServices::describe(std::uint32_t host, const std::string& manager_file) const {
+  return {subnet_.node(host).settings().guid, port_of(host), manager_file};
+}
+
+InfinibandPort HostServices::port_of(std::uint32_t host) const {
   const auto& node = subnet_.node(host);
   const wire::PortInfo& info = node.port_info(port);
-  HostPort out;
-  out.node_guid = node.settings().guid;
+  InfinibandPort out;
   out.port_guid = node.port_guid(port);
   out.gid_prefix = info.gid_prefix;
   out.lid = info.lid;
@@ -91,9 +94,13 @@ HostPort HostServices::describe(std::uint32_t host, const std::string& manager_f
   out.state = static_cast<std::uint8_t>(node.state(port));
   out.physical_state = static_cast<std::uint8_t>(node.physical_state(port));
   out.capability_mask = info.capability_mask;
+  out.mtu_code = wire::upper_half(info.neighbor_mtu_and_master_sm_sl);
+  out.virtual_lanes_code = wire::upper_half(info.operational_lanes_and_enforcement);
+  out.width = info.link_width_active;
+  out.speed = wire::upper_half(info.speed_active_and_enabled);
+  out.extended_speed = wire::upper_half(info.extended_speed_active_and_supported);
   out.gigabits_per_second = wire::link_rate_of(info) / 10;
   for (const be16 pkey : node.pkeys(port)) out.pkeys.push_back(pkey);
-  out.manager_file = manager_file;
   return out;
 }
 

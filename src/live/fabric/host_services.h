@@ -28,6 +28,7 @@ class HostServices {
       : subnet_(subnet), managers_(managers), hosts_(subnet.topology().adapters()) {}
 
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
+  InfinibandPort port_of(std::uint32_t host) const;
   FabricNode node_status(std::uint32_t node) const;
 
   void enter(std::uint32_t host, std::uint32_t client) { hosts_[host].clients.insert(client); }

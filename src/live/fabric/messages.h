@@ -8,6 +8,9 @@
 //             UnregisterAgent → AgentRegistered. `datagrams` carries Datagram both ways, a long one
 //             with {bytes}.
 //             Disconnecting closes the port.
+//   data      FabricHello → DataPortOpened with {memory, bell}, then PortChanged whenever the port
+//             has. `memory` holds the rings for packets, and `bell` wakes their other end
+//             (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
@@ -24,12 +27,12 @@
 
 namespace tulle::live {
 
-enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop };
+enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data };
 
 struct FabricHello {
   static constexpr auto kind = MessageKind::fabric_hello;
   FabricPurpose purpose{};
-  std::string host;                 // describe, open: its name
+  std::string host;                 // describe, open, data: its name
   std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
   std::uint32_t first = 0;          // status: the first node to tell of
 };
@@ -37,18 +40,22 @@ struct FabricHello {
 struct HostPort {
   static constexpr auto kind = MessageKind::host_port;
   std::uint64_t node_guid = 0;
-  std::uint64_t port_guid = 0;
-  std::uint64_t gid_prefix = 0;
-  std::uint16_t lid = 0;
-  std::uint8_t lmc = 0;
-  std::uint16_t sm_lid = 0;
-  std::uint8_t sm_sl = 0;
-  std::uint8_t state = 0;  // values of PortInfo
-  std::uint8_t physical_state = 0;
-  std::uint32_t capability_mask = 0;
-  std::uint32_t gigabits_per_second = 0;
-  std::vector<std::uint16_t> pkeys;
+  InfinibandPort port;
   std::string manager_file;  // a subnet manager holds this file open
+};
+// A program has a part of the host's port for data.
+struct DataPortOpened {
+  static constexpr auto kind = MessageKind::data_port_opened;
+  HostPort port;
+  std::uint32_t slot = 0;
+  std::uint32_t first_qp = 0;
+  std::uint32_t qp_count = 0;
+};
+// The subnet manager has changed the port, or its link has.
+struct PortChanged {
+  static constexpr auto kind = MessageKind::port_changed;
+  InfinibandPort port;
+  bool must_register_anew = false;  // PortInfo: ClientReregister
 };
 struct PortOpened {
   static constexpr auto kind = MessageKind::port_opened;
@@ -120,9 +127,22 @@ void fields(Archive& archive, FabricHello& m) {
   archive(m.purpose, m.host, m.ends, m.first);
 }
 template <typename Archive>
+void fields(Archive& archive, InfinibandPort& p) {
+  archive(p.port_guid, p.gid_prefix, p.lid, p.lmc, p.sm_lid, p.sm_sl, p.state, p.physical_state,
+          p.capability_mask, p.mtu_code, p.virtual_lanes_code, p.width, p.speed, p.extended_speed,
+          p.gigabits_per_second, p.pkeys);
+}
+template <typename Archive>
 void fields(Archive& archive, HostPort& m) {
-  archive(m.node_guid, m.port_guid, m.gid_prefix, m.lid, m.lmc, m.sm_lid, m.sm_sl, m.state,
-          m.physical_state, m.capability_mask, m.gigabits_per_second, m.pkeys, m.manager_file);
+  archive(m.node_guid, m.port, m.manager_file);
+}
+template <typename Archive>
+void fields(Archive& archive, DataPortOpened& m) {
+  archive(m.port, m.slot, m.first_qp, m.qp_count);
+}
+template <typename Archive>
+void fields(Archive& archive, PortChanged& m) {
+  archive(m.port, m.must_register_anew);
 }
 template <typename Archive>
 void fields(Archive&, PortOpened&) {}

@@ -20,6 +20,7 @@
 #include "base/quoted.h"
 #include "fabric/subnet.h"
 #include "fabric/subnet_managers.h"
+#include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
@@ -40,7 +41,9 @@ struct Session {
   UniqueFd connection;
   UniqueFd datagrams;  // this end
   std::uint32_t id = 0;
-  std::optional<std::uint32_t> host;  // whose port is open
+  std::optional<std::uint32_t> host;        // whose port is open for datagrams
+  std::optional<std::uint32_t> data_host;   // whose port is open for data
+  InfinibandPort told;                      // data: the port as the program was told last
   bool is_over = false;
 };
 
@@ -51,6 +54,7 @@ class FabricServer {
         subnet_(now(), options.topology),
         managers_(managers_of(options, subnet_)),
         hosts_(subnet_, managers_.get()),
+        data_ports_(now(), subnet_),
         manager_files_(options.folder + "/managers", subnet_,
                        [this](Time at, std::uint32_t host, bool is_manager) {
                          hosts_.set_manager(at, host, is_manager);
@@ -83,6 +87,9 @@ class FabricServer {
   void greet(Session& session, const FabricHello& hello);
   void greet_program(Session& session, const FabricHello& hello);
   void open_port(Session& session, std::uint32_t host);
+  void open_data_port(Session& session, std::uint32_t host);
+  void manage();
+  void tell_of_port(Session& session);
   void change_cable(Session& session, const FabricHello& hello);
   FabricNodes nodes_from(std::uint32_t first) const;
   void take_datagrams(Session& session);
@@ -100,10 +107,13 @@ class FabricServer {
   fabric::Subnet subnet_;
   std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
   HostServices hosts_;
+  DataPorts data_ports_;
   ManagerFiles manager_files_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::uint32_t next_id_ = 1;
   bool is_stopped_ = false;
+  bool has_to_manage_ = true;   // something has happened besides packets with data
+  bool has_more_data_ = false;  // packets with data are left to move
 };
 
 Result<void> FabricServer::serve(void (*ready)()) {
@@ -117,7 +127,7 @@ Result<void> FabricServer::serve(void (*ready)()) {
   watch(listener_.get(), nullptr);
   watch(manager_files_.descriptor(), nullptr);
   // Programs find a subnet that its manager has set up.
-  hosts_.progress(now(), [](const auto&) {});
+  manage();
   ready();
   while (!is_stopped_) {
     try {
@@ -137,7 +147,9 @@ void FabricServer::watch(int fd, Session* session) {
 }
 
 int FabricServer::milliseconds_to_wait() const {
-  const Time next = std::min(subnet_.next_event(), hosts_.next_timeout());
+  if (has_more_data_) return 0;
+  const Time next =
+      std::min({subnet_.next_event(), hosts_.next_timeout(), data_ports_.next_event()});
   if (next.is_never()) return -1;
   const Time left = next > now() ? next - now() : Time::zero();
   constexpr std::int64_t long_time = 3'600'000;
@@ -147,14 +159,37 @@ int FabricServer::milliseconds_to_wait() const {
 void FabricServer::turn() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  for (int i = 0; i < count; ++i) {
+    if (auto* session = static_cast<Session*>(events[i].data.ptr)) {
+      handle(*session);
+    } else {
+      has_to_manage_ = true;
+    }
+  }
+  const Time at = now();
+  if (has_to_manage_ || std::min(subnet_.next_event(), hosts_.next_timeout()) <= at) manage();
+  has_more_data_ = data_ports_.progress(at);
+  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
+}
+
+// Does what packets with data do not need.
+void FabricServer::manage() {
+  has_to_manage_ = false;
   accept_all();
   if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
-  for (int i = 0; i < count; ++i) {
-    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
-  }
   hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
-  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
+  data_ports_.follow(now());
+  for (const auto& session : sessions_) {
+    if (session->data_host && !session->is_over) tell_of_port(*session);
+  }
+}
+
+void FabricServer::tell_of_port(Session& session) {
+  PortChanged changed{hosts_.port_of(*session.data_host), false};
+  if (changed.port == session.told) return;
+  session.told = changed.port;
+  answer(session, std::move(changed));
 }
 
 void FabricServer::accept_all() {
@@ -178,9 +213,11 @@ void FabricServer::accept_all() {
 }
 
 void FabricServer::handle(Session& session) {
+  if (session.data_host && !data_ports_.answer(session.id)) session.is_over = true;
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
     auto message = receive_message(session.connection.get());
     if (message) {
+      has_to_manage_ = true;
       handle_message(session, *message);
       continue;
     }
@@ -189,6 +226,7 @@ void FabricServer::handle(Session& session) {
   }
   if (session.host && !session.is_over) take_datagrams(session);
   if (session.is_over && session.host) hosts_.leave(*session.host, session.id);
+  if (session.is_over && session.data_host) data_ports_.close(now(), session.id);
 }
 
 template <typename Message>
@@ -198,7 +236,7 @@ void FabricServer::answer(Session& session, Message message) {
 
 void FabricServer::handle_message(Session& session, const ReceivedMessage& message) {
   FabricHello hello;
-  if (!session.host) {
+  if (!session.host && !session.data_host) {
     if (decoded(message.bytes, hello)) return greet(session, hello);
     return refuse(session,
                   "the fabric does not know this message; is the program's Tulle of "
@@ -206,7 +244,9 @@ void FabricServer::handle_message(Session& session, const ReceivedMessage& messa
   }
   RegisterAgent registration;
   UnregisterAgent removal;
-  if (decoded(message.bytes, registration)) {
+  if (!session.host) {
+    session.is_over = true;  // a program says nothing about its port for data
+  } else if (decoded(message.bytes, registration)) {
     answer(session, hosts_.add(*session.host, session.id, registration));
   } else if (decoded(message.bytes, removal)) {
     answer(session, hosts_.remove(*session.host, session.id, removal.agent));
@@ -219,6 +259,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello) {
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
+    case FabricPurpose::data:
       return greet_program(session, hello);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
@@ -240,6 +281,7 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello) {
                                        quoted(hello.host), subnet_.topology().adapters() - 1));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
+  if (hello.purpose == FabricPurpose::data) return open_data_port(session, *host);
   answer(session, hosts_.describe(*host, manager_files_.path(*host)));
 }
 
@@ -261,6 +303,17 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   session.host = host;
   hosts_.enter(host, session.id);
   watch(session.datagrams.get(), &session);
+}
+
+void FabricServer::open_data_port(Session& session, std::uint32_t host) {
+  auto port = data_ports_.open(now(), host, session.id);
+  if (!port) return refuse(session, port.error().message);
+  session.data_host = host;
+  DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
+  session.told = opened.port.port;
+  const std::array<int, 2> fds = {port->memory.get(), port->bell.get()};
+  if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
+  watch(data_ports_.bell(session.id), &session);
 }
 
 void FabricServer::change_cable(Session& session, const FabricHello& hello) {
@@ -288,6 +341,7 @@ void FabricServer::take_datagrams(Session& session) {
       if (datagram.error().error_number != EAGAIN) session.is_over = true;
       return;
     }
+    has_to_manage_ = true;
     hosts_.send(now(), *session.host, session.id, *datagram);
   }
 }

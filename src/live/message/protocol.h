@@ -69,6 +69,8 @@ enum class MessageKind : std::uint16_t {
   datagram = 70,
   fabric_nodes = 71,
   fabric_end = 72,
+  data_port_opened = 73,
+  port_changed = 74,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
 
 #include "fabric/faults.h"
+#include "live/fabric/client.h"
 #include "live/process/agent_client.h"
 #include "live/process/device_impl.h"
 
@@ -95,12 +98,47 @@ Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t 
   return seal;
 }
 
+std::string fabric_device_name(const Settings& settings) {
+  return settings.device.empty() ? "tulle0" : settings.device;
+}
+
+// Opens a host's port of a software fabric.
+Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
+  auto port = open_data_port(fabric_place());
+  if (!port) return port.error();
+  auto rings = FabricRings::map(std::move(port->memory), std::move(port->bell),
+                                FabricRings::End::program);
+  if (!rings) return rings.error();
+  auto counters = CountersPage::create();
+  if (!counters) return counters.error();
+  // Nothing comes by this one.
+  UniqueFd socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!socket) {
+    return Error{fmt::format("cannot open the device: {}", std::strerror(errno)), errno};
+  }
+  const DataPortOpened& opened = port->opened;
+  return Device::Impl::Grant{device_of(name, opened.port),
+                             opened.slot,
+                             QpNumber(opened.first_qp),
+                             opened.qp_count,
+                             0,
+                             false,
+                             std::move(socket),
+                             std::move(*counters),
+                             AgentLink(settings, std::move(port->connection), {}),
+                             nullptr,
+                             std::make_unique<FabricPath>(std::move(*rings))};
+}
+
 }  // namespace
 
 Result<std::vector<DeviceInfo>> devices() {
   const Settings settings = read_settings();
-  // Data does not pass through a software fabric yet, so that its hosts have no device for it.
-  if (!settings.fabric.empty()) return std::vector<DeviceInfo>{};
+  if (!settings.fabric.empty()) {
+    auto port = describe_host(fabric_place());
+    if (!port) return port.error();
+    return std::vector<DeviceInfo>{device_of(fabric_device_name(settings), *port)};
+  }
   Hello hello;
   hello.purpose = Purpose::list;
   hello.command = program_name();
@@ -122,6 +160,13 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   const Settings settings = read_settings();
   auto faults = faults_of(settings);
   if (!faults) return faults.error();
+  if (!settings.fabric.empty()) {
+    auto grant = open_on_fabric(settings, name);
+    if (!grant) return grant.error();
+    auto device = start(std::make_unique<Impl>(std::move(*grant), settings, *faults, sink));
+    if (device) open_devices.devices[name] = *device;
+    return device;
+  }
   Hello hello;
   hello.purpose = Purpose::open;
   hello.command = program_name();
@@ -155,12 +200,16 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
                     std::move(fds[0]),
                     std::move(*counters),
                     AgentLink(settings, std::move(answer->connection), std::move(rights)),
-                    std::move(*seal)};
-  auto impl = std::make_unique<Impl>(std::move(grant), settings, *faults, sink);
-  if (auto started = impl->start(); !started) return started.error();
-  std::shared_ptr<Device> device(new Device(std::move(impl)));
-  open_devices.devices[name] = device;
+                    std::move(*seal),
+                    nullptr};
+  auto device = start(std::make_unique<Impl>(std::move(grant), settings, *faults, sink));
+  if (device) open_devices.devices[name] = *device;
   return device;
+}
+
+Result<std::shared_ptr<Device>> Device::start(std::unique_ptr<Impl> impl) {
+  if (auto started = impl->start(); !started) return started.error();
+  return std::shared_ptr<Device>(new Device(std::move(impl)));
 }
 
 Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

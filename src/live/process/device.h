@@ -115,6 +115,7 @@ class Device {
 
  private:
   explicit Device(std::unique_ptr<Impl> impl);
+  static Result<std::shared_ptr<Device>> start(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -17,6 +17,7 @@
 #include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
 #include "live/system_random.h"
+#include "port/framing/infiniband.h"
 
 namespace tulle::live {
 namespace {
@@ -44,6 +45,7 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant,
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
+  if (grant.fabric != nullptr) configuration.framing = &port::infiniband;
   configuration.recovery.kind = recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   if (recovery == transport::Recovery::selective_repeat) {
@@ -98,6 +100,19 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
   socket_ = std::move(grant.socket);
   adapter_->objects().set_pages(&program_pages());
   set_gids();
+  if (grant.fabric == nullptr) return;
+  fabric_ = std::move(grant.fabric);
+  rings_ = fabric_.get();
+  set_port();
+}
+
+// Takes over what the subnet manager has set.
+void Device::Impl::set_port() {
+  const InfinibandPort& port = *info_.infiniband;
+  std::vector<Pkey> pkeys;
+  for (const std::uint16_t pkey : port.pkeys) pkeys.emplace_back(pkey);
+  if (!pkeys.empty()) adapter_->set_pkeys(pkeys);
+  adapter_->set_lid(Lid(port.lid), port.lmc);
 }
 
 void Device::Impl::set_gids() {
@@ -114,6 +129,7 @@ Result<void> Device::Impl::start() {
   static_cast<void>(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, doorbell.data()));
   doorbell_.reset(doorbell[0]);
   doorbell_button_.reset(doorbell[1]);
+  if (fabric_ != nullptr) doorbell_.reset(fcntl(fabric_->bell(), F_DUPFD_CLOEXEC, 0));
   if (!epoll_ || !timer_ || !wakeup_ || !doorbell_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
@@ -130,7 +146,7 @@ Result<void> Device::Impl::start() {
 }
 
 Result<void> Device::Impl::create_direct_path() {
-  if (!settings_.direct || has_faults_) return {};
+  if (!settings_.direct || has_faults_ || fabric_ != nullptr) return {};
   const auto is_local = [this](const Gid& gid) {
     return std::any_of(info_.gids.begin(), info_.gids.end(),
                        [&](const GidEntry& entry) { return entry.gid == gid; });
@@ -165,6 +181,7 @@ Result<void> Device::Impl::create_direct_path() {
   adapter_->objects().set_direct_path(direct_path_.get());
   agent_.expose(direct_path_->peers().table_fd(), doorbell_button_.get());
   host_packets_ = std::make_unique<HostPackets>(direct_path_->peers(), is_local);
+  rings_ = host_packets_.get();
   transmitter_.use(host_packets_.get());
   return {};
 }
@@ -200,7 +217,7 @@ Time Device::Impl::now() {
     adapter_->rebase(by);
     transmitter_.rebase(by);
     if (packets_ != nullptr) packets_->rebase(by);
-    if (host_packets_ != nullptr) host_packets_->rebase(by);
+    if (rings_ != nullptr) rings_->rebase(by);
     if (seal_ != nullptr) seal_->rebase(by);
     sleeper_.rebase(by);
     rebase(by, leased_at_, awake_since_, last_poll_, timer_at_, published_, gids_looked_at_,
@@ -260,11 +277,12 @@ void Device::Impl::hand_over() {
 // A forked child owns neither the socket nor the device.
 int Device::Impl::join(const Gid& group) {
   if (forked_) return EPERM;
+  if (fabric_ != nullptr) return 0;  // the program joins at the subnet's administration
   return is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
 }
 
 void Device::Impl::leave(const Gid& group) {
-  if (forked_) return;
+  if (forked_ || fabric_ != nullptr) return;
   if (is_relayed_) {
     change_membership(group, true);
   } else {
@@ -286,7 +304,8 @@ int Device::Impl::change_membership(const Gid& group, bool leaves) const {
 
 // The kernel takes milliseconds to close a packet socket, so that the answer is kept.
 int Device::Impl::may_use_packets() {
-  if (seal_ != nullptr) return EOPNOTSUPP;  // frames are not sealed
+  if (seal_ != nullptr) return EOPNOTSUPP;    // frames are not sealed
+  if (fabric_ != nullptr) return EOPNOTSUPP;  // InfiniBand has no frames of Ethernet
   if (info_.gids.empty()) return EOPNOTSUPP;
   const std::string& interface = info_.gids[0].interface;
   if (!probed_ || probed_->interface != interface) {
@@ -351,7 +370,11 @@ void Device::Impl::send(Time at) {
   deferred_ = false;
   if (direct_path_) direct_path_->begin_turn();
   if (host_packets_ != nullptr) host_packets_->meet_peers();
-  transmitter_.transmit(*adapter_, at);
+  if (fabric_ != nullptr) {
+    fabric_->transmit(*adapter_, at);
+  } else {
+    transmitter_.transmit(*adapter_, at);
+  }
   if (host_packets_ != nullptr) host_packets_->ring_doorbells();
   if (packets_ != nullptr) [[unlikely]]
     send_packets(at);
@@ -367,12 +390,12 @@ void Device::Impl::set_leased(bool leased) {
 // Tells local peers who looks at their rings: a caller, all the time; or whoever is told, when it
 // is told.
 void Device::Impl::tell_who_looks(bool a_caller) {
-  if (host_packets_ != nullptr) host_packets_->set_polled(a_caller);
+  if (rings_ != nullptr) rings_->set_polled(a_caller);
 }
 
 int Device::Impl::receive_from_memory(Time at) {
-  if (host_packets_ == nullptr || !host_packets_->has_peers()) return 0;
-  return host_packets_->receive(*adapter_, at);
+  if (rings_ == nullptr || !rings_->has_peers()) return 0;
+  return rings_->receive(*adapter_, at);
 }
 
 int Device::Impl::receive(Time at) {
@@ -383,8 +406,9 @@ int Device::Impl::receive(Time at) {
     ++counters_.receive_calls;
     polls_between_looks_ =
         is_looked_after ? std::min(polls_between_looks_ * 2 + 1, polls_between_looks_max) : 0;
-    if (host_packets_->is_unfinished()) return Receiver::messages_max;
+    if (rings_->is_unfinished()) return Receiver::messages_max;
   }
+  if (fabric_ != nullptr) return from_memory;
   if (polls_to_next_look_ > 0) {
     --polls_to_next_look_;
     return from_memory;
@@ -438,10 +462,13 @@ void Device::Impl::settle(Time at) {
   // The thread goes on with a long transfer, since the caller may not poll but look at its memory.
   const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
   if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
-  wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
-  const bool has_unread = host_packets_ != nullptr && host_packets_->is_unfinished();
+  const Time next_send =
+      fabric_ != nullptr ? fabric_->next_deadline() : transmitter_.next_deadline();
+  wake_at(std::min(adapter_->next_deadline(), next_send));
+  const bool has_unread = rings_ != nullptr && rings_->is_unfinished();
+  const bool has_unsent = fabric_ != nullptr ? fabric_->has_more() : transmitter_.has_more();
   if (is_awake_ && !must_go_on) return;  // the caller goes on
-  if (transmitter_.has_more() || has_unread) [[unlikely]]
+  if (has_unsent || has_unread) [[unlikely]]
     wake();
 }
 
@@ -510,6 +537,13 @@ void Device::Impl::publish(Time at) {
   counters_.unshared_because_of_threads = shared.unshared_for(Unshared::threads);
   counters_.unshared_registered_before = shared.unshared_for(Unshared::registered);
   counters_.unshared_for_want_of_room = shared.unshared_for(Unshared::room);
+  if (fabric_ != nullptr) {
+    const FabricPath::Counters& fabric = fabric_->counters();
+    counters_.memory_packets_sent = fabric.sent;
+    counters_.memory_packets_received = fabric.received;
+    counters_.memory_packets_dropped = fabric.dropped + fabric.refused;
+    counters_.memory_delays = fabric.delayed;
+  }
   if (host_packets_) {
     const HostPackets::Counters& memory = host_packets_->counters();
     counters_.memory_packets_sent = memory.sent;
@@ -535,7 +569,9 @@ void Device::Impl::forget_in_child() {
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
   transmitter_.use(nullptr);
+  rings_ = nullptr;
   host_packets_.reset();
+  if (fabric_ != nullptr) fabric_->forget_in_child();
   if (direct_path_) direct_path_->forget_in_child();
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
   // their numbers, which the program might otherwise be given for files of its own.

@@ -44,7 +44,9 @@
 
 #include "device/adapter.h"
 #include "live/clock.h"
+#include "live/fabric/messages.h"
 #include "live/message/counters_page.h"
+#include "live/path/fabric/fabric_path.h"
 #include "live/path/memory/host_packets.h"
 #include "live/path/memory/host_path.h"
 #include "live/path/packets/capture_tap.h"
@@ -75,6 +77,9 @@ class Device::Impl {
     CountersPage counters;
     AgentLink agent;
     std::unique_ptr<Seal> seal;  // null: datagrams are plain
+    // On a host of a software fabric, all packets go this way, and `socket` brings nothing. Null:
+    // the port is one of RoCE v2.
+    std::unique_ptr<FabricPath> fabric;
   };
   Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
   ~Impl();
@@ -135,6 +140,9 @@ class Device::Impl {
   void handle_agent();
   void handle_loss_of_agent();
   void handle_change(const DeviceInfo& changed, std::uint32_t version);
+  void handle_change(const PortChanged& changed);
+  void set_port();
+  void tell(verbs::EventType type);
   void set_gids();
   void look_after_gids();
   void let_others_in();
@@ -172,8 +180,7 @@ class Device::Impl {
   void take_unannounced(Time at);
   // Counts those of local peers that came and those that went. It never falls.
   std::uint64_t packets_by_memory() const {
-    if (host_packets_ == nullptr) return 0;
-    return host_packets_->counters().sent + host_packets_->counters().received;
+    return rings_ == nullptr ? 0 : rings_->packets();
   }
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + other_arrivals_; }
@@ -214,6 +221,8 @@ class Device::Impl {
   CaptureTap tap_;
   std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
   std::unique_ptr<HostPackets> host_packets_;  // null without a direct path
+  std::unique_ptr<FabricPath> fabric_;         // null unless the host is one of a software fabric
+  RingPath* rings_ = nullptr;                  // one of these two, or null
   std::unique_ptr<device::Adapter> adapter_;
   Receiver receiver_;
   Transmitter transmitter_;

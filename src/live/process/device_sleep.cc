@@ -265,7 +265,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 
 // Returns false if the doorbell is of no use, or another caller has it.
 bool Device::Impl::take_doorbell() {
-  if (forked_ || host_packets_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
+  if (forked_ || rings_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
     return false;
   end_sleepers_lease(SleeperLease::End::in_order);
   is_doorbell_taken_ = true;

@@ -170,7 +170,7 @@ void Device::Impl::take_rings() {
   const int taken = recvmmsg(doorbell_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
   if (taken <= 0) return;
   other_arrivals_ += static_cast<std::uint64_t>(taken);
-  if (host_packets_ != nullptr) host_packets_->note_ring();
+  if (rings_ != nullptr) rings_->note_ring();
 }
 
 void Device::Impl::handle_timer() {
@@ -267,6 +267,7 @@ void Device::Impl::handle_agent() {
     if (!header || header->version != protocol_version) continue;
     StartCapture start;
     DeviceChanged changed;
+    PortChanged of_port;
     const auto held = lock();
     if (header->kind == static_cast<std::uint16_t>(MessageKind::publish)) {
       publish(now());
@@ -275,6 +276,8 @@ void Device::Impl::handle_agent() {
       update_direct_path();
     } else if (decode(message->bytes, changed)) {
       handle_change(changed.device, changed.version);
+    } else if (fabric_ != nullptr && decoded(message->bytes, of_port)) {
+      handle_change(of_port);
     } else if (decode(message->bytes, start) && !message->fds.empty()) {
       auto ring = CaptureRing::map(std::move(message->fds[0]));
       if (ring) tap_.open(std::move(*ring), start.snap_length);
@@ -283,15 +286,39 @@ void Device::Impl::handle_agent() {
   }
 }
 
+void Device::Impl::tell(verbs::EventType type) {
+  device::Event event;
+  event.kind = device::Event::Kind::asynchronous;
+  event.type = type;
+  sink_(event);
+}
+
+// The caller holds the lock.
+void Device::Impl::handle_change(const PortChanged& changed) {
+  using verbs::EventType;
+  const InfinibandPort before = *info_.infiniband;
+  const InfinibandPort& now = changed.port;
+  const bool was_active = info_.port_active;
+  const DeviceInfo as_now = device_of(info_.name, {info_.node_guid, now, {}});
+  const bool has_other_gids = as_now.gids != info_.gids;
+  info_ = as_now;
+  set_gids();
+  set_port();
+  // A kernel tells of these in the order in which its driver's firmware does; no program relies on
+  // an order.
+  if (now.lid != before.lid || now.lmc != before.lmc) tell(EventType::lid_change);
+  if (now.sm_lid != before.sm_lid || now.sm_sl != before.sm_sl) tell(EventType::sm_change);
+  if (now.pkeys != before.pkeys) tell(EventType::pkey_change);
+  if (has_other_gids) tell(EventType::gid_change);
+  if (info_.port_active != was_active) {
+    tell(info_.port_active ? EventType::port_active : EventType::port_error);
+  }
+  if (changed.must_register_anew) tell(EventType::client_reregister);
+}
+
 // The caller holds the lock.
 void Device::Impl::handle_change(const DeviceInfo& changed, std::uint32_t version) {
   using verbs::EventType;
-  const auto tell = [this](EventType type) {
-    device::Event event;
-    event.kind = device::Event::Kind::asynchronous;
-    event.type = type;
-    sink_(event);
-  };
   const bool has_turned = changed.port_active != info_.port_active;
   const bool has_other_gids = changed.gids != info_.gids;
   info_.port_active = changed.port_active;
@@ -324,14 +351,18 @@ void Device::Impl::handle_loss_of_agent() {
   end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
+  if (fabric_ != nullptr) {
+    // The fabric is gone, and its end of the doorbell with it.
+    is_doorbell_broken_ = true;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, doorbell_.get(), nullptr);
+    if (std::exchange(info_.port_active, false)) tell(verbs::EventType::port_error);
+    return tell(verbs::EventType::device_fatal);
+  }
   // The lost host agent belonged to another user and took the socket group with it. In what is left
   // of the group, this process's socket no longer has the place that its queue pair numbers name.
   // Keeping the socket would only keep the port from the next host agent.
   dup3(wakeup_.get(), socket_.get(), O_CLOEXEC);
-  device::Event event;
-  event.kind = device::Event::Kind::asynchronous;
-  event.type = verbs::EventType::device_fatal;
-  sink_(event);
+  tell(verbs::EventType::device_fatal);
 }
 
 }  // namespace tulle::live

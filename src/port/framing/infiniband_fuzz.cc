@@ -25,9 +25,19 @@ void repair_crcs(Bytes& bytes) {
   const std::span<std::byte> all(bytes);
   const std::size_t covered = bytes.size() - crc_bytes;
   Bytes masked(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(covered));
-  wire::mask_bth(std::span(masked).subspan(wire::lrh_bytes));
-  wire::Icrc icrc(std::span<const std::byte>(masked).first<wire::lrh_bytes>());
-  icrc.update(std::span(masked).subspan(wire::lrh_bytes));
+  const std::span<std::byte> front(masked);
+  wire::Icrc icrc;
+  const bool has_global = (bytes[1] & std::byte{3}) == std::byte{3};
+  if (has_global && covered >= wire::lrh_bytes + wire::grh_bytes + 12) {
+    // IBTA 7.8.1: traffic class, flow label and hop limit count as ones, and the LRH does.
+    masked[8] |= std::byte{0x0F};
+    masked[9] = masked[10] = masked[11] = masked[15] = std::byte{0xFF};
+    wire::mask_bth(front.subspan(wire::lrh_bytes + wire::grh_bytes));
+  } else {
+    wire::mask_bth(front.subspan(wire::lrh_bytes));
+    icrc = wire::Icrc(std::span<const std::byte>(masked).first<wire::lrh_bytes>());
+  }
+  icrc.update(front.subspan(wire::lrh_bytes));
   wire::put_icrc(icrc.value(), all.subspan(covered).first<wire::icrc_bytes>());
   wire::Vcrc vcrc;
   vcrc.update(all.first(covered + wire::icrc_bytes));
@@ -35,24 +45,26 @@ void repair_crcs(Bytes& bytes) {
 }
 
 void check_packet(const Bytes& bytes) {
-  wire::LocalRoute route;
+  wire::LocalPath path;
   wire::Packet packet;
   std::span<const std::byte> payload;
-  if (decode(bytes, route, packet, payload) != Verdict::ok) return;
+  if (decode(bytes, path, packet, payload) != Verdict::ok) return;
 
   FrameBytes frame;
-  encode(route, packet, std::array{payload}, frame);
+  encode(path, packet, std::array{payload}, frame);
   TULLE_CHECK(payload.data() == bytes.data() + frame.head_bytes);
   Bytes written(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   written.insert(written.end(), payload.begin(), payload.end());
   written.insert(written.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
   TULLE_CHECK(written.size() == bytes.size());
 
-  wire::LocalRoute route_again;
+  wire::LocalPath path_again;
   wire::Packet packet_again;
   std::span<const std::byte> payload_again;
-  TULLE_CHECK(decode(written, route_again, packet_again, payload_again) == Verdict::ok);
-  TULLE_CHECK(route_again == route);
+  TULLE_CHECK(decode(written, path_again, packet_again, payload_again) == Verdict::ok);
+  TULLE_CHECK(path_again.local == path.local);
+  TULLE_CHECK(path_again.has_global == path.has_global);
+  TULLE_CHECK(!path.has_global || path_again.global == path.global);
   TULLE_CHECK(packet_again == packet);
   TULLE_CHECK(
       std::equal(payload.begin(), payload.end(), payload_again.begin(), payload_again.end()));

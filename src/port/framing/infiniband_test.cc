@@ -30,25 +30,34 @@ constexpr auto rc(wire::Operation operation) {
   return wire::opcode(wire::TransportClass::rc, operation);
 }
 
-Bytes packet_of(const wire::LocalRoute& route, const wire::Packet& packet,
+Bytes packet_of(const wire::LocalPath& path, const wire::Packet& packet,
                 std::span<const std::span<const std::byte>> pieces) {
   FrameBytes frame;
-  encode(route, packet, pieces, frame);
+  encode(path, packet, pieces, frame);
   Bytes bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   for (const auto& piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());
   bytes.insert(bytes.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
   return bytes;
 }
 
+Bytes packet_of(const wire::LocalRoute& route, const wire::Packet& packet,
+                std::span<const std::span<const std::byte>> pieces) {
+  wire::LocalPath path;
+  path.local = route;
+  return packet_of(path, packet, pieces);
+}
+
 struct Unframed {
   Verdict verdict;
-  wire::LocalRoute route;
+  wire::LocalPath path;
+  wire::LocalRoute route;  // of the path
   wire::Packet packet;
   std::span<const std::byte> payload;
 };
 Unframed unframe(const Bytes& bytes) {
   Unframed result;
-  result.verdict = decode(bytes, result.route, result.packet, result.payload);
+  result.verdict = decode(bytes, result.path, result.packet, result.payload);
+  result.route = result.path.local;
   return result;
 }
 
@@ -206,6 +215,55 @@ TEST(InfinibandTest, verdicts_on_malformed_packets) {
         length < least || length % 4 == 2 ? Verdict::truncated : Verdict::bad_length;
     EXPECT_EQ(unframe(shorter).verdict, expected) << length;
   }
+}
+
+wire::LocalPath global_path() {
+  wire::LocalPath path;
+  path.local = route();
+  path.has_global = true;
+  path.global.source = Gid::from_ipv4(0x0A00'0001);
+  path.global.destination = Gid::from_ipv4(0x0A00'0002);
+  path.global.traffic_class = 0x42;
+  path.global.flow_label = 0x12345;
+  path.global.hop_limit = 9;
+  return path;
+}
+
+TEST(InfinibandFraming, APacketMayHaveAGlobalRoute) {
+  const Bytes data(5, std::byte{0xA5});
+  const std::array<std::span<const std::byte>, 1> pieces = {data};
+  const wire::Packet packet{.opcode = rc(wire::Operation::send_only), .pad_count = 3};
+  const Bytes bytes = packet_of(global_path(), packet, pieces);
+  EXPECT_EQ(bytes.size(), 8u + 40 + 12 + 5 + 3 + 4 + 2);
+  EXPECT_EQ(std::to_integer<int>(bytes[1]) & 3, 3) << "LNH: a GRH follows (IBTA 7.7.5)";
+  const Unframed read = unframe(bytes);
+  ASSERT_EQ(read.verdict, Verdict::ok);
+  EXPECT_EQ(read.path.global, global_path().global);
+  EXPECT_TRUE(std::equal(read.payload.begin(), read.payload.end(), data.begin(), data.end()));
+}
+
+TEST(InfinibandFraming, RoutersMayChangeWhatTheInvariantCheckLeavesOut) {
+  const Bytes good =
+      packet_of(global_path(), {.opcode = rc(wire::Operation::read_request)}, {});
+  // LRH, the GRH's traffic class, flow label and hop limit, and BTH's reserved byte are left out
+  // (IBTA 7.8.1).
+  for (const std::size_t at : {0u, 2u, 7u, 9u, 11u, 15u, 52u}) {
+    Bytes changed = good;
+    const unsigned bit = at == 0 ? 0x80 : 0x01;
+    changed[at] ^= static_cast<std::byte>(bit);
+    EXPECT_EQ(unframe(with_vcrc(changed)).verdict, Verdict::ok) << at;
+  }
+  for (const std::size_t at : {16u, 47u, 48u, 50u}) {
+    Bytes changed = good;
+    changed[at] ^= std::byte{0x01};
+    EXPECT_EQ(unframe(with_vcrc(changed)).verdict, Verdict::bad_icrc) << at;
+  }
+}
+
+TEST(InfinibandFraming, AGlobalRouteOfAnotherLengthIsRefused) {
+  Bytes bytes = packet_of(global_path(), {.opcode = rc(wire::Operation::read_request)}, {});
+  bytes[13] ^= std::byte{0x04};
+  EXPECT_EQ(unframe(with_vcrc(bytes)).verdict, Verdict::bad_length);
 }
 
 }  // namespace

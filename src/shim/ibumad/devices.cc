@@ -49,10 +49,11 @@ Device roce_device(const live::DeviceInfo& info) {
   return out;
 }
 
-Device fabric_device(const live::HostPort& port) {
+Device fabric_device(const live::HostPort& of_host) {
+  const live::InfinibandPort& port = of_host.port;
   Device out;
   out.name = "tulle0";
-  out.node_guid = port.node_guid;
+  out.node_guid = of_host.node_guid;
   out.port_guid = port.port_guid;
   out.gid_prefix = port.gid_prefix;
   out.state = port.state;
@@ -65,7 +66,7 @@ Device fabric_device(const live::HostPort& port) {
   out.gigabits_per_second = port.gigabits_per_second;
   out.link_layer = "InfiniBand";
   out.pkeys = port.pkeys;
-  out.manager_file = port.manager_file;
+  out.manager_file = of_host.manager_file;
   return out;
 }
 

@@ -16,6 +16,7 @@ using verbs::VerbsStatus;
 
 constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
+constexpr std::uint8_t path_bits_max = 127;    // IBTA 7.11.1
 constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: for an address made from a GRH
 
 struct Sender {
@@ -68,24 +69,33 @@ Gid to_gid(const std::uint8_t* raw) {
   return gid;
 }
 
-// Returns false if the address is not global. RoCE has no other addresses.
-bool to_address_vector(const ibv_ah_attr& from, verbs::AddressVector& to) {
-  if (from.is_global == 0) return false;
-  to.destination = to_gid(from.grh.dgid.raw);
+// Returns false if the address is not complete: RoCE needs a GID, and InfiniBand a LID.
+bool to_address_vector(const Context& context, const ibv_ah_attr& from, verbs::AddressVector& to) {
+  const bool is_global = from.is_global != 0;
+  if (context.is_infiniband ? from.dlid == 0 : !is_global) return false;
+  to.service_level = from.sl;
+  to.port = from.port_num;
+  if (context.is_infiniband) {
+    to.destination.lid = Lid(from.dlid);
+    to.path_bits = from.src_path_bits & path_bits_max;
+  }
+  if (!is_global) return true;
+  to.destination.gid = to_gid(from.grh.dgid.raw);
   to.source_gid_index = from.grh.sgid_index;
   // A kernel that resolves a RoCE address takes the hop limit from the route, and programs rely on
   // that: many leave 0 or 1 here and expect to cross routers.
-  to.hop_limit = from.grh.hop_limit > 1 ? from.grh.hop_limit : default_hop_limit;
+  const bool is_given = context.is_infiniband || from.grh.hop_limit > 1;
+  to.hop_limit = is_given ? from.grh.hop_limit : default_hop_limit;
   to.traffic_class = from.grh.traffic_class;
-  to.service_level = from.sl;
   to.flow_label = from.grh.flow_label & flow_label_mask;
-  to.port = from.port_num;
   return true;
 }
 
 void from_address_vector(const verbs::AddressVector& from, ibv_ah_attr& to) {
   to = {};
-  to.is_global = 1;
+  to.is_global = from.destination.gid == Gid{} ? 0 : 1;
+  to.dlid = from.destination.lid.value;
+  to.src_path_bits = from.path_bits;
   std::memcpy(to.grh.dgid.raw, from.destination.gid.bytes.data(), sizeof to.grh.dgid.raw);
   to.grh.sgid_index = from.source_gid_index;
   to.grh.hop_limit = from.hop_limit;
@@ -99,10 +109,10 @@ extern "C" {
 
 ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
   if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
-  verbs::AddressVector to;
-  if (!to_address_vector(*attributes, to)) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
+  verbs::AddressVector to;
+  if (!to_address_vector(context, *attributes, to)) return fail(EINVAL);
   auto ah = std::make_unique<Ah>();
   const auto guard = context.lock();
   VerbsStatus status{};
@@ -139,6 +149,7 @@ int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh
   out->dlid = wc->slid;
   out->src_path_bits = wc->dlid_path_bits;
   out->port_num = port;
+  out->sl = Context::of(ibv).is_infiniband ? wc->sl : 0;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
   Sender sender;
   if (grh == nullptr || !read_grh(*grh, sender)) return fail_with_minus_one(EINVAL);

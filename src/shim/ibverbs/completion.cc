@@ -51,9 +51,10 @@ void translate(const verbs::Completion& from, ibv_wc& to) {
   to.src_qp = from.source_qp.value;
   to.wc_flags = to_wc_flags(from);
   to.pkey_index = 0;
-  to.slid = 0;
+  const verbs::LocalSource source = to_local_source(from);
+  to.slid = source.lid;
   to.sl = to_service_level(from);
-  to.dlid_path_bits = 0;
+  to.dlid_path_bits = source.path_bits;
 }
 
 int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
@@ -209,8 +210,22 @@ std::uint8_t to_service_level(const verbs::Completion& completion) {
   constexpr std::uint8_t over_udp = 8;
   constexpr std::uint8_t ipv6_header = 1;
   constexpr std::uint8_t ipv4_header = 2;
-  if (!completion.has_grh) return 0;
-  return over_udp | (completion.ipv4 ? ipv4_header : ipv6_header);
+  switch (completion.network) {
+    case verbs::DatagramNetwork::none:
+      return 0;
+    case verbs::DatagramNetwork::ipv4:
+      return over_udp | ipv4_header;
+    case verbs::DatagramNetwork::ipv6:
+      return over_udp | ipv6_header;
+    case verbs::DatagramNetwork::infiniband:
+      return completion.local.service_level;
+  }
+  return 0;
+}
+
+verbs::LocalSource to_local_source(const verbs::Completion& completion) {
+  const bool is_local = completion.network == verbs::DatagramNetwork::infiniband;
+  return is_local ? completion.local : verbs::LocalSource{};
 }
 
 extern "C" {

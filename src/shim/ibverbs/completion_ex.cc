@@ -58,9 +58,9 @@ __be32 read_immediate(ibv_cq_ex* cq) {
 
 std::uint8_t read_service_level(ibv_cq_ex* cq) { return to_service_level(current(cq)); }
 
-// A RoCE port has no LIDs.
-std::uint32_t read_source_lid(ibv_cq_ex*) { return 0; }
-std::uint8_t read_path_bits(ibv_cq_ex*) { return 0; }
+// These are 0 on a RoCE port, which has no LIDs.
+std::uint32_t read_source_lid(ibv_cq_ex* cq) { return to_local_source(current(cq)).lid; }
+std::uint8_t read_path_bits(ibv_cq_ex* cq) { return to_local_source(current(cq)).path_bits; }
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 
@@ -18,7 +19,6 @@ namespace tulle::shim {
 namespace {
 
 constexpr std::uint8_t only_port = 1;
-constexpr std::uint16_t only_pkey = default_pkey.value;
 // Linux lets a socket join this many unless told otherwise (net.ipv4.igmp_max_memberships).
 constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
@@ -36,6 +36,16 @@ constexpr std::uint32_t paging_of_ud =
     IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 constexpr std::uint32_t paging_of_uc = paging_of_ud | IBV_ODP_SUPPORT_WRITE;
 constexpr std::uint32_t paging_of_rc = paging_of_uc | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+
+// A port of RoCE has no other partition than the default one.
+std::size_t pkeys_of(Context& context) {
+  const auto& port = context.live->info().infiniband;
+  return port ? port->pkeys.size() : 1;
+}
+std::uint16_t pkey_at(Context& context, std::size_t index) {
+  const auto& port = context.live->info().infiniband;
+  return port ? port->pkeys[index] : default_pkey.value;
+}
 
 bool may_use_packets(Context& context) { return context.live->may_use_packets() == 0; }
 
@@ -75,7 +85,7 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_srq = static_cast<int>(limits.shared_receive_queues);
   out.max_srq_wr = static_cast<int>(limits.work_requests);
   out.max_srq_sge = static_cast<int>(limits.sges);
-  out.max_pkeys = 1;
+  out.max_pkeys = static_cast<std::uint16_t>(pkeys_of(context));
   out.local_ca_ack_delay = local_ack_delay;
   out.phys_port_cnt = 1;
 }
@@ -121,6 +131,27 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   return 0;
 }
 
+// Fills in what an InfiniBand port has in place of what is said of RoCE's.
+void fill(const live::InfinibandPort& port, ibv_port_attr& out) {
+  out.state = static_cast<ibv_port_state>(port.state);
+  out.phys_state = port.physical_state;
+  if (port.mtu_code != 0) out.active_mtu = static_cast<ibv_mtu>(port.mtu_code);
+  out.port_cap_flags = port.capability_mask;
+  out.pkey_tbl_len = static_cast<std::uint16_t>(port.pkeys.size());
+  out.lid = port.lid;
+  out.lmc = port.lmc;
+  out.sm_lid = port.sm_lid;
+  out.sm_sl = port.sm_sl;
+  out.max_vl_num = port.virtual_lanes_code;
+  out.active_width = port.width;
+  // The C API numbers extended speeds behind the others: FDR 16, EDR 32, HDR 64, NDR 128.
+  const unsigned extended = port.extended_speed == 0 ? 0 : std::bit_floor(unsigned{port.extended_speed});
+  const unsigned speed = extended != 0 ? extended << 4 : std::bit_floor(unsigned{port.speed});
+  out.active_speed = static_cast<std::uint8_t>(speed);
+  out.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  out.flags = 0;
+}
+
 int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::size_t out_bytes) {
   if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   Context& context = Context::of(ibv);
@@ -133,15 +164,16 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::siz
     attributes.active_mtu = static_cast<ibv_mtu>(verbs::mtu_code(info.mtu_bytes));
     attributes.max_mtu = IBV_MTU_4096;
     attributes.gid_tbl_len = static_cast<int>(gid_table_length(context.adapter().gids().size()));
+    attributes.port_cap_flags = port_capabilities;
+    attributes.max_msg_sz = message_bytes_max;
+    attributes.pkey_tbl_len = 1;
+    attributes.max_vl_num = 1;
+    attributes.active_width = link_width_4x;
+    attributes.active_speed = link_speed_edr;
+    attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
+    attributes.flags = IBV_QPF_GRH_REQUIRED;
+    if (info.infiniband) fill(*info.infiniband, attributes);
   }
-  attributes.port_cap_flags = port_capabilities;
-  attributes.max_msg_sz = message_bytes_max;
-  attributes.pkey_tbl_len = 1;
-  attributes.max_vl_num = 1;
-  attributes.active_width = link_width_4x;
-  attributes.active_speed = link_speed_edr;
-  attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
-  attributes.flags = IBV_QPF_GRH_REQUIRED;
   std::memset(out, 0, out_bytes);
   std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
   return 0;
@@ -163,7 +195,7 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
   std::memcpy(out.gid.raw, gids[index].bytes.data(), sizeof out.gid.raw);
   out.gid_index = index;
   out.port_num = only_port;
-  out.gid_type = IBV_GID_TYPE_ROCE_V2;
+  out.gid_type = context.is_infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
   const auto& described = context.live->info().gids;
   if (index < described.size()) out.ndev_ifindex = described[index].interface_index;
   return true;
@@ -331,24 +363,31 @@ int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int*
   if (index >= gid_table_length(context.adapter().gids().size())) {
     return fail_with_minus_one(EINVAL);
   }
-  *type = context.adapter().has_gid(index) ? 1 : 0;
+  *type = context.adapter().has_gid(index) && !context.is_infiniband ? 1 : 0;
   return 0;
 }
 TULLE_SINCE_34(ibv_query_gid_type)
 
 int ibv_query_pkey(ibv_context* ibv, std::uint8_t port, int index, __be16* out) {
-  if (ibv == nullptr || out == nullptr || port != only_port || index != 0) {
+  if (ibv == nullptr || out == nullptr || port != only_port || index < 0) {
     return fail_with_minus_one(EINVAL);
   }
-  *out = htobe16(only_pkey);
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  const auto at = static_cast<std::size_t>(index);
+  if (at >= pkeys_of(context)) return fail_with_minus_one(EINVAL);
+  *out = htobe16(pkey_at(context, at));
   return 0;
 }
 
 int ibv_get_pkey_index(ibv_context* ibv, std::uint8_t port, __be16 pkey) {
-  if (ibv == nullptr || port != only_port || pkey != htobe16(only_pkey)) {
-    return fail_with_minus_one(EINVAL);
+  if (ibv == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  for (std::size_t i = 0; i < pkeys_of(context); ++i) {
+    if (htobe16(pkey_at(context, i)) == pkey) return static_cast<int>(i);
   }
-  return 0;
+  return fail_with_minus_one(EINVAL);
 }
 
 }  // extern "C"

@@ -88,6 +88,7 @@ Context* make_context(Device& device) {
   }
   auto context = std::make_unique<Context>();
   context->live = std::move(*opened);
+  context->is_infiniband = context->live->info().infiniband.has_value();
   context->events = std::move(*events);
   refuse_all(*context);
   serve_queries(*context);

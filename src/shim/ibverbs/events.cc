@@ -23,7 +23,7 @@ struct EventName {
   Element element;
 };
 // Names in the order of verbs::EventType.
-constexpr std::array<EventName, 13> event_names = {{
+constexpr std::array<EventName, 17> event_names = {{
     {verbs::EventType::cq_error, IBV_EVENT_CQ_ERR, Element::cq},
     {verbs::EventType::qp_fatal, IBV_EVENT_QP_FATAL, Element::qp},
     {verbs::EventType::qp_request_error, IBV_EVENT_QP_REQ_ERR, Element::qp},
@@ -36,6 +36,10 @@ constexpr std::array<EventName, 13> event_names = {{
     {verbs::EventType::port_active, IBV_EVENT_PORT_ACTIVE, Element::port},
     {verbs::EventType::port_error, IBV_EVENT_PORT_ERR, Element::port},
     {verbs::EventType::gid_change, IBV_EVENT_GID_CHANGE, Element::port},
+    {verbs::EventType::lid_change, IBV_EVENT_LID_CHANGE, Element::port},
+    {verbs::EventType::sm_change, IBV_EVENT_SM_CHANGE, Element::port},
+    {verbs::EventType::pkey_change, IBV_EVENT_PKEY_CHANGE, Element::port},
+    {verbs::EventType::client_reregister, IBV_EVENT_CLIENT_REREGISTER, Element::port},
     {verbs::EventType::device_fatal, IBV_EVENT_DEVICE_FATAL, Element::port},
 }};
 

@@ -75,6 +75,7 @@ struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
   std::shared_ptr<CommandFile> file;
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
+  bool is_infiniband = false;  // the port's link layer; false: RoCE
   std::uint32_t next_handle = 1;
   // Scratch space of the data path, guarded by the device's lock: completions are polled into it,
   // and the spans of a request point to it while the request is posted.
@@ -204,6 +205,7 @@ struct Mr : ibv_mr {
 // by their handles, the objects that any of the descriptor's contexts made.
 struct CommandFile {
   Device* device = nullptr;
+  bool is_infiniband = false;  // the port's link layer; false: RoCE
   std::uint32_t next_handle = 1;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedPd>> pds;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedMr>> mrs;
@@ -400,6 +402,8 @@ unsigned to_wc_flags(const verbs::Completion& completion);
 // came with, and programs read it there: IBTA A17.4.5.1 asks for the kind, and the C API has no
 // field for it.
 std::uint8_t to_service_level(const verbs::Completion& completion);
+// Returns zeros unless the completion is a datagram's on InfiniBand.
+verbs::LocalSource to_local_source(const verbs::Completion& completion);
 
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
@@ -443,7 +447,8 @@ void serve_tags(Cq& cq);
 
 // address.cc
 Gid to_gid(const std::uint8_t* raw);  // from 16 bytes
-bool to_address_vector(const ibv_ah_attr& attributes, verbs::AddressVector& out);
+bool to_address_vector(const Context& context, const ibv_ah_attr& attributes,
+                       verbs::AddressVector& out);
 void from_address_vector(const verbs::AddressVector& vector, ibv_ah_attr& out);
 
 }  // namespace tulle::shim

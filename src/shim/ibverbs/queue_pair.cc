@@ -105,7 +105,8 @@ bool to_mask(int from, verbs::QpAttributeMask& to) {
 }
 
 // Returns false for a value that means nothing. Only attributes that the mask names are checked.
-bool to_attributes(const ibv_qp_attr& from, int mask, QueuePairAttributes& to) {
+bool to_attributes(const Context& context, const ibv_qp_attr& from, int mask,
+                   QueuePairAttributes& to) {
   if ((mask & IBV_QP_STATE) != 0 && !to_state(from.qp_state, to.state)) return false;
   if ((mask & IBV_QP_CUR_STATE) != 0 && !to_state(from.cur_qp_state, to.current_state)) {
     return false;
@@ -114,7 +115,9 @@ bool to_attributes(const ibv_qp_attr& from, int mask, QueuePairAttributes& to) {
       !to_access(from.qp_access_flags & ~flush_access, to.access)) {
     return false;
   }
-  if ((mask & IBV_QP_AV) != 0 && !to_address_vector(from.ah_attr, to.address)) return false;
+  if ((mask & IBV_QP_AV) != 0 && !to_address_vector(context, from.ah_attr, to.address)) {
+    return false;
+  }
   if ((mask & IBV_QP_PATH_MTU) != 0 && !to_mtu(from.path_mtu, to.path_mtu)) return false;
   to.qkey = Qkey{from.qkey};
   to.rq_psn = Psn{from.rq_psn};
@@ -379,10 +382,12 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
-  if (!to_mask(mask, to_change) || !to_attributes(*attributes, mask, values)) return report(EINVAL);
+  Context& context = Context::of(ibv->context);
+  if (!to_mask(mask, to_change) || !to_attributes(context, *attributes, mask, values)) {
+    return report(EINVAL);
+  }
   Qp& qp = Qp::of(ibv);
   if (qp.spreads) return report(EOPNOTSUPP);  // it has no states
-  Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return report(to_errno(status));

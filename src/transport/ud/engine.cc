@@ -91,6 +91,23 @@ Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Pa
   return agenda(qp);
 }
 
+namespace {
+
+void set_source(const QueuePair& qp, const wire::Path& path, verbs::Completion& completion) {
+  using verbs::DatagramNetwork;
+  const auto* local = std::get_if<wire::LocalPath>(&path);
+  if (local == nullptr) {
+    completion.network = wire::is_ipv4(path) ? DatagramNetwork::ipv4 : DatagramNetwork::ipv6;
+    return;
+  }
+  completion.network = DatagramNetwork::infiniband;
+  const unsigned lids = 1u << qp.environment.port(qp.attributes().port).lmc;
+  completion.local = {local->local.source.value, local->local.service_level,
+                      static_cast<std::uint8_t>(local->local.destination.value & (lids - 1))};
+}
+
+}  // namespace
+
 void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
                          const wire::Path& path) {
   // A message that does not fit is dropped, and the receive request stays in its queue: a stranger
@@ -106,7 +123,7 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = payload.bytes + static_cast<std::uint32_t>(wire::grh_bytes);
   completion.has_grh = wire::has_global_route(path);
-  completion.ipv4 = wire::is_ipv4(path);
+  set_source(qp, path, completion);
   completion.has_immediate = wire::info(packet.opcode).immediate;
   completion.immediate = packet.immediate;
   completion.solicited = packet.solicited_event;

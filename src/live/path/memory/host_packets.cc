@@ -24,33 +24,6 @@ QpNumber destination_of(std::span<const std::byte> head) {
   return QpNumber{at(5) << 16 | at(6) << 8 | at(7)};
 }
 
-std::size_t transport_bytes(const device::Datagram& datagram) {
-  return std::size_t{datagram.bth_and_payload_bytes()} + datagram.packet.pad_count;
-}
-
-// Writes BTH to the pad. Returns false if the payload is gone.
-bool encode_transport(const device::Datagram& datagram, std::byte* room) {
-  return attempt(payload_of(datagram), [&] {
-    std::byte* at = room + wire::encode(datagram.packet, {room, wire::header_bytes_max});
-    for (const std::span<const std::byte> piece : payload_of(datagram)) {
-      std::memcpy(at, piece.data(), piece.size());
-      at += piece.size();
-    }
-    std::memset(at, 0, datagram.packet.pad_count);
-  });
-}
-
-// Others see all earlier writes before this process reads what follows. ThreadSanitizer does not
-// know fences, and warns. It watches one process, and this orders what two see.
-void full_fence() {
-#pragma GCC diagnostic push
-#if defined(__SANITIZE_THREAD__)
-#pragma GCC diagnostic ignored "-Wtsan"
-#endif
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#pragma GCC diagnostic pop
-}
-
 }  // namespace
 
 HostPackets::HostPackets(LocalPeers& peers, IsLocal is_local)

@@ -30,19 +30,17 @@
 #include "base/time.h"
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
+#include "live/path/memory/packet_bytes.h"
 #include "live/path/memory/packet_ring.h"
 #include "live/path/memory/payload_run.h"
 #include "live/path/memory/payload_way.h"
+#include "live/path/memory/ring_path.h"
 #include "live/slots.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::live {
 
-inline MemoryPieces payload_of(const device::Datagram& datagram) {
-  return {datagram.pieces.data(), datagram.piece_count};
-}
-
-class HostPackets {
+class HostPackets final : public RingPath {
  public:
   using IsLocal = std::function<bool(const Gid& gid)>;
   HostPackets(LocalPeers& peers, IsLocal is_local);
@@ -90,20 +88,13 @@ class HostPackets {
 
   // --- receiving ---
 
-  // Must be called when a peer has rung the doorbell, before receive(). The packets that the peer
-  // told of may have been read already, and the next ones must make it ring again.
-  void note_ring() { was_rung_ = true; }
-  // Hands the packets that have come to the adapter, but a bounded number in one call. Returns how
-  // many records it took.
-  int receive(device::Adapter& adapter, Time now);
-  // Returns true if the last call of receive() left packets, perhaps.
-  bool is_unfinished() const { return is_unfinished_; }
-  // Returns true if a peer may send by a ring.
-  bool has_peers() const { return !open_.empty(); }
-  // Says whether somebody calls receive() all the time, so that no peer needs to ring. The caller
-  // must call receive() after it has said `false`.
-  void set_polled(bool is_polled);
-  void rebase(Time by);
+  void note_ring() override { was_rung_ = true; }
+  int receive(device::Adapter& adapter, Time now) override;
+  bool is_unfinished() const override { return is_unfinished_; }
+  bool has_peers() const override { return !open_.empty(); }
+  void set_polled(bool is_polled) override;
+  std::uint64_t packets() const override { return counters_.sent + counters_.received; }
+  void rebase(Time by) override;
 
  private:
   static constexpr int packets_max = 256;

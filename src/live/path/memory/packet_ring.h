@@ -80,6 +80,9 @@ class RingReader {
   // Returns the next record, or nothing if there is none. The record is valid until the next call
   // of tell().
   std::optional<Record> take();
+  // Undoes the last take(), whose record will be the next one again. The writer must not have been
+  // told of it.
+  void put_back(const Record& record) { taken_ -= PacketRing::record_bytes(record.content.size()); }
   // Tells the writer what has been read.
   void tell() { progress_->taken.store(taken_, std::memory_order_release); }
   // Returns true if the writer wrote something that no writer of ours writes. Nothing more is read.

@@ -1,0 +1,414 @@
+#include "fabric/subnet_traffic.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "port/framing/infiniband.h"
+#include "wire/bth.h"
+#include "wire/packet.h"
+
+namespace tulle::fabric {
+namespace {
+
+using port::FrameRef;
+using port::no_frame;
+
+constexpr std::uint64_t seed = 1;  // no switch here draws anything
+// A lane has memory for some sixteen of the longest packets, so that a packet which waits does not
+// hold up the link.
+constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
+// OpenSM sets about this between switches (HOQLife 18 is 1.07 s; IBTA 14.2.5.6).
+constexpr Time head_lifetime = Time::milliseconds(1'000);
+// A program that takes nothing for so long is stopped, or busy with something else. It loses what
+// comes, and its host's other programs go on.
+constexpr Time program_patience = Time::milliseconds(100);
+constexpr std::uint32_t stalled_after = 1;  // packet that has waited for program_patience
+constexpr Time between_looks = Time::milliseconds(10);
+constexpr Lid permissive{wire::permissive_lid};
+
+SwitchSettings settings_of_links() {
+  SwitchSettings settings;
+  settings.flow_control = port::FlowControl::credits;
+  settings.lane_buffer_bytes = lane_buffer_bytes;
+  settings.head_lifetime = head_lifetime;
+  settings.leaf_head_lifetime = head_lifetime;
+  return settings;
+}
+
+SwitchSettings settings_of_hosts() {
+  SwitchSettings settings = settings_of_links();
+  settings.leaf_head_lifetime = program_patience;
+  settings.stall_count = stalled_after;
+  return settings;
+}
+
+bool is_multicast(Lid lid) { return lid.value > wire::unicast_lid_max && lid != permissive; }
+
+}  // namespace
+
+SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
+    : subnet_(subnet),
+      slot_of_(slot_of),
+      switch_settings_(std::make_unique<const SwitchSettings>(settings_of_links())),
+      host_settings_(std::make_unique<const SwitchSettings>(settings_of_hosts())),
+      nodes_(subnet.topology().nodes()),
+      attached_(subnet.topology().hosts),
+      link_is_up_(subnet.topology().links.size()) {
+  const Topology& topology = subnet.topology();
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    const auto ports = static_cast<std::uint16_t>(topology.ports[node] + 1);
+    nodes_[node] = std::make_unique<Switch>(*switch_settings_, node, ports, seed, frames_);
+    for (std::uint16_t port = 0; port + 1 < ports; ++port) {
+      nodes_[node]->port(port).take_down(now);
+    }
+  }
+  follow(now);
+}
+
+SubnetTraffic::~SubnetTraffic() = default;
+
+void SubnetTraffic::ensure_host(std::uint32_t host) {
+  if (nodes_[host] != nullptr) return;
+  constexpr std::uint16_t ports = 1 + slots_max + 1;
+  auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
+  for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
+  nodes_[host] = std::move(made);
+  attached_[host].resize(slots_max + 1);
+}
+
+// --- programs ---
+
+void SubnetTraffic::attach(Time now, Program program) {
+  const bool is_new = nodes_[program.host] == nullptr;
+  ensure_host(program.host);
+  attached_[program.host][program.slot] = true;
+  const At at{program.host, static_cast<std::uint16_t>(program.slot)};
+  grant(now, at);
+  if (!is_new) return;
+  // The link has been up since before the host's end was there.
+  const Wiring::Peer& peer = subnet_.wiring().peer(program.host, cable);
+  if (peer.link == Wiring::no_link || !link_is_up_[peer.link]) {
+    nodes_[program.host]->port(cable).take_down(now);
+    return;
+  }
+  set_link(now, {peer.node, peer.port}, false);
+  nodes_[program.host]->port(cable).bring_up();
+  set_link(now, {peer.node, peer.port}, true);
+  kick({program.host, cable});
+}
+
+void SubnetTraffic::detach(Time now, Program program) {
+  attached_[program.host][program.slot] = false;
+  std::erase(ready_, program);
+  while (!take(now, program).empty()) ++counters_.lost;
+}
+
+SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
+                                          std::span<const std::byte> packet) {
+  if (packet.size() > packet_bytes_max) {
+    ++counters_.invalid;
+    return Offer::taken;
+  }
+  if (frames_.in_use() >= packets_max) return Offer::no_room;
+  const FrameRef ref = frames_.take();
+  port::Frame& frame = frames_[ref];
+  frame = {};
+  frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
+  frame.buffer_bytes = static_cast<std::uint16_t>(packet.size() + wire::icrc_bytes);
+  std::memcpy(packets_.of(ref), packet.data(), packet.size());
+  if (!label(ref, program.host)) {
+    frames_.give(ref);
+    ++counters_.invalid;
+    return Offer::taken;
+  }
+  const At in{program.host, static_cast<std::uint16_t>(program.slot)};
+  const auto& room = nodes_[in.node]->port(in.port).credits().receivers[frame.service_class];
+  if (room.free_blocks() < port::blocks_of(frame.buffer_bytes)) {
+    frames_.give(ref);
+    return Offer::no_room;
+  }
+  ++counters_.packets;
+  arrive(now, in, ref);
+  return Offer::taken;
+}
+
+// Fills in what switches look at, from the packet's bytes. Returns false if the packet is none that
+// a program of the host may send.
+bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
+  const std::span<const std::byte> packet = bytes_of(ref);
+  wire::LocalPath path;
+  const auto link = port::decode_link_headers(packet, packet.size() + wire::icrc_bytes, path);
+  const auto& agent = subnet_.node(host);
+  const bool is_valid = link.verdict == port::Verdict::ok &&
+                        agent.has_lid(agent.addressed_port(1), path.local.source) &&
+                        path.local.destination != permissive && path.local.destination != Lid(0);
+  if (!is_valid) return false;
+  port::Frame& frame = frames_[ref];
+  frame.destination = path.local.destination.value;
+  frame.service_level = path.local.service_level & 0xF;
+  // The table of a host's port is not used yet: a level has the lane that OpenSM gives it.
+  frame.service_class = port::default_lanes[path.local.service_level] & 0xF;
+  // Switches read the P_Key, and hosts the destination's queue pair.
+  frame.header_bytes = sizeof(wire::Bth) & 0x3F;
+  std::memcpy(frame.header.data(), packet.data() + link.bytes, sizeof(wire::Bth));
+  return true;
+}
+
+std::span<const std::byte> SubnetTraffic::take(Time now, Program program) {
+  if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
+  const At at{program.host, static_cast<std::uint16_t>(program.slot)};
+  taken_ = nodes_[at.node]->pull(now, at.port);
+  if (taken_ == no_frame) return {};
+  grant(now, at);
+  talk(at.node);
+  ++counters_.delivered;
+  return bytes_of(taken_);
+}
+
+bool SubnetTraffic::has_packet(Program program) const {
+  return nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot)).has_frame();
+}
+
+std::optional<SubnetTraffic::Program> SubnetTraffic::take_ready() {
+  if (ready_.empty()) return std::nullopt;
+  const Program program = ready_.back();
+  ready_.pop_back();
+  return program;
+}
+
+// A program's end of its port announces no credits. It takes packets when it has room for them.
+void SubnetTraffic::grant(Time now, At program) {
+  port::Port& port = nodes_[program.node]->port(program.port);
+  constexpr std::uint32_t most = 2'047;  // blocks ahead (IBTA 7.9.4.4)
+  for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
+    const std::uint32_t limit = port.credits().senders[lane].total_sent() + most;
+    const auto told = static_cast<std::uint16_t>(limit & port::credit_mask);
+    port.handle_control(now, port::Control::of(port::CreditUpdate{lane, told}));
+  }
+}
+
+// --- packets ---
+
+std::span<const std::byte> SubnetTraffic::bytes_of(FrameRef ref) {
+  return {packets_.of(ref), frames_[ref].payload_bytes};
+}
+
+void SubnetTraffic::arrive(Time now, At at, FrameRef ref) {
+  port::Frame& frame = frames_[ref];
+  const Lid to(static_cast<std::uint16_t>(frame.destination));
+  if (is_host(at.node)) return arrive_at_host(now, at, ref, to);
+  frame.via = (frame.via + 1u) & 0xFF;
+  if (frame.via > hops_max) return discard(now, at, ref, counters_.unrouted);
+  arrive_at_switch(now, at, ref, to);
+}
+
+void SubnetTraffic::arrive_at_switch(Time now, At at, FrameRef ref, Lid to) {
+  const auto& agent = subnet_.node(at.node);
+  if (is_multicast(to)) {
+    outs_.clear();
+    for (std::uint16_t out = 0; out < agent.ports(); ++out) {
+      const bool is_on_tree = agent.forwards_multicast(to, static_cast<std::uint8_t>(out + 1));
+      if (is_on_tree && out != at.port && carries({at.node, out})) outs_.push_back(out);
+    }
+    return spread(now, at, ref, outs_);
+  }
+  // Port 0 is the switch itself, which takes no packets of programs.
+  const std::uint8_t out = agent.output_port(to);
+  const bool has_way = out != agent.no_port && out != 0 &&
+                       carries({at.node, static_cast<std::uint16_t>(out - 1)});
+  if (!has_way) return discard(now, at, ref, counters_.unrouted);
+  forward(now, at, ref, static_cast<std::uint16_t>(out - 1));
+}
+
+void SubnetTraffic::arrive_at_host(Time now, At at, FrameRef ref, Lid to) {
+  const auto& agent = subnet_.node(at.node);
+  const bool comes_by_cable = at.port == cable;
+  if (is_multicast(to)) {
+    outs_.clear();
+    for (std::uint16_t slot = 1; slot <= slots_max; ++slot) {
+      if (attached_[at.node][slot]) outs_.push_back(slot);
+    }
+    if (!comes_by_cable && carries({at.node, cable})) outs_.push_back(cable);
+    return spread(now, at, ref, outs_);
+  }
+  if (!agent.has_lid(agent.addressed_port(1), to)) {
+    const bool goes_on = !comes_by_cable && carries({at.node, cable});
+    return goes_on ? forward(now, at, ref, cable) : discard(now, at, ref, counters_.unrouted);
+  }
+  const auto header = std::span(frames_[ref].header).first<sizeof(wire::Bth)>();
+  const std::uint32_t slot = slot_of_(wire::peek_destination_qp(header));
+  const bool is_there = slot >= 1 && slot <= slots_max && attached_[at.node][slot];
+  if (!is_there) return discard(now, at, ref, counters_.unrouted);
+  forward(now, at, ref, static_cast<std::uint16_t>(slot));
+}
+
+void SubnetTraffic::forward(Time now, At in, FrameRef ref, std::uint16_t out) {
+  if (nodes_[in.node]->receive(now, in.port, ref, out) == Switch::no_port) {
+    frames_.give(ref);
+    ++counters_.lost;
+    talk(in.node);
+    return;
+  }
+  kick({in.node, out});
+}
+
+void SubnetTraffic::spread(Time now, At in, FrameRef ref, std::span<const std::uint16_t> outs) {
+  if (outs.empty()) return discard(now, in, ref, counters_.unrouted);
+  const At copies{in.node, copies_of(in.node)};
+  const std::uint32_t lane = frames_[ref].service_class;
+  const std::uint32_t blocks = port::blocks_of(frames_[ref].buffer_bytes);
+  for (const std::uint16_t out : outs.subspan(1)) {
+    const auto& room = nodes_[in.node]->port(copies.port).credits().receivers[lane];
+    if (room.free_blocks() < blocks || frames_.in_use() >= packets_max) {
+      ++counters_.lost;
+      continue;
+    }
+    const FrameRef copy = frames_.take();
+    frames_[copy] = frames_[ref];
+    std::memcpy(packets_.of(copy), packets_.of(ref), frames_[ref].payload_bytes);
+    forward(now, copies, copy, out);
+  }
+  forward(now, in, ref, outs.front());
+}
+
+// Discards a frame that has come in and has nowhere to go. Its credits are returned.
+void SubnetTraffic::discard(Time now, At in, FrameRef ref, std::uint64_t& counter) {
+  ++counter;
+  nodes_[in.node]->discard_arrival(now, in.port, ref);
+  frames_.give(ref);
+  talk(in.node);
+}
+
+// The lanes of data are open when the manager has made the port active (IBTA 7.2.7). A host without
+// programs takes nothing.
+bool SubnetTraffic::carries(At at) const {
+  const Wiring::Peer& peer = subnet_.wiring().peer(at.node, at.port);
+  if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr) return false;
+  return subnet_.node(at.node).state(static_cast<std::uint8_t>(at.port + 1)) ==
+         wire::PortState::active;
+}
+
+// --- links ---
+
+void SubnetTraffic::kick(At at) { to_send_.push_back(at); }
+
+// Ports have something to tell their neighbours.
+void SubnetTraffic::talk(std::uint32_t node) {
+  for (;;) {
+    const std::uint16_t port = nodes_[node]->take_talker();
+    if (port == Switch::no_port) return;
+    kick({node, port});
+  }
+}
+
+void SubnetTraffic::run(Time now) {
+  if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
+  if (!waiting_.empty() && now >= look_at_waiting_) look_at_heads(now);
+  while (!to_send_.empty()) {
+    const At at = to_send_.front();
+    to_send_.pop_front();
+    send_all(now, at);
+  }
+}
+
+void SubnetTraffic::send_all(Time now, At at) {
+  Switch& from = *nodes_[at.node];
+  port::Port& port = from.port(at.port);
+  if (is_program(at)) {
+    while (port.has_control()) static_cast<void>(port.pull_control());
+    if (!port.has_frame()) return;
+    const Program program{at.node, at.port};
+    if (std::find(ready_.begin(), ready_.end(), program) == ready_.end()) ready_.push_back(program);
+    return watch(now, at);
+  }
+  if (at.port == copies_of(at.node)) {
+    while (port.has_control()) static_cast<void>(port.pull_control());
+    return;
+  }
+  const Wiring::Peer& peer = subnet_.wiring().peer(at.node, at.port);
+  if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr || port.is_down()) return;
+  const At to{peer.node, peer.port};
+  while (port.has_control()) {
+    if (nodes_[to.node]->port(to.port).handle_control(now, port.pull_control())) continue;
+    kick(to);
+  }
+  for (FrameRef ref = from.pull(now, at.port); ref != no_frame; ref = from.pull(now, at.port)) {
+    talk(at.node);
+    count(at, to, frames_[ref]);
+    arrive(now, to, ref);
+  }
+  if (port.queue_bytes() > 0) watch(now, at);
+}
+
+// The counters of data have words of four bytes, from the LRH to the VCRC (IBTA 16.1.3.5). They
+// count in bytes here.
+void SubnetTraffic::count(At from, At to, const port::Frame& frame) {
+  auto& sent = subnet_.counters(from.node, static_cast<std::uint8_t>(from.port + 1));
+  auto& received = subnet_.counters(to.node, static_cast<std::uint8_t>(to.port + 1));
+  const std::uint64_t bytes = frame.buffer_bytes + wire::vcrc_bytes;
+  ++sent.packets_sent;
+  sent.bytes_sent += bytes;
+  ++received.packets_received;
+  received.bytes_received += bytes;
+}
+
+void SubnetTraffic::watch(Time now, At at) {
+  const bool is_watched = std::any_of(waiting_.begin(), waiting_.end(), [&](const At& other) {
+    return other.node == at.node && other.port == at.port;
+  });
+  if (is_watched) return;
+  if (waiting_.empty()) look_at_waiting_ = now + between_looks;
+  waiting_.push_back(at);
+}
+
+void SubnetTraffic::look_at_heads(Time now) {
+  std::vector<At> left;
+  for (const At& at : std::exchange(waiting_, {})) {
+    Switch& of = *nodes_[at.node];
+    const std::uint32_t before = frames_.in_use();
+    const Time next = of.discard_heads(now, at.port);
+    counters_.overdue += before - frames_.in_use();
+    talk(at.node);
+    if (!next.is_never()) left.push_back(at);
+  }
+  waiting_ = std::move(left);
+  look_at_waiting_ = now + between_looks;
+}
+
+void SubnetTraffic::set_link(Time now, At at, bool is_up) {
+  if (nodes_[at.node] == nullptr) return;
+  Switch& of = *nodes_[at.node];
+  if (is_up) {
+    of.port(at.port).bring_up();
+    return kick(at);
+  }
+  for (FrameRef ref = of.take_down(now, at.port); ref != no_frame;) {
+    const FrameRef next = frames_[ref].next;
+    frames_.give(ref);
+    ++counters_.lost;
+    ref = next;
+  }
+  talk(at.node);
+}
+
+void SubnetTraffic::follow(Time now) {
+  if (changes_seen_ == subnet_.link_changes()) return;
+  changes_seen_ = subnet_.link_changes();
+  const auto& links = subnet_.topology().links;
+  for (std::uint32_t i = 0; i < links.size(); ++i) {
+    const Link& link = links[i];
+    const auto& agent = subnet_.node(link.a);
+    const bool is_up = agent.physical_state(static_cast<std::uint8_t>(link.a_port + 1)) ==
+                       wire::PhysicalState::link_up;
+    if (is_up == link_is_up_[i]) continue;
+    link_is_up_[i] = is_up;
+    for (const At end : {At{link.a, link.a_port}, At{link.b, link.b_port}}) {
+      set_link(now, end, is_up);
+    }
+  }
+}
+
+SubnetTraffic::Counters SubnetTraffic::counters() const { return counters_; }
+
+}  // namespace tulle::fabric

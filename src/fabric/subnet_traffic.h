@@ -1,0 +1,148 @@
+#pragma once
+
+// The packets with data of an InfiniBand subnet: those of programs on its hosts, from port to port
+// as the nodes' tables say. The switches are those of a simulation (fabric/switch.h), with credits
+// on each link. It is a state machine without input or output. Packets take no time on a link, and
+// wait only where credits are missing or a program does not take them.
+//
+// A host's port is a switch as well, with the cable at one port and a port for each program that
+// has a slot of the host (IBTA 10.2.5 leaves open how an adapter shares its port). A packet is for
+// the program that has the slot of its destination queue pair.
+//
+// A packet is the bytes from its LRH to its pad. The checks are left to whatever carries packets
+// between machines: here, they lie in this process's memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "fabric/subnet.h"
+#include "fabric/switch.h"
+#include "port/frame.h"
+#include "port/payloads.h"
+#include "wire/path.h"
+
+namespace tulle::fabric {
+
+class SubnetTraffic {
+ public:
+  // Returns the slot that has a queue pair, from 1 to slots_max.
+  using SlotOf = std::uint32_t (*)(QpNumber qp);
+  static constexpr std::uint32_t slots_max = 127;
+  // The longest packet: LRH 8, GRH 40, the longest headers behind them 44, payload 4,096, pad 3.
+  static constexpr std::uint32_t packet_bytes_max = 8 + 40 + 44 + 4'096 + 3;
+  // No packets are taken in while so many are under way.
+  static constexpr std::uint32_t packets_max = 16'384;
+  // A packet that has made so many hops is discarded, since tables that lead in a circle would keep
+  // it for ever.
+  static constexpr std::uint32_t hops_max = 64;
+
+  // The subnet must outlive this object.
+  SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of);
+  ~SubnetTraffic();
+  SubnetTraffic(const SubnetTraffic&) = delete;
+  SubnetTraffic& operator=(const SubnetTraffic&) = delete;
+
+  struct Program {
+    std::uint32_t host = 0;
+    std::uint32_t slot = 0;  // from 1 on
+    bool operator==(const Program&) const = default;
+  };
+  void attach(Time now, Program program);
+  // Discards what waits for a program.
+  void detach(Time now, Program program);
+
+  // Takes a program's packet. Its bytes may change while they are read. One that cannot be valid is discarded, and counted: it says another
+  // length, comes from a LID that its port does not have, or is a management packet.
+  enum class Offer : std::uint8_t {
+    taken,
+    no_room,  // its lane has none: offer it again after run() has moved something
+  };
+  Offer offer(Time now, Program program, std::span<const std::byte> packet);
+
+  // Follows what the manager and the cables have done to links since the last call.
+  void follow(Time now);
+  // Moves all packets as far as they go, and discards those that have waited too long.
+  void run(Time now);
+  // Returns a program for which packets have come, once after they have.
+  std::optional<Program> take_ready();
+  // Returns the next packet for a program, or nothing. The bytes are valid until the next call of a
+  // function of this object.
+  std::span<const std::byte> take(Time now, Program program);
+  // Returns true if a packet waits for a program.
+  bool has_packet(Program program) const;
+  // Returns when run() must be called although nothing has happened.
+  Time next_event() const { return waiting_.empty() ? Time::never() : look_at_waiting_; }
+
+  struct Counters {
+    std::uint64_t packets = 0;    // that came from programs
+    std::uint64_t delivered = 0;  // to programs
+    std::uint64_t invalid = 0;
+    std::uint64_t unrouted = 0;  // no table has a way, or no program has the queue pair
+    std::uint64_t overdue = 0;   // waited for too long
+    std::uint64_t lost = 0;      // their link went down, or their program went
+  };
+  Counters counters() const;
+  const Switch* switch_at(std::uint32_t node) const { return nodes_[node].get(); }
+
+ private:
+  // A port, or the place of one in a list of ports.
+  struct At {
+    std::uint32_t node = 0;
+    std::uint16_t port = 0;  // from 0 on
+  };
+  static constexpr std::uint16_t cable = 0;  // of a host
+  // Copies of multicast packets come in by a port of their own, which has no neighbour. So a copy
+  // takes no credits of the link by which the original came.
+  std::uint16_t copies_of(std::uint32_t node) const {
+    return static_cast<std::uint16_t>(nodes_[node]->ports() - 1);
+  }
+  bool is_host(std::uint32_t node) const { return subnet_.topology().is_host(node); }
+  bool is_program(At at) const {
+    return is_host(at.node) && at.port != cable && at.port != copies_of(at.node);
+  }
+  void ensure_host(std::uint32_t host);
+  std::span<const std::byte> bytes_of(port::FrameRef ref);
+  bool label(port::FrameRef ref, std::uint32_t host);
+  void arrive(Time now, At at, port::FrameRef ref);
+  void arrive_at_switch(Time now, At at, port::FrameRef ref, Lid to);
+  void arrive_at_host(Time now, At at, port::FrameRef ref, Lid to);
+  void forward(Time now, At in, port::FrameRef ref, std::uint16_t out);
+  void spread(Time now, At in, port::FrameRef ref, std::span<const std::uint16_t> outs);
+  void discard(Time now, At in, port::FrameRef ref, std::uint64_t& counter);
+  bool carries(At at) const;
+  void grant(Time now, At program);
+  void kick(At at);
+  void send_all(Time now, At at);
+  void talk(std::uint32_t node);
+  void count(At from, At to, const port::Frame& frame);
+  void watch(Time now, At at);
+  void look_at_heads(Time now);
+  void set_link(Time now, At at, bool is_up);
+
+  Subnet& subnet_;
+  SlotOf slot_of_;
+  std::unique_ptr<const SwitchSettings> switch_settings_;
+  std::unique_ptr<const SwitchSettings> host_settings_;
+  port::FramePool frames_;
+  port::Payloads packets_{packet_bytes_max};
+  std::vector<std::unique_ptr<Switch>> nodes_;  // null: a host that had no program
+  std::vector<std::vector<bool>> attached_;     // by host and slot
+  std::vector<bool> link_is_up_;                // by link
+  std::uint64_t changes_seen_ = 0;
+  std::deque<At> to_send_;
+  std::vector<At> waiting_;  // ports at which frames wait
+  Time look_at_waiting_;
+  std::vector<Program> ready_;
+  std::vector<std::uint16_t> outs_;
+  port::FrameRef taken_ = port::no_frame;  // the frame that take() has shown
+  Counters counters_;
+};
+
+}  // namespace tulle::fabric

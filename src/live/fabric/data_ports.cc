@@ -1,0 +1,191 @@
+#include "live/fabric/data_ports.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "live/slots.h"
+
+namespace tulle::live {
+
+using fabric::SubnetTraffic;
+
+static_assert(SubnetTraffic::packet_bytes_max <= PacketRing::content_bytes_max);
+static_assert(SubnetTraffic::slots_max < slots);
+
+DataPorts::DataPorts(Time now, fabric::Subnet& subnet)
+    : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {}
+
+// --- programs ---
+
+DataPorts::Port* DataPorts::find(std::uint32_t client) {
+  const auto found = std::find_if(ports_.begin(), ports_.end(),
+                                  [&](const auto& port) { return port->client == client; });
+  return found == ports_.end() ? nullptr : found->get();
+}
+
+DataPorts::Port* DataPorts::find(SubnetTraffic::Program program) {
+  const auto found = std::find_if(ports_.begin(), ports_.end(),
+                                  [&](const auto& port) { return port->program == program; });
+  return found == ports_.end() ? nullptr : found->get();
+}
+
+Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client) {
+  std::uint32_t slot = 1;
+  while (slot <= SubnetTraffic::slots_max && find(SubnetTraffic::Program{host, slot}) != nullptr) {
+    ++slot;
+  }
+  if (slot > SubnetTraffic::slots_max) {
+    return Error{fmt::format("{} programs have the port of this host open, which is the most",
+                             SubnetTraffic::slots_max),
+                 EMFILE};
+  }
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Error{fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)), errno};
+  }
+  UniqueFd bell(ends[0]);
+  Opened opened;
+  opened.bell.reset(ends[1]);
+  auto memory = FabricRings::create_memory();
+  if (!memory) return memory.error();
+  opened.memory = std::move(*memory);
+  UniqueFd own(dup(opened.memory.get()));
+  auto rings = FabricRings::map(std::move(own), std::move(bell), FabricRings::End::fabric);
+  if (!rings) return rings.error();
+
+  turns_[host].resize(slots);
+  const std::uint32_t turn = turns_[host][slot]++ % (qps_per_slot / qps_per_process);
+  opened.slot = slot;
+  opened.first_qp = slot * qps_per_slot + turn * qps_per_process;
+  opened.qp_count = qps_per_process;
+  const SubnetTraffic::Program program{host, slot};
+  ports_.push_back(std::make_unique<Port>(Port{program, client, std::move(*rings)}));
+  ports_.back()->rings.fall_asleep();
+  traffic_.attach(now, program);
+  return opened;
+}
+
+void DataPorts::close(Time now, std::uint32_t client) {
+  const Port* port = find(client);
+  if (port == nullptr) return;
+  traffic_.detach(now, port->program);
+  std::erase_if(ports_, [&](const auto& other) { return other.get() == port; });
+}
+
+int DataPorts::bell(std::uint32_t client) const {
+  return const_cast<DataPorts*>(this)->find(client)->rings.bell();
+}
+
+bool DataPorts::answer(std::uint32_t client) {
+  Port* port = find(client);
+  if (port == nullptr) return false;
+  port->is_awake = true;
+  return port->rings.take_rings();
+}
+
+std::uint32_t DataPorts::programs(std::uint32_t host) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(ports_.begin(), ports_.end(),
+                    [&](const auto& port) { return port->program.host == host; }));
+}
+
+// --- packets ---
+
+bool DataPorts::progress(Time now) {
+  for (int round = 0; round < rounds_in_a_turn; ++round) {
+    const bool has_read = read_all(now);
+    traffic_.run(now);
+    if (deliver_all(now) || has_read) continue;
+    if (send_to_sleep()) return false;
+  }
+  return true;
+}
+
+bool DataPorts::read_all(Time now) {
+  bool has_read = false;
+  for (const auto& port : ports_) {
+    if (port->is_awake || port->is_held_back) has_read |= read(now, *port);
+  }
+  return has_read;
+}
+
+// Takes some of the packets that a program has sent. Returns true if there were any.
+bool DataPorts::read(Time now, Port& port) {
+  RingReader& ring = port.rings.in();
+  port.is_held_back = false;
+  int taken = 0;
+  while (taken < packets_in_a_round) {
+    const auto record = ring.take();
+    if (!record) break;
+    if (traffic_.offer(now, port.program, record->content) == SubnetTraffic::Offer::no_room) {
+      ring.put_back(*record);
+      port.is_held_back = true;
+      break;
+    }
+    ++taken;
+  }
+  if (taken == 0) return false;
+  port.rings.tell();
+  port.is_awake = true;  // it may have been held back, and asleep
+  return true;
+}
+
+bool DataPorts::deliver_all(Time now) {
+  bool has_moved = false;
+  while (const auto program = traffic_.take_ready()) {
+    if (Port* port = find(*program)) has_moved |= deliver(now, *port);
+  }
+  for (const auto& port : ports_) {
+    if (port->is_full) has_moved |= deliver(now, *port);
+    port->rings.ring_if_asleep();
+  }
+  return has_moved;
+}
+
+// Writes the packets that have come for a program into its ring. Returns true if there were any.
+bool DataPorts::deliver(Time now, Port& port) {
+  std::size_t unrung_bytes = 0;
+  bool has_moved = false;
+  port.is_full = false;
+  while (traffic_.has_packet(port.program)) {
+    std::byte* const room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+    if (room == nullptr) {
+      port.is_full = true;
+      break;
+    }
+    const std::span<const std::byte> packet = traffic_.take(now, port.program);
+    std::memcpy(room, packet.data(), packet.size());
+    port.rings.publish(packet.size());
+    has_moved = true;
+    unrung_bytes += packet.size();
+    if (unrung_bytes < early_ring_bytes) continue;
+    port.rings.ring_if_asleep();
+    unrung_bytes = 0;
+  }
+  return has_moved;
+}
+
+// Asks all programs that were looked at to ring from now on. Returns false if one of them has sent
+// something meanwhile.
+bool DataPorts::send_to_sleep() {
+  bool may_sleep = true;
+  for (const auto& port : ports_) {
+    if (!port->is_awake) continue;
+    port->rings.fall_asleep();
+    // The next packet of a port that is held back waits for room, and not for a ring.
+    const bool has_more = !port->is_held_back && port->rings.in().has_more();
+    port->is_awake = has_more;
+    if (!has_more) continue;
+    port->rings.stay_awake();
+    may_sleep = false;
+  }
+  return may_sleep;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,78 @@
+#pragma once
+
+// The hosts' ports as programs use them for data: rings of packets between programs and the
+// subnet's switches.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "fabric/subnet.h"
+#include "fabric/subnet_traffic.h"
+#include "live/path/fabric/rings.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+class DataPorts {
+ public:
+  DataPorts(Time now, fabric::Subnet& subnet);
+
+  struct Opened {
+    std::uint32_t slot = 0;
+    std::uint32_t first_qp = 0;
+    std::uint32_t qp_count = 0;
+    UniqueFd memory;
+    UniqueFd bell;  // the program's end
+  };
+  // Opens a part of a host's port for a client, which has none. The error is one line for a person.
+  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client);
+  void close(Time now, std::uint32_t client);
+  // Returns the descriptor that is readable when a client has rung.
+  int bell(std::uint32_t client) const;
+  // A client has rung, or is gone. Returns false if it is gone.
+  bool answer(std::uint32_t client);
+
+  // Links may have gone up or down.
+  void follow(Time now) { traffic_.follow(now); }
+  // Moves packets for a while. Returns true if there is more to do at once.
+  bool progress(Time now);
+  Time next_event() const { return traffic_.next_event(); }
+  fabric::SubnetTraffic::Counters counters() const { return traffic_.counters(); }
+  // Returns how many programs have a host's port open for data.
+  std::uint32_t programs(std::uint32_t host) const;
+
+ private:
+  struct Port {
+    fabric::SubnetTraffic::Program program;
+    std::uint32_t client = 0;
+    FabricRings rings;
+    bool is_awake = false;      // its ring is looked at in each turn
+    bool is_held_back = false;  // its next packet has found no room
+    bool is_full = false;       // packets wait for room in its ring
+    bool is_dirty = false;      // something was written for which nobody was woken
+  };
+  static constexpr int rounds_in_a_turn = 16;
+  static constexpr int packets_in_a_round = 64;
+  // A sleeper is woken when so much has been written, although more is to come: both ends then work
+  // at the same time.
+  static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
+
+  Port* find(std::uint32_t client);
+  Port* find(fabric::SubnetTraffic::Program program);
+  bool read(Time now, Port& port);
+  bool read_all(Time now);
+  bool deliver_all(Time now);
+  bool deliver(Time now, Port& port);
+  bool send_to_sleep();
+
+  fabric::SubnetTraffic traffic_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  // By host and slot: how many programs have had the slot. The next one gets other numbers of queue
+  // pairs (live/slots.h).
+  std::vector<std::vector<std::uint8_t>> turns_;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,83 @@
+#pragma once
+
+// A program's packets on a host of a software fabric: native InfiniBand packets, from the LRH to
+// the pad, in rings to and from the fabric's process (live/path/fabric/rings.h).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/time.h"
+#include "device/adapter.h"
+#include "live/path/fabric/rings.h"
+#include "live/path/memory/ring_path.h"
+
+namespace tulle::live {
+
+class FabricPath final : public RingPath {
+ public:
+  explicit FabricPath(FabricRings rings);
+
+  // Pulls and sends packets until the adapter has no more, the ring has no room, or a fixed number
+  // is sent. The program's memory may go meanwhile: a packet whose payload is gone is lost.
+  void transmit(device::Adapter& adapter, Time now);
+  // Returns true if transmit() stopped although it could go on.
+  bool has_more() const { return has_more_; }
+  // Returns when transmit() must look again whether there is room, should nobody ring.
+  Time next_deadline() const { return kept_bytes_ > 0 ? look_again_ : Time::never(); }
+
+  int receive(device::Adapter& adapter, Time now) override;
+  bool is_unfinished() const override { return is_unfinished_; }
+  bool has_peers() const override { return true; }
+  void note_ring() override { was_rung_ = true; }
+  void set_polled(bool is_polled) override;
+  std::uint64_t packets() const override { return counters_.sent + counters_.received; }
+  void rebase(Time by) override;
+
+  // Returns the descriptor that is readable when the fabric has rung.
+  int bell() const { return rings_.bell(); }
+  // The rings and the bell are the parent's.
+  void forget_in_child() { rings_.release_bell(); }
+
+  struct Counters {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t delayed = 0;  // times the ring was full and a packet waited
+    std::uint64_t dropped = 0;  // packets whose payload was gone, or that waited for too long
+    std::uint64_t refused = 0;  // records that came and are no packet
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  static constexpr int packets_max = 256;  // in one call
+  // A fabric that takes nothing for so long loses what does not fit, as a network would.
+  static constexpr Time patience = Time::milliseconds(100);
+  static constexpr Time look_again_after = Time::milliseconds(1);
+  static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
+  // A reader tells the writer how far it has read after so many bytes, and when it has read all.
+  static constexpr std::size_t told_bytes = std::size_t{32} << 10;
+
+  enum class Sent : std::uint8_t { done, kept };
+  Sent send(Time now);
+  bool resume(Time now);
+  bool encode(std::byte* room) const;
+  void publish(std::size_t bytes);
+  int take_all(device::Adapter& adapter, Time now, int packets);
+  void handle(std::span<const std::byte> packet, device::Adapter& adapter, Time now);
+
+  FabricRings rings_;
+  device::Datagram datagram_;
+  std::unique_ptr<std::byte[]> kept_;  // a packet that waits for room
+  std::size_t kept_bytes_ = 0;
+  std::size_t unrung_bytes_ = 0;
+  Time full_since_;
+  Time look_again_;
+  bool is_stalled_ = false;  // the fabric has taken nothing for `patience`
+  bool has_more_ = false;
+  bool is_polled_ = false;
+  bool is_unfinished_ = false;
+  bool was_rung_ = false;
+  Counters counters_;
+};
+
+}  // namespace tulle::live
