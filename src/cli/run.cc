@@ -71,11 +71,16 @@ void show_devices() {
   auto devices = live::devices();
   if (!devices) return;
   const live::Settings settings = live::read_settings();
+  const live::FabricPlace place = live::fabric_place();
+  const std::string place_name =
+      place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
   auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces +
-                              " " + network_namespace());
+                              " " + place_name);
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices,
-                              {.agent = settings.agent, .interfaces = settings.interfaces});
+                              {.agent = place.socket.empty() ? settings.agent : std::string(),
+                               .interfaces = settings.interfaces,
+                               .fabric = place});
   if (!root) return fail(root.error().message), void();
   set("TULLE_SYSFS", *root);
 }

@@ -11,7 +11,7 @@
 
 #include "base/quoted.h"
 #include "live/agent/core.h"
-#include "live/agent/port_attributes.h"
+#include "live/message/port_attributes.h"
 #include "live/path/packets/capture_ring.h"
 
 namespace tulle::live {

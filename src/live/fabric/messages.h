@@ -11,6 +11,7 @@
 //   data      FabricHello → DataPortOpened with {memory, bell}, then PortChanged whenever the port
 //             has. `memory` holds the rings for packets, and `bell` wakes their other end
 //             (live/path/fabric/rings.h). Disconnecting frees the slot.
+//   attribute FabricHello → Attribute (live/message/protocol.h)
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
@@ -27,14 +28,15 @@
 
 namespace tulle::live {
 
-enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data };
+enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data, attribute };
 
 struct FabricHello {
   static constexpr auto kind = MessageKind::fabric_hello;
   FabricPurpose purpose{};
-  std::string host;                 // describe, open, data: its name
+  std::string host;                 // of describe, open, data, attribute: its name
   std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
   std::uint32_t first = 0;          // status: the first node to tell of
+  std::string file;                 // attribute: as in live/message/port_attributes.h
 };
 // A host's port, as a kernel shows it.
 struct HostPort {
@@ -124,7 +126,7 @@ struct FabricEnd {
 
 template <typename Archive>
 void fields(Archive& archive, FabricHello& m) {
-  archive(m.purpose, m.host, m.ends, m.first);
+  archive(m.purpose, m.host, m.ends, m.first, m.file);
 }
 template <typename Archive>
 void fields(Archive& archive, InfinibandPort& p) {

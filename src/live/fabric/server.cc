@@ -20,11 +20,13 @@
 #include "base/quoted.h"
 #include "fabric/subnet.h"
 #include "fabric/subnet_managers.h"
+#include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
+#include "live/message/port_attributes.h"
 #include "live/message/socket.h"
 #include "live/service_process.h"
 #include "live/system_random.h"
@@ -260,6 +262,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
     case FabricPurpose::data:
+    case FabricPurpose::attribute:
       return greet_program(session, hello);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
@@ -282,6 +285,12 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello) {
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
   if (hello.purpose == FabricPurpose::data) return open_data_port(session, *host);
+  if (hello.purpose == FabricPurpose::attribute) {
+    const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
+    const Attribute attribute{text.has_value(), text.value_or("")};
+    if (!send_message(session.connection.get(), encode(attribute))) session.is_over = true;
+    return;
+  }
   answer(session, hosts_.describe(*host, manager_files_.path(*host)));
 }
 

@@ -91,7 +91,7 @@ struct Hello {
   std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;  // find_peer
-  std::string file;        // attribute: file name as in live/agent/port_attributes.h
+  std::string file;        // attribute: file name as in live/message/port_attributes.h
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "live/agent/port_attributes.h"
+#include "live/message/port_attributes.h"
 #include "live/message/protocol.h"
 #include "shim/identity.h"
 
@@ -189,25 +189,41 @@ std::string counter_recipe(const CounterFile& file, const std::string& agent) {
   return padded(text);
 }
 
+std::vector<std::byte> agent_request(const live::DeviceInfo& device, const TreeOptions& options,
+                                     const std::string& file) {
+  live::Hello hello;
+  hello.purpose = live::Purpose::attribute;
+  hello.device = device.name;
+  hello.interfaces = options.interfaces;
+  hello.file = file;
+  return live::encode(hello);
+}
+
+std::vector<std::byte> fabric_request(const live::FabricPlace& place, const std::string& file) {
+  live::FabricHello hello;
+  hello.purpose = live::FabricPurpose::attribute;
+  hello.host = place.host;
+  hello.file = file;
+  return live::encoded(hello);
+}
+
 // Writes an attribute that changes while the device is in use, as a recipe. The host agent knows
 // the attribute's text, or says that there is none. The recipe also holds the present text, which
 // is used without a host agent; an empty line there means that there is none.
 void write_changing(Writer& tree, const fs::path& port, const std::string& file,
                     const live::DeviceInfo& device, const TreeOptions& options) {
   const std::optional<std::string> now = live::port_attribute(device, file);
-  live::Hello hello;
-  hello.purpose = live::Purpose::attribute;
-  hello.device = device.name;
-  hello.interfaces = options.interfaces;
-  hello.file = file;
-  const std::vector<std::byte> request = live::encode(hello);
-  if (options.agent.empty() || request.size() > request_bytes_max) {
+  const bool is_on_fabric = !options.fabric.socket.empty();
+  const std::vector<std::byte> request =
+      is_on_fabric ? fabric_request(options.fabric, file) : agent_request(device, options, file);
+  const std::string& address = is_on_fabric ? options.fabric.socket : options.agent;
+  if (address.empty() || request.size() > request_bytes_max) {
     if (now) return tree.file(port / file, *now);
     return tree.remove(port / file);
   }
   const std::string kind = std::to_string(static_cast<unsigned>(live::Attribute::kind));
   tree.file(port / file, padded("tulle attribute\n" + kind + "\n" + hexadecimal(request) + "\n" +
-                                options.agent + "\n" + now.value_or("") + "\n"));
+                                address + "\n" + now.value_or("") + "\n"));
 }
 
 void write_counters(Writer& tree, const fs::path& port, const std::string& agent) {
@@ -225,6 +241,16 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
     for (const char* folder : {"gids/", "gid_attrs/types/", "gid_attrs/ndevs/"}) {
       write_changing(tree, port, folder + index, device, options);
     }
+  }
+  if (device.infiniband) {
+    tree.file(port / "link_layer", "InfiniBand");
+    for (const std::string_view file : live::infiniband_attributes) {
+      write_changing(tree, port, std::string(file), device, options);
+    }
+    for (std::size_t i = 0; i < device.infiniband->pkeys.size(); ++i) {
+      write_changing(tree, port, "pkeys/" + std::to_string(i), device, options);
+    }
+    return;
   }
   tree.file(port / "rate", link_rate);
   tree.file(port / "link_layer", "Ethernet");
@@ -246,7 +272,7 @@ void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& 
   tree.link(parent / "driver", std::string("../../../../bus/tulle/drivers/") + driver_name);
   tree.empty_folder(parent / "net");
   for (const live::GidEntry& entry : device.gids) {
-    if (!entry.in_use()) continue;
+    if (!entry.in_use() || entry.interface.empty()) continue;
     tree.link(parent / "net" / entry.interface, "/sys/class/net/" + entry.interface);
   }
 }

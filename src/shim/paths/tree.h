@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "live/fabric/client.h"
 #include "live/process/device.h"
 
 namespace tulle::shim {
@@ -19,6 +20,8 @@ struct TreeOptions {
   // empty, no counters are shown, and addresses and states are those of now.
   std::string agent = {};
   std::string interfaces = {};  // as in TULLE_INTERFACE
+  // The device is a host's port of a software fabric, whose process is asked in place of an agent.
+  live::FabricPlace fabric = {};
 };
 
 // Makes the tree below `base` (which is made if it does not exist) and returns its root, the value

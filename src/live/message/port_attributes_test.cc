@@ -1,4 +1,4 @@
-#include "live/agent/port_attributes.h"
+#include "live/message/port_attributes.h"
 
 #include <gtest/gtest.h>
 
