@@ -23,7 +23,8 @@ Error strange_answer() {
       EPROTO};
 }
 
-Result<UniqueFd> ask(const std::string& socket, FabricHello hello) {
+Result<UniqueFd> ask(const std::string& socket, FabricHello hello,
+                     std::span<const int> fds = {}) {
   auto connection = connect_to(socket);
   if (!connection) {
     const bool is_gone = connection.error().error_number == ENOENT ||
@@ -32,7 +33,7 @@ Result<UniqueFd> ask(const std::string& socket, FabricHello hello) {
     return Error{fmt::format("no fabric runs at {}; `tulle fabric up` starts one", socket),
                  connection.error().error_number};
   }
-  if (auto sent = send_message(connection->get(), encoded(hello)); !sent) return sent.error();
+  if (auto sent = send_message(connection->get(), encoded(hello), fds); !sent) return sent.error();
   return connection;
 }
 
@@ -87,11 +88,11 @@ DeviceInfo device_of(const std::string& name, const HostPort& host) {
   return device;
 }
 
-Result<FabricDataPort> open_data_port(const FabricPlace& place) {
+Result<FabricDataPort> open_data_port(const FabricPlace& place, int button) {
   FabricHello hello;
   hello.purpose = FabricPurpose::data;
   hello.host = place.host;
-  auto connection = ask(place.socket, hello);
+  auto connection = ask(place.socket, hello, {&button, 1});
   if (!connection) return connection.error();
   auto answer = await_message(connection->get(), answer_milliseconds);
   if (!answer) return answer.error();

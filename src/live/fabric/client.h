@@ -30,9 +30,10 @@ struct FabricDataPort {
   DataPortOpened opened;
   UniqueFd connection;  // while it is open, the port is
   UniqueFd memory;
-  UniqueFd bell;
+  UniqueFd button;  // of the fabric's bell
 };
-Result<FabricDataPort> open_data_port(const FabricPlace& place);
+// `button` is that of the program's own bell. The caller keeps it.
+Result<FabricDataPort> open_data_port(const FabricPlace& place, int button);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 // Cuts or joins a cable, or ends the fabric.

@@ -18,6 +18,10 @@ using fabric::SubnetTraffic;
 static_assert(SubnetTraffic::packet_bytes_max <= PacketRing::content_bytes_max);
 static_assert(SubnetTraffic::slots_max < slots);
 
+namespace {
+constexpr std::size_t rings_in_row_max = 16;
+}
+
 DataPorts::DataPorts(Time now, fabric::Subnet& subnet)
     : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {}
 
@@ -35,7 +39,8 @@ DataPorts::Port* DataPorts::find(SubnetTraffic::Program program) {
   return found == ports_.end() ? nullptr : found->get();
 }
 
-Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client) {
+Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client,
+                                          UniqueFd button) {
   std::uint32_t slot = 1;
   while (slot <= SubnetTraffic::slots_max && find(SubnetTraffic::Program{host, slot}) != nullptr) {
     ++slot;
@@ -45,18 +50,18 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
                              SubnetTraffic::slots_max),
                  EMFILE};
   }
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Error{fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)), errno};
+  if (!FabricRings::is_button(button.get())) {
+    return Error{"the program gave the fabric no socket to wake it by", EINVAL};
   }
-  UniqueFd bell(ends[0]);
+  auto bell = FabricRings::create_bell();
+  if (!bell) return bell.error();
   Opened opened;
-  opened.bell.reset(ends[1]);
+  opened.button = std::move(bell->button);
   auto memory = FabricRings::create_memory();
   if (!memory) return memory.error();
   opened.memory = std::move(*memory);
   UniqueFd own(dup(opened.memory.get()));
-  auto rings = FabricRings::map(std::move(own), std::move(bell), FabricRings::End::fabric);
+  auto rings = FabricRings::map(std::move(own), std::move(button), FabricRings::End::fabric);
   if (!rings) return rings.error();
 
   turns_[host].resize(slots);
@@ -65,7 +70,8 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.first_qp = slot * qps_per_slot + turn * qps_per_process;
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
-  ports_.push_back(std::make_unique<Port>(Port{program, client, std::move(*rings)}));
+  ports_.push_back(std::make_unique<Port>(
+      Port{program, client, std::move(*rings), std::move(bell->bell)}));
   ports_.back()->rings.fall_asleep();
   traffic_.attach(now, program);
   return opened;
@@ -79,14 +85,16 @@ void DataPorts::close(Time now, std::uint32_t client) {
 }
 
 int DataPorts::bell(std::uint32_t client) const {
-  return const_cast<DataPorts*>(this)->find(client)->rings.bell();
+  return const_cast<DataPorts*>(this)->find(client)->bell.get();
 }
 
-bool DataPorts::answer(std::uint32_t client) {
+void DataPorts::answer(std::uint32_t client) {
   Port* port = find(client);
-  if (port == nullptr) return false;
-  port->is_awake = true;
-  return port->rings.take_rings();
+  if (port == nullptr) return;
+  std::array<mmsghdr, rings_in_row_max> rings{};
+  const int taken =
+      recvmmsg(port->bell.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
+  if (taken > 0) port->is_awake = true;
 }
 
 std::uint32_t DataPorts::programs(std::uint32_t host) const {

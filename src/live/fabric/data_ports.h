@@ -25,15 +25,16 @@ class DataPorts {
     std::uint32_t first_qp = 0;
     std::uint32_t qp_count = 0;
     UniqueFd memory;
-    UniqueFd bell;  // the program's end
+    UniqueFd button;  // of the bell of this end
   };
-  // Opens a part of a host's port for a client, which has none. The error is one line for a person.
-  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client);
+  // Opens a part of a host's port for a client, which has none. `button` is that of the client's
+  // bell. The error is one line for a person.
+  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd button);
   void close(Time now, std::uint32_t client);
   // Returns the descriptor that is readable when a client has rung.
   int bell(std::uint32_t client) const;
-  // A client has rung, or is gone. Returns false if it is gone.
-  bool answer(std::uint32_t client);
+  // A client may have rung.
+  void answer(std::uint32_t client);
 
   // Links may have gone up or down.
   void follow(Time now) { traffic_.follow(now); }
@@ -49,6 +50,7 @@ class DataPorts {
     fabric::SubnetTraffic::Program program;
     std::uint32_t client = 0;
     FabricRings rings;
+    UniqueFd bell;
     bool is_awake = false;      // its ring is looked at in each turn
     bool is_held_back = false;  // its next packet has found no room
     bool is_full = false;       // packets wait for room in its ring

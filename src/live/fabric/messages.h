@@ -8,9 +8,9 @@
 //             UnregisterAgent → AgentRegistered. `datagrams` carries Datagram both ways, a long one
 //             with {bytes}.
 //             Disconnecting closes the port.
-//   data      FabricHello → DataPortOpened with {memory, bell}, then PortChanged whenever the port
-//             has. `memory` holds the rings for packets, and `bell` wakes their other end
-//             (live/path/fabric/rings.h). Disconnecting frees the slot.
+//   data      FabricHello with {button} → DataPortOpened with {memory, button}, then PortChanged
+//             whenever the port has. `memory` holds the rings for packets, and a button wakes the
+//             other end (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   attribute FabricHello → Attribute (live/message/protocol.h)
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd

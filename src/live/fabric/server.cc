@@ -85,11 +85,11 @@ class FabricServer {
   void turn();
   void accept_all();
   void handle(Session& session);
-  void handle_message(Session& session, const ReceivedMessage& message);
-  void greet(Session& session, const FabricHello& hello);
-  void greet_program(Session& session, const FabricHello& hello);
+  void handle_message(Session& session, ReceivedMessage& message);
+  void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
+  void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
-  void open_data_port(Session& session, std::uint32_t host);
+  void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
   void manage();
   void tell_of_port(Session& session);
   void change_cable(Session& session, const FabricHello& hello);
@@ -215,7 +215,7 @@ void FabricServer::accept_all() {
 }
 
 void FabricServer::handle(Session& session) {
-  if (session.data_host && !data_ports_.answer(session.id)) session.is_over = true;
+  if (session.data_host) data_ports_.answer(session.id);
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
     auto message = receive_message(session.connection.get());
     if (message) {
@@ -236,10 +236,10 @@ void FabricServer::answer(Session& session, Message message) {
   if (!send_message(session.connection.get(), encoded(message))) session.is_over = true;
 }
 
-void FabricServer::handle_message(Session& session, const ReceivedMessage& message) {
+void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
   FabricHello hello;
   if (!session.host && !session.data_host) {
-    if (decoded(message.bytes, hello)) return greet(session, hello);
+    if (decoded(message.bytes, hello)) return greet(session, hello, message.fds);
     return refuse(session,
                   "the fabric does not know this message; is the program's Tulle of "
                   "another version?");
@@ -257,13 +257,14 @@ void FabricServer::handle_message(Session& session, const ReceivedMessage& messa
   }
 }
 
-void FabricServer::greet(Session& session, const FabricHello& hello) {
+void FabricServer::greet(Session& session, const FabricHello& hello,
+                         std::vector<UniqueFd>& fds) {
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
     case FabricPurpose::data:
     case FabricPurpose::attribute:
-      return greet_program(session, hello);
+      return greet_program(session, hello, fds);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
     case FabricPurpose::cut:
@@ -277,14 +278,17 @@ void FabricServer::greet(Session& session, const FabricHello& hello) {
   session.is_over = true;
 }
 
-void FabricServer::greet_program(Session& session, const FabricHello& hello) {
+void FabricServer::greet_program(Session& session, const FabricHello& hello,
+                                 std::vector<UniqueFd>& fds) {
   const auto host = subnet_.find(hello.host);
   if (!host || !subnet_.topology().is_host(*host)) {
     return refuse(session, fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
                                        quoted(hello.host), subnet_.topology().adapters() - 1));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
-  if (hello.purpose == FabricPurpose::data) return open_data_port(session, *host);
+  if (hello.purpose == FabricPurpose::data) {
+    return open_data_port(session, *host, fds.size() == 1 ? std::move(fds[0]) : UniqueFd());
+  }
   if (hello.purpose == FabricPurpose::attribute) {
     const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
     const Attribute attribute{text.has_value(), text.value_or("")};
@@ -314,13 +318,13 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   watch(session.datagrams.get(), &session);
 }
 
-void FabricServer::open_data_port(Session& session, std::uint32_t host) {
-  auto port = data_ports_.open(now(), host, session.id);
+void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
+  auto port = data_ports_.open(now(), host, session.id, std::move(button));
   if (!port) return refuse(session, port.error().message);
   session.data_host = host;
   DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
   session.told = opened.port.port;
-  const std::array<int, 2> fds = {port->memory.get(), port->bell.get()};
+  const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
   watch(data_ports_.bell(session.id), &session);
 }

@@ -104,9 +104,11 @@ std::string fabric_device_name(const Settings& settings) {
 
 // Opens a host's port of a software fabric.
 Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
-  auto port = open_data_port(fabric_place());
+  auto bell = FabricRings::create_bell();
+  if (!bell) return bell.error();
+  auto port = open_data_port(fabric_place(), bell->button.get());
   if (!port) return port.error();
-  auto rings = FabricRings::map(std::move(port->memory), std::move(port->bell),
+  auto rings = FabricRings::map(std::move(port->memory), std::move(port->button),
                                 FabricRings::End::program);
   if (!rings) return rings.error();
   auto counters = CountersPage::create();
@@ -127,7 +129,8 @@ Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::
                              std::move(*counters),
                              AgentLink(settings, std::move(port->connection), {}),
                              nullptr,
-                             std::make_unique<FabricPath>(std::move(*rings))};
+                             std::make_unique<FabricPath>(std::move(*rings)),
+                             std::move(*bell)};
 }
 
 }  // namespace
@@ -201,7 +204,8 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
                     std::move(*counters),
                     AgentLink(settings, std::move(answer->connection), std::move(rights)),
                     std::move(*seal),
-                    nullptr};
+                    nullptr,
+                    {}};
   auto device = start(std::make_unique<Impl>(std::move(grant), settings, *faults, sink));
   if (device) open_devices.devices[name] = *device;
   return device;

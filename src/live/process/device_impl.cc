@@ -102,6 +102,8 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
   set_gids();
   if (grant.fabric == nullptr) return;
   fabric_ = std::move(grant.fabric);
+  doorbell_ = std::move(grant.bell.bell);
+  doorbell_button_ = std::move(grant.bell.button);
   rings_ = fabric_.get();
   set_port();
 }
@@ -125,11 +127,12 @@ Result<void> Device::Impl::start() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  std::array<int, 2> doorbell{-1, -1};
-  static_cast<void>(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, doorbell.data()));
-  doorbell_.reset(doorbell[0]);
-  doorbell_button_.reset(doorbell[1]);
-  if (fabric_ != nullptr) doorbell_.reset(fcntl(fabric_->bell(), F_DUPFD_CLOEXEC, 0));
+  if (fabric_ == nullptr) {
+    std::array<int, 2> doorbell{-1, -1};
+    static_cast<void>(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, doorbell.data()));
+    doorbell_.reset(doorbell[0]);
+    doorbell_button_.reset(doorbell[1]);
+  }
   if (!epoll_ || !timer_ || !wakeup_ || !doorbell_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }

@@ -352,9 +352,6 @@ void Device::Impl::handle_loss_of_agent() {
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
   if (fabric_ != nullptr) {
-    // The fabric is gone, and its end of the doorbell with it.
-    is_doorbell_broken_ = true;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, doorbell_.get(), nullptr);
     if (std::exchange(info_.port_active, false)) tell(verbs::EventType::port_error);
     return tell(verbs::EventType::device_fatal);
   }

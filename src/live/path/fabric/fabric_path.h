@@ -34,10 +34,8 @@ class FabricPath final : public RingPath {
   std::uint64_t packets() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;
 
-  // Returns the descriptor that is readable when the fabric has rung.
-  int bell() const { return rings_.bell(); }
-  // The rings and the bell are the parent's.
-  void forget_in_child() { rings_.release_bell(); }
+  // The rings are the parent's.
+  void forget_in_child() { rings_.forget_button(); }
 
   struct Counters {
     std::uint64_t sent = 0;

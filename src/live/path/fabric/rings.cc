@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::size_t memory_page_bytes = 4'096;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr int rings_in_row_max = 16;
 
 Error memory_error(const char* what) {
   return {std::string("cannot ") + what + " the memory for packets: " + std::strerror(errno),
@@ -41,8 +40,8 @@ struct FabricRings::Memory {
   alignas(memory_page_bytes) std::byte to_program[PacketRing::ring_bytes];
 };
 
-FabricRings::FabricRings(Memory* memory, UniqueFd bell, End end)
-    : memory_(memory), bell_(std::move(bell)), end_(end) {
+FabricRings::FabricRings(Memory* memory, UniqueFd button, End end)
+    : memory_(memory), button_(std::move(button)), end_(end) {
   const bool is_program = end == End::program;
   out_ = RingWriter(is_program ? memory->to_fabric : memory->to_program, other().progress);
   in_ = RingReader(is_program ? memory->to_program : memory->to_fabric, own().progress);
@@ -50,7 +49,7 @@ FabricRings::FabricRings(Memory* memory, UniqueFd bell, End end)
 
 FabricRings::FabricRings(FabricRings&& other) noexcept
     : memory_(std::exchange(other.memory_, nullptr)),
-      bell_(std::move(other.bell_)),
+      button_(std::move(other.button_)),
       end_(other.end_),
       out_(other.out_),
       in_(other.in_),
@@ -68,7 +67,24 @@ Result<UniqueFd> FabricRings::create_memory() {
   return memory;
 }
 
-Result<FabricRings> FabricRings::map(UniqueFd memory, UniqueFd bell, End end) {
+Result<FabricRings::Bell> FabricRings::create_bell() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Error{std::string("cannot make a socket: ") + std::strerror(errno), errno};
+  }
+  return Bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+bool FabricRings::is_button(int descriptor) {
+  const auto has = [descriptor](int option, int wanted) {
+    int value = 0;
+    socklen_t bytes = sizeof value;
+    return getsockopt(descriptor, SOL_SOCKET, option, &value, &bytes) == 0 && value == wanted;
+  };
+  return has(SO_DOMAIN, AF_UNIX) && has(SO_TYPE, SOCK_DGRAM);
+}
+
+Result<FabricRings> FabricRings::map(UniqueFd memory, UniqueFd button, End end) {
   struct stat its = {};
   // Memory that somebody could shrink would end whoever reads it.
   const bool is_ours = fstat(memory.get(), &its) == 0 && its.st_size == sizeof(Memory) &&
@@ -76,7 +92,7 @@ Result<FabricRings> FabricRings::map(UniqueFd memory, UniqueFd bell, End end) {
   if (!is_ours) return Error{"the memory for packets is not as a fabric makes it", EPROTO};
   void* at = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (at == MAP_FAILED) return memory_error("map");
-  return FabricRings(static_cast<Memory*>(at), std::move(bell), end);
+  return FabricRings(static_cast<Memory*>(at), std::move(button), end);
 }
 
 FabricRings::Flags& FabricRings::own() {
@@ -128,17 +144,7 @@ void FabricRings::stay_awake() { own().sleeps.store(0, std::memory_order_relaxed
 // A bell that is full has been rung.
 void FabricRings::ring() {
   const std::byte one{1};
-  static_cast<void>(send(bell_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
-bool FabricRings::take_rings() {
-  std::byte some;
-  for (int i = 0; i < rings_in_row_max; ++i) {
-    const ssize_t taken = recv(bell_.get(), &some, sizeof some, MSG_DONTWAIT);
-    if (taken > 0) continue;
-    return taken < 0 && (errno == EAGAIN || errno == EINTR);
-  }
-  return true;
+  static_cast<void>(send(button_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 }  // namespace tulle::live

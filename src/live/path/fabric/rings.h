@@ -6,8 +6,8 @@
 // (live/path/memory/packet_ring.h), and a wrong flag costs a wake-up or a wait of the end that set
 // it wrong.
 //
-// The bell is a pair of sockets. Its ends have flags of their own, so that neither can make a call
-// of the other block.
+// An end sleeps at its own bell, a socket, and rings the other end's by the button that belongs to
+// it. Calls by a button never block, whatever the other end does to it.
 
 #include <atomic>
 #include <cstddef>
@@ -25,8 +25,17 @@ class FabricRings {
 
   // Makes the memory. Its size is sealed.
   static Result<UniqueFd> create_memory();
-  // Maps memory that create_memory() made. The error says that it is none.
-  static Result<FabricRings> map(UniqueFd memory, UniqueFd bell, End end);
+  // Makes a bell and its button.
+  struct Bell {
+    UniqueFd bell;
+    UniqueFd button;
+  };
+  static Result<Bell> create_bell();
+  // Returns true if a descriptor that the other end handed over may be a button.
+  static bool is_button(int descriptor);
+  // Maps memory that create_memory() made. The error says that it is none. `button` rings the other
+  // end.
+  static Result<FabricRings> map(UniqueFd memory, UniqueFd button, End end);
   FabricRings(FabricRings&& other) noexcept;
   FabricRings& operator=(FabricRings&&) = delete;
   ~FabricRings();
@@ -51,23 +60,19 @@ class FabricRings {
   // Says that this end looks by itself. Nobody needs to ring.
   void stay_awake();
 
-  // Returns the descriptor that is readable when the other end has rung, or has gone.
-  int bell() const { return bell_.get(); }
-  // Takes what was rung. Returns false if the other end is gone.
-  bool take_rings();
-  // Closes the bell in a forked child, whose parent has the rings.
-  UniqueFd release_bell() { return std::move(bell_); }
+  // Forgets the other end's bell in a forked child, whose parent has the rings.
+  void forget_button() { button_.reset(); }
 
  private:
   struct Memory;
-  FabricRings(Memory* memory, UniqueFd bell, End end);
+  FabricRings(Memory* memory, UniqueFd button, End end);
   struct Flags;
   Flags& own();
   Flags& other();
   void ring();
 
   Memory* memory_;
-  UniqueFd bell_;
+  UniqueFd button_;
   End end_;
   RingWriter out_;
   RingReader in_;
