@@ -196,7 +196,7 @@ TEST(InfinibandTest, verdicts_on_malformed_packets) {
   };
   EXPECT_EQ(unframe(with_crcs(changed(0, 0x01))).verdict, Verdict::bad_link_header);
   EXPECT_EQ(unframe(with_crcs(changed(5, 0x01))).verdict, Verdict::bad_length);
-  EXPECT_EQ(unframe(with_crcs(changed(1, 0x01))).verdict, Verdict::no_transport);  // GRH
+  EXPECT_EQ(unframe(with_crcs(changed(1, 0x01))).verdict, Verdict::truncated);  // no room for a GRH
   EXPECT_EQ(unframe(with_crcs(changed(1, 0x02))).verdict, Verdict::no_transport);  // raw
   EXPECT_EQ(unframe(with_vcrc(changed(30, 0x01))).verdict, Verdict::bad_icrc);
   EXPECT_EQ(unframe(with_crcs(changed(8, 0x19))).verdict, Verdict::unknown_opcode);
