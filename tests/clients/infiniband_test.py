@@ -104,10 +104,9 @@ class Qperf(OnFabric):
     def test_all_transports(self):
         """Without the connection manager, which qperf needs for UC and UD on RoCE."""
         self.start_server(["qperf"], 19765, options=("--host", "h0"), env=self.environment)
-        for test in ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_rdma_write_poll_lat",
-                     "uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw", "ud_bi_bw", "ud_bw", "ud_lat",
-                     "ver_rc_compare_swap", "ver_rc_fetch_add"):
-            client = self.run_program(*self.over_tulle(["qperf", "-t", "0.2", "127.0.0.1", test], ("--host", "h3")),
+        for test in ("rc_bi_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "uc_bi_bw", "uc_lat",
+                     "uc_rdma_write_bw", "ud_bi_bw", "ud_lat", "ver_rc_fetch_add"):
+            client = self.run_program(*self.over_tulle(["qperf", "-t", "1", "127.0.0.1", test], ("--host", "h3")),
                                       env=self.environment, limit=30)
             self.assertRegex(client.stdout, rf"{test}:\s+(send_)?(bw|latency|msg_rate)\s+=\s+[\d.]+ ", client.describe())
             self.assertEqual("", client.stderr)
@@ -145,10 +144,9 @@ class Fabric(OnFabric):
         server, client = self.start_pair("ibv_rc_pingpong", "-s", "4096", "-n", "100000", "-p", "18515")
         wait_until(lambda: self.sent_by("h0") > 1000, "traffic")
         self.fabric("cut", "h3", "leaf1")
-        wait_until(lambda: "event_type local port error" in watcher.stdout.lower()
-                   or "port error" in watcher.stdout.lower(), "the event")
+        wait_until(lambda: "IBV_EVENT_PORT_ERR" in watcher.stdout, "the event")
         self.fabric("join", "h3", "leaf1")
-        wait_until(lambda: "port active" in watcher.stdout.lower(), "the event")
+        wait_until(lambda: "IBV_EVENT_PORT_ACTIVE" in watcher.stdout, "the event")
         self.finish(server, client, limit=60)
 
     def test_a_stopped_program_harms_no_other(self):
@@ -184,7 +182,7 @@ class Fabric(OnFabric):
         wait_until(lambda: "event FD" in watcher.stdout, "the watcher")
         self.up.signal(signal.SIGKILL)
         self.up.wait()
-        wait_until(lambda: "fatal" in watcher.stdout.lower(), "the event")
+        wait_until(lambda: "IBV_EVENT_DEVICE_FATAL" in watcher.stdout, "the event")
         before = cpu_ticks(watcher.pid)
         self.run_program("sleep", "1")
         self.assertLessEqual(cpu_ticks(watcher.pid) - before, 2)
@@ -204,7 +202,7 @@ class Fabric(OnFabric):
         watcher = self.start(*self.on_host("h3", "ibv_asyncwatch"), env=self.environment)
         wait_until(lambda: "event FD" in watcher.stdout, "the watcher")
         self.start_manager("h1")
-        wait_until(lambda: "sm change" in watcher.stdout.lower(), "the event", pause=0.05)
+        wait_until(lambda: "IBV_EVENT_SM_CHANGE" in watcher.stdout, "the event", pause=0.05)
 
 
 class Files(OnFabric):
