@@ -80,7 +80,7 @@ class FabricServer {
     return Time::nanoseconds(std::chrono::nanoseconds(since).count());
   }
 
-  void watch(int fd, Session* session);
+  void watch(int fd, Session* session, bool is_bell = false);
   int milliseconds_to_wait() const;
   void turn();
   void accept_all();
@@ -141,10 +141,13 @@ Result<void> FabricServer::serve(void (*ready)()) {
   return {};
 }
 
-void FabricServer::watch(int fd, Session* session) {
+// An event's datum is a session's address. The lowest bit says that the bell was rung, so that the
+// connection need not be looked at.
+void FabricServer::watch(int fd, Session* session, bool is_bell) {
+  static_assert(alignof(Session) > 1);
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.ptr = session;
+  event.data.u64 = reinterpret_cast<std::uintptr_t>(session) | (is_bell ? 1u : 0u);
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -162,10 +165,14 @@ void FabricServer::turn() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
   for (int i = 0; i < count; ++i) {
-    if (auto* session = static_cast<Session*>(events[i].data.ptr)) {
-      handle(*session);
-    } else {
+    const std::uint64_t datum = events[i].data.u64;
+    auto* session = reinterpret_cast<Session*>(datum & ~std::uint64_t{1});
+    if (session == nullptr) {
       has_to_manage_ = true;
+    } else if ((datum & 1) != 0) {
+      data_ports_.answer(session->id);
+    } else {
+      handle(*session);
     }
   }
   const Time at = now();
@@ -215,7 +222,6 @@ void FabricServer::accept_all() {
 }
 
 void FabricServer::handle(Session& session) {
-  if (session.data_host) data_ports_.answer(session.id);
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
     auto message = receive_message(session.connection.get());
     if (message) {
@@ -326,7 +332,7 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   session.told = opened.port.port;
   const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
-  watch(data_ports_.bell(session.id), &session);
+  watch(data_ports_.bell(session.id), &session, true);
 }
 
 void FabricServer::change_cable(Session& session, const FabricHello& hello) {
