@@ -56,9 +56,10 @@ ROOMS_WITHIN = {
         "security": set(),
         "path/packets": {"message", "path/memory", "security"},
         "path/memory": set(),
+        "path/fabric": {"path/memory"},
         "agent": {"message", "path/packets", "security"},
-        "fabric": {"message"},
-        "process": {"message", "path/memory", "path/packets", "security"},
+        "fabric": {"message", "path/fabric"},
+        "process": {"fabric", "message", "path/fabric", "path/memory", "path/packets", "security"},
     },
 }
 

@@ -143,7 +143,7 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
       return {encode(MembershipChanged{0})};
     // A fabric's process gets these, and the agent must not take them for its own.
     case MessageKind::fabric_hello:
-      return {of_fabric(FabricHello{FabricPurpose::stop, "h0", {}, number})};
+      return {of_fabric(FabricHello{FabricPurpose::stop, "h0", {}, number, {}})};
     case MessageKind::host_port:
       return {of_fabric(HostPort{})};
     case MessageKind::port_opened:
@@ -160,6 +160,10 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
       return {of_fabric(FabricNodes{})};
     case MessageKind::fabric_end:
       return {of_fabric(FabricEnd{})};
+    case MessageKind::data_port_opened:
+      return {of_fabric(DataPortOpened{})};
+    case MessageKind::port_changed:
+      return {of_fabric(PortChanged{})};
   }
   return {};
 }
@@ -476,7 +480,7 @@ std::vector<Attack> message_attacks() {
                                           "membership_changed"};
   std::vector<Attack> attacks;
   for (int kind = static_cast<int>(MessageKind::fabric_hello);
-       kind <= static_cast<int>(MessageKind::fabric_end); ++kind) {
+       kind <= static_cast<int>(MessageKind::port_changed); ++kind) {
     attacks.push_back({"message.of_a_fabric_" + std::to_string(kind), say_kind, kind});
   }
   for (int kind = 1; kind < static_cast<int>(std::size(kinds)); ++kind) {

@@ -103,7 +103,7 @@ class HostilePeer {
 // `memory`, at the address 0x1000.
 struct HostileConnection {
   HostileConnection(device::Adapter& adapter, std::span<std::byte> memory,
-                    verbs::AccessFlags access) {
+                    verbs::AccessFlags access, const PortAddress& peer = hostile_gid) {
     using verbs::QpAttribute;
     using verbs::QpAttributeMask;
     verbs::VerbsStatus status{};
@@ -128,7 +128,7 @@ struct HostileConnection {
                    QpAttribute::access_flags);
     to.state = verbs::QpState::rtr;
     to.destination_qp = hostile_qp;
-    to.address.destination = hostile_gid;
+    to.address.destination = peer;
     to.path_mtu = verbs::Mtu::b4096;
     to.max_dest_rd_atomic = 1;
     modify(to, QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |

@@ -1,0 +1,224 @@
+// Programs' rings and a subnet's switches, in one process and in virtual time.
+
+#include "live/fabric/data_ports.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "fabric/subnet_managers.h"
+#include "live/slots.h"
+#include "port/framing/infiniband.h"
+#include "wire/packet.h"
+
+namespace tulle::live {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+fabric::Topology one_switch() {
+  auto topology = fabric::from_csv("a,b,gbps,delay_ns\n0,3,100,1\n1,3,100,1\n2,3,100,1\n", "test");
+  return std::move(*topology);
+}
+
+struct Program {
+  std::uint32_t client = 0;
+  std::uint32_t host = 0;
+  DataPorts::Opened opened;
+  FabricRings::Bell bell;
+  std::unique_ptr<FabricRings> rings;
+};
+
+class DataPortsTest : public testing::Test {
+ protected:
+  DataPortsTest() {
+    for (bool is_moving = true; is_moving;) {
+      is_moving = managers_.progress(now_);
+      subnet_.run(now_);
+      while (const auto arrival = subnet_.take_arrival()) {
+        is_moving = true;
+        managers_.receive(now_, *arrival);
+      }
+    }
+    ports_.emplace(now_, subnet_);
+  }
+
+  Result<DataPorts::Opened> open(std::uint32_t host, std::uint32_t client) {
+    auto bell = FabricRings::create_bell();
+    return ports_->open(now_, host, client, std::move(bell->button));
+  }
+  Program program(std::uint32_t host, std::uint32_t client) {
+    Program made;
+    made.client = client;
+    made.host = host;
+    auto bell = FabricRings::create_bell();
+    made.bell.bell = std::move(bell->bell);
+    auto opened = ports_->open(now_, host, client, std::move(bell->button));
+    EXPECT_TRUE(opened) << opened.error().message;
+    made.opened = std::move(*opened);
+    auto rings = FabricRings::map(UniqueFd(dup(made.opened.memory.get())),
+                                  UniqueFd(dup(made.opened.button.get())),
+                                  FabricRings::End::program);
+    EXPECT_TRUE(rings);
+    made.rings = std::make_unique<FabricRings>(std::move(*rings));
+    return made;
+  }
+  Bytes packet(const Program& from, const Program& to, std::size_t payload,
+               std::uint32_t number = 0) const {
+    wire::LocalPath path;
+    path.local.source = Lid(subnet_.node(from.host).port_info(1).lid);
+    path.local.destination = Lid(subnet_.node(to.host).port_info(1).lid);
+    wire::Packet packet;
+    packet.opcode = wire::opcode(wire::TransportClass::uc, wire::Operation::send_only);
+    packet.destination_qp = QpNumber(to.opened.first_qp + 3);
+    packet.psn = Psn(number);
+    Bytes bytes(8 + 12 + payload, static_cast<std::byte>(number));
+    const std::size_t link = port::encode_link_headers(path, bytes.size() - 8, bytes);
+    wire::encode(packet, std::span(bytes).subspan(link));
+    return bytes;
+  }
+  // Returns false if the program's ring has no room.
+  bool send(Program& from, const Bytes& bytes) {
+    std::byte* room = from.rings->reserve(bytes.size());
+    if (room == nullptr) return false;
+    std::memcpy(room, bytes.data(), bytes.size());
+    from.rings->publish(bytes.size());
+    from.rings->ring_if_asleep();
+    return true;
+  }
+  Bytes receive(Program& program) {
+    const auto record = program.rings->in().take();
+    if (!record) return {};
+    Bytes bytes(record->content.begin(), record->content.end());
+    program.rings->tell();
+    return bytes;
+  }
+  // Does what the fabric's process does when programs have rung.
+  void turn(std::vector<Program*> programs) {
+    for (const Program* each : programs) ports_->answer(each->client);
+    while (ports_->progress(now_)) {
+    }
+  }
+
+  Time now_ = Time::seconds(1);
+  fabric::Subnet subnet_{now_, one_switch()};
+  fabric::SubnetManagers managers_{now_, subnet_, {}};
+  std::optional<DataPorts> ports_;
+};
+
+TEST_F(DataPortsTest, PacketsGoFromRingToRing) {
+  Program a = program(0, 1), b = program(2, 2);
+  for (std::uint32_t i = 0; i < 3'000; ++i) {
+    const Bytes sent = packet(a, b, 4 * (i % 1'024), i);
+    ASSERT_TRUE(send(a, sent));
+    turn({&a, &b});
+    ASSERT_TRUE(receive(b) == sent) << i;
+    ASSERT_TRUE(receive(b).empty());
+  }
+  EXPECT_EQ(ports_->programs(0), 1u);
+  EXPECT_EQ(ports_->programs(1), 0u);
+}
+
+TEST_F(DataPortsTest, AProgramIsLookedAtWhenItHasRung) {
+  Program a = program(0, 1), b = program(2, 2);
+  ASSERT_TRUE(send(a, packet(a, b, 64)));
+  while (ports_->progress(now_)) {
+  }
+  EXPECT_TRUE(receive(b).empty()) << "nobody has read the bell";
+  turn({&a});
+  EXPECT_FALSE(receive(b).empty());
+}
+
+TEST_F(DataPortsTest, AFullRingHoldsItsSenderAndLosesNothing) {
+  Program a = program(0, 1), b = program(2, 2);
+  std::uint32_t sent = 0, received = 0;
+  while (received < 5'000) {
+    while (sent < 5'000 && send(a, packet(a, b, 4'096, sent))) ++sent;
+    turn({&a, &b});
+    if (sent < 5'000) {
+      EXPECT_LE(sent - received, 300u) << "two rings and some lanes";
+    }
+    const Bytes came = receive(b);
+    ASSERT_TRUE(came == packet(a, b, 4'096, received)) << received;
+    ++received;
+  }
+  EXPECT_EQ(ports_->counters().lost + ports_->counters().overdue, 0u);
+}
+
+TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
+  Program a = program(0, 1), stuck = program(2, 2), good = program(2, 3);
+  while (send(a, packet(a, stuck, 4'096))) turn({&a});
+  // What is behind it in the sender's ring waits, until the stuck one's patience is over.
+  for (int i = 0; i < 100; ++i) {
+    now_ = now_ + Time::milliseconds(10);
+    turn({&a});
+  }
+  ASSERT_TRUE(send(a, packet(a, good, 64, 9)));
+  turn({&a, &good});
+  EXPECT_TRUE(receive(good) == packet(a, good, 64, 9));
+  EXPECT_GT(ports_->counters().overdue, 0u);
+}
+
+TEST_F(DataPortsTest, AHostHasAsManyPlacesAsSlots) {
+  std::uint32_t client = 1;
+  for (; client <= fabric::SubnetTraffic::slots_max; ++client) ASSERT_TRUE(open(1, client));
+  const auto refused = open(1, client);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "127 programs have the port of this host open, which is the most");
+  EXPECT_TRUE(open(0, client + 1)) << "another host has its own";
+  ports_->close(now_, 5);
+  EXPECT_TRUE(open(1, client + 2));
+}
+
+TEST_F(DataPortsTest, TheNextProgramInASlotHasOtherNumbers) {
+  const auto first = open(0, 1);
+  ports_->close(now_, 1);
+  const auto second = open(0, 2);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->slot, second->slot);
+  EXPECT_NE(first->first_qp, second->first_qp);
+  for (const auto& opened : {std::cref(*first), std::cref(*second)}) {
+    EXPECT_EQ(slot_of(QpNumber(opened.get().first_qp)), opened.get().slot);
+    EXPECT_EQ(slot_of(QpNumber(opened.get().first_qp + opened.get().qp_count - 1)),
+              opened.get().slot);
+  }
+}
+
+TEST_F(DataPortsTest, PacketsToAProgramThatHasGoneAreDropped) {
+  Program a = program(0, 1), b = program(2, 2);
+  const Bytes sent = packet(a, b, 64);
+  ports_->close(now_, 2);
+  ASSERT_TRUE(send(a, sent));
+  turn({&a});
+  EXPECT_EQ(ports_->counters().unrouted, 1u);
+  Program c = program(2, 3);
+  turn({&a, &c});
+  EXPECT_TRUE(receive(c).empty());
+}
+
+TEST_F(DataPortsTest, AProgramMustGiveASocketToBeWokenBy) {
+  EXPECT_FALSE(ports_->open(now_, 0, 1, {}));
+  EXPECT_FALSE(ports_->open(now_, 0, 1, UniqueFd(socket(AF_INET, SOCK_DGRAM, 0))));
+  EXPECT_EQ(ports_->programs(0), 0u);
+}
+
+TEST_F(DataPortsTest, RecordsThatAreNoPacketsAreCounted) {
+  Program a = program(0, 1), b = program(2, 2);
+  ASSERT_TRUE(send(a, Bytes(1)));
+  ASSERT_TRUE(send(a, Bytes(500, std::byte{0xFF})));
+  ASSERT_TRUE(send(a, Bytes(16'000)));
+  ASSERT_TRUE(send(a, packet(b, a, 64))) << "from another's LID";
+  ASSERT_TRUE(send(a, packet(a, b, 64)));
+  turn({&a, &b});
+  EXPECT_EQ(ports_->counters().invalid, 4u);
+  EXPECT_FALSE(receive(b).empty());
+}
+
+}  // namespace
+}  // namespace tulle::live
