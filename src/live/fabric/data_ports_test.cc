@@ -167,7 +167,7 @@ TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
 TEST_F(DataPortsTest, AHostHasAsManyPlacesAsSlots) {
   std::uint32_t client = 1;
   for (; client <= fabric::SubnetTraffic::slots_max; ++client) ASSERT_TRUE(open(1, client));
-  const auto refused = open(1, client);
+  auto refused = open(1, client);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "127 programs have the port of this host open, which is the most");
@@ -177,16 +177,15 @@ TEST_F(DataPortsTest, AHostHasAsManyPlacesAsSlots) {
 }
 
 TEST_F(DataPortsTest, TheNextProgramInASlotHasOtherNumbers) {
-  const auto first = open(0, 1);
+  auto first = open(0, 1);
   ports_->close(now_, 1);
-  const auto second = open(0, 2);
+  auto second = open(0, 2);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->slot, second->slot);
   EXPECT_NE(first->first_qp, second->first_qp);
-  for (const auto& opened : {std::cref(*first), std::cref(*second)}) {
-    EXPECT_EQ(slot_of(QpNumber(opened.get().first_qp)), opened.get().slot);
-    EXPECT_EQ(slot_of(QpNumber(opened.get().first_qp + opened.get().qp_count - 1)),
-              opened.get().slot);
+  for (const DataPorts::Opened* opened : {&*first, &*second}) {
+    EXPECT_EQ(slot_of(QpNumber(opened->first_qp)), opened->slot);
+    EXPECT_EQ(slot_of(QpNumber(opened->first_qp + opened->qp_count - 1)), opened->slot);
   }
 }
 

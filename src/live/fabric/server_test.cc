@@ -123,7 +123,7 @@ void FabricServerTest::set_lid(const std::string& host, std::uint16_t lid) {
   std::memcpy(request.bytes.data() + wire::subnet_data_offset, &info, sizeof info);
   ASSERT_TRUE(send_datagram(client.descriptor(), request));
   ASSERT_TRUE(next_from(client.descriptor()));
-  ASSERT_EQ(describe_host(place(host))->lid, lid);
+  ASSERT_EQ(describe_host(place(host))->port.lid, lid);
 }
 
 TEST_F(FabricServerTest, AnswersAQuestion) {
@@ -284,7 +284,7 @@ TEST_F(FabricServerTest, ConnectionsAreBounded) {
 // A manager is whoever holds the host's file open, until it ends.
 TEST_F(FabricServerTest, AManagerIsWhoHoldsTheFile) {
   const auto is_manager = [&] {
-    return (describe_host(place("h1"))->capability_mask & wire::capability_is_sm) != 0;
+    return (describe_host(place("h1"))->port.capability_mask & wire::capability_is_sm) != 0;
   };
   EXPECT_FALSE(is_manager());
   UniqueFd file(::open(describe_host(place("h1"))->manager_file.c_str(), O_RDONLY | O_NONBLOCK));

@@ -180,7 +180,7 @@ void write_all(FabricRings& rings, const UniqueFd& bell, int records, std::uint6
     }
     std::memcpy(room, &i, sizeof i);
     rings.publish(bytes);
-    if (random.one_in(4)) rings.ring_if_asleep();
+    if (random.below(4) == 0) rings.ring_if_asleep();
   }
   rings.ring_if_asleep();
   was_woken = true;
@@ -202,7 +202,7 @@ TEST(FabricRingsTest, NoWakeUpIsLost) {
       int number = -1;
       std::memcpy(&number, record->content.data(), sizeof number);
       is_in_order = number == next++;
-      if (random.one_in(8)) ends.fabric->tell();
+      if (random.below(8) == 0) ends.fabric->tell();
       continue;
     }
     ends.fabric->tell();
