@@ -58,7 +58,7 @@ ROOMS_WITHIN = {
         "path/memory": set(),
         "path/fabric": {"path/memory"},
         "agent": {"message", "path/packets", "security"},
-        "fabric": {"message", "path/fabric"},
+        "fabric": {"message", "path/fabric", "path/packets"},
         "process": {"fabric", "message", "path/fabric", "path/memory", "path/packets", "security"},
     },
 }

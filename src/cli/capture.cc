@@ -9,11 +9,16 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <utility>
 
 #include "cli/commands.h"
+#include "live/fabric/captures.h"
+#include "live/fabric/client.h"
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
 #include "live/service_process.h"
+#include "report/erf.h"
 #include "report/pcapng.h"
 #include "wire/ip_udp.h"
 
@@ -35,6 +40,7 @@ constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
 struct Source {
   live::CaptureRing ring;
   std::uint32_t interface = 0;
+  bool is_fabric = false;  // frames begin with the port that sent them
   std::uint64_t frames = 0;
   // Bytes that may still be read in this turn, so that no process keeps the capture from others.
   std::uint64_t turn_bytes = 0;
@@ -71,6 +77,8 @@ class Capture {
     return flush();
   }
   void add(const live::CaptureSource& process, live::CaptureRing ring);
+  // Adds the links of a fabric. The names are those of its nodes.
+  void add_fabric(live::CaptureRing ring, std::vector<std::string> names);
   // Writes frames in the order of their times, as long as they are older than `before`, and of each
   // process no more than its ring holds. Returns false, with errno, if the file cannot be written.
   bool write_until(std::int64_t before);
@@ -84,9 +92,13 @@ class Capture {
     return sum;
   }
   std::size_t processes() const { return sources_.size(); }
+  std::size_t ports() const { return interfaces_.size(); }  // of a fabric, that sent something
 
  private:
   Source* oldest();
+  void write_frame(Source& source);
+  void write_packet(const Source& source);
+  std::uint32_t interface_of(const live::CapturedAt& at);
   bool flush();
   Time time_of(std::int64_t unix_ns) const {
     const std::int64_t near =
@@ -100,6 +112,8 @@ class Capture {
   report::Pcapng file_;
   report::Pcapng::Buffer buffer_;
   std::deque<Source> sources_;
+  std::vector<std::string> nodes_;  // of a fabric
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> interfaces_;  // by node and port
   std::uint64_t written_ = 0;
 };
 
@@ -110,6 +124,51 @@ void Capture::add(const live::CaptureSource& process, live::CaptureRing ring) {
   interface.link_type = report::LinkType::ip;
   interface.snap_length = options_.snap_length;
   sources_.push_back({std::move(ring), file_.interface(buffer_, interface)});
+}
+
+void Capture::add_fabric(live::CaptureRing ring, std::vector<std::string> names) {
+  nodes_ = std::move(names);
+  sources_.push_back({std::move(ring), 0, true});
+}
+
+// Returns the interface of a port, which is made when it is first seen. A port that the fabric does
+// not have may stand in the ring only if the fabric's process is damaged.
+std::uint32_t Capture::interface_of(const live::CapturedAt& at) {
+  constexpr std::uint32_t ports_max = 255;
+  const std::pair key{std::min<std::uint32_t>(at.node, static_cast<std::uint32_t>(nodes_.size())),
+                      std::min(at.port, ports_max)};
+  const auto found = interfaces_.find(key);
+  if (found != interfaces_.end()) return found->second;
+  report::CaptureInterface interface;
+  const std::string node = key.first < nodes_.size() ? nodes_[key.first] : "unknown";
+  interface.name = fmt::format("{} port {}", node, key.second);
+  interface.link_type = report::LinkType::erf;
+  interface.snap_length = options_.snap_length;
+  return interfaces_[key] = file_.interface(buffer_, interface);
+}
+
+// Writes a packet of a fabric as an ERF record, behind the port that sent it.
+void Capture::write_packet(const Source& source) {
+  live::CapturedAt at;
+  if (source.bytes.size() < sizeof at) return;
+  std::memcpy(&at, source.bytes.data(), sizeof at);
+  constexpr std::uint32_t packet_bytes_max = 0xFFFF - report::erf_header_bytes;
+  const Time when = time_of(source.frame.unix_nanoseconds);
+  const std::uint32_t original = std::min(source.frame.original_bytes, packet_bytes_max);
+  const auto header = report::erf_header(when, report::ErfType::infiniband, original, false);
+  const std::array<std::span<const std::byte>, 2> pieces = {
+      header, std::span(source.bytes).subspan(sizeof at)};
+  const auto all = static_cast<std::uint32_t>(original + header.size());
+  file_.packet(buffer_, when, report::Direction::outbound, interface_of(at), pieces, all);
+}
+
+void Capture::write_frame(Source& source) {
+  if (source.is_fabric) return write_packet(source);
+  fill_in_checksum(source.bytes, source.frame.original_bytes);
+  const std::span<const std::byte> bytes = source.bytes;
+  file_.packet(buffer_, time_of(source.frame.unix_nanoseconds),
+               source.frame.outbound ? report::Direction::outbound : report::Direction::inbound,
+               source.interface, {&bytes, 1}, source.frame.original_bytes);
 }
 
 Source* Capture::oldest() {
@@ -137,11 +196,7 @@ bool Capture::write_until(std::int64_t before) {
   while (!is_complete()) {
     Source* source = oldest();
     if (source == nullptr || source->frame.unix_nanoseconds >= before) break;
-    fill_in_checksum(source->bytes, source->frame.original_bytes);
-    const std::span<const std::byte> bytes = source->bytes;
-    file_.packet(buffer_, time_of(source->frame.unix_nanoseconds),
-                 source->frame.outbound ? report::Direction::outbound : report::Direction::inbound,
-                 source->interface, {&bytes, 1}, source->frame.original_bytes);
+    write_frame(*source);
     source->has_frame = false;
     ++source->frames;
     ++written_;
@@ -152,6 +207,7 @@ bool Capture::write_until(std::int64_t before) {
 
 bool Capture::end() {
   for (const Source& source : sources_) {
+    if (source.is_fabric && interfaces_.empty()) continue;  // nothing was sent
     file_.statistics(buffer_, time_of(unix_nanoseconds()), source.interface,
                      source.frames + source.ring.dropped(), source.ring.dropped());
   }
@@ -183,30 +239,52 @@ void take_in(Capture& capture, live::ReceivedMessage& message) {
   if (ring) capture.add(process, std::move(*ring));
 }
 
-}  // namespace
-
-int capture(const live::Settings& settings, const CaptureOptions& options) {
-  const live::UniqueFd out = open_output(options.output);
-  if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
-  const live::UniqueFd signals = live::stop_signals();
+Result<live::UniqueFd> begin_at_agent(const live::Settings& settings,
+                                      const CaptureOptions& options) {
   live::Hello hello;
   hello.purpose = live::Purpose::capture;
   hello.command = "tulle capture";
   hello.ring_bytes = options.buffer_mebibytes << 20;
   hello.snap_length = options.snap_length;
   auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
-  if (!answer) return fail(answer.error().message);
+  if (!answer) return answer.error();
+  return std::move(answer->connection);
+}
 
+Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& options) {
+  auto address = fabric_address(*options.fabric);
+  if (!address) return address.error();
+  auto status = live::fabric_status(*address);
+  if (!status) return status.error();
+  std::vector<std::string> names;
+  for (const live::FabricNode& node : status->nodes) names.push_back(node.name);
+  auto begun =
+      live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length);
+  if (!begun) return begun.error();
+  capture.add_fabric(std::move(begun->ring), std::move(names));
+  return std::move(begun->connection);
+}
+
+}  // namespace
+
+int capture(const live::Settings& settings, const CaptureOptions& options) {
+  const live::UniqueFd out = open_output(options.output);
+  if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
+  const live::UniqueFd signals = live::stop_signals();
   Capture capture(options, out.get());
+  auto connection = options.fabric ? begin_at_fabric(capture, options)
+                                   : begin_at_agent(settings, options);
+  if (!connection) return fail(connection.error().message);
+
   const auto started = Clock::now();
   bool is_written = capture.begin();
   bool is_stopped = false;
   while (is_written && !is_stopped && !capture.is_complete()) {
-    pollfd sources[] = {{answer->connection.get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
+    pollfd sources[] = {{connection->get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
     poll(sources, 2, look_milliseconds);
     is_stopped = sources[1].revents != 0;
     for (;;) {
-      auto message = live::receive_message(answer->connection.get());
+      auto message = live::receive_message(connection->get());
       if (message) {
         take_in(capture, *message);
         continue;
@@ -225,8 +303,12 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
   if (!is_written && errno != EPIPE) {
     return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
   }
-  fmt::print(stderr, "Captured {} frames of {} processes.\n", capture.written(),
-             capture.processes());
+  if (options.fabric) {
+    fmt::print(stderr, "Captured {} packets of {} ports.\n", capture.written(), capture.ports());
+  } else {
+    fmt::print(stderr, "Captured {} frames of {} processes.\n", capture.written(),
+               capture.processes());
+  }
   if (capture.dropped() > 0) {
     fmt::print(stderr, "{} frames are missing, because a buffer was full: --buffer enlarges it.\n",
                capture.dropped());

@@ -47,6 +47,8 @@ struct CaptureOptions {
   CaptureDirection direction = CaptureDirection::both;
   std::uint32_t snap_length = 0;  // 0: whole frames
   std::uint32_t buffer_mebibytes = 32;
+  // The name of a software fabric, whose links are captured; nothing: this host's processes.
+  std::optional<std::string> fabric;
 };
 int capture(const live::Settings& settings, const CaptureOptions& options);
 

@@ -247,6 +247,11 @@ void add_capture(CLI::App& app, int& status) {
                    "Keep at most this many bytes of each frame")
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--fabric", options.fabric,
+                   "Capture the links of this software fabric (tulle fabric up), in place of this "
+                   "host's processes")
+      ->type_name("NAME");
   command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")
       ->check(CLI::Range(1, 1024));

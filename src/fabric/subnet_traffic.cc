@@ -336,6 +336,10 @@ void SubnetTraffic::send_all(Time now, At at) {
   for (FrameRef ref = from.pull(now, at.port); ref != no_frame; ref = from.pull(now, at.port)) {
     talk(at.node);
     count(at, to, frames_[ref]);
+    if (on_send_) [[unlikely]] {
+      const auto number = static_cast<std::uint16_t>(at.port + 1);
+      on_send_({at.node, number, frames_[ref].service_class, bytes_of(ref)});
+    }
     arrive(now, to, ref);
   }
   if (port.queue_bytes() > 0) watch(now, at);

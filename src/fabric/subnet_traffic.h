@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -77,6 +78,15 @@ class SubnetTraffic {
   std::span<const std::byte> take(Time now, Program program);
   // Returns true if a packet waits for a program.
   bool has_packet(Program program) const;
+  // A packet that a port sends over a link.
+  struct Sent {
+    std::uint32_t node = 0;
+    std::uint16_t port = 0;  // from 1 on
+    std::uint8_t lane = 0;
+    std::span<const std::byte> packet;  // its LRH may name another lane
+  };
+  // Sets an observer of all that links carry, or none.
+  void on_send(std::function<void(const Sent&)> told) { on_send_ = std::move(told); }
   // Returns when run() must be called although nothing has happened.
   Time next_event() const { return waiting_.empty() ? Time::never() : look_at_waiting_; }
 
@@ -142,6 +152,7 @@ class SubnetTraffic {
   std::vector<Program> ready_;
   std::vector<std::uint16_t> outs_;
   port::FrameRef taken_ = port::no_frame;  // the frame that take() has shown
+  std::function<void(const Sent&)> on_send_;  // null: nobody observes
   Counters counters_;
 };
 

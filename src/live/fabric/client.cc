@@ -104,6 +104,23 @@ Result<FabricDataPort> open_data_port(const FabricPlace& place, int button) {
                         std::move(answer->fds[1])};
 }
 
+Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,
+                                     std::uint32_t snap_length) {
+  FabricHello hello;
+  hello.purpose = FabricPurpose::capture;
+  hello.ring_bytes = ring_bytes;
+  hello.snap_length = snap_length;
+  auto connection = ask(socket, hello);
+  if (!connection) return connection.error();
+  auto answer = await_message(connection->get(), answer_milliseconds);
+  if (!answer) return answer.error();
+  if (auto begun = as<FabricEnd>(answer->bytes); !begun) return begun.error();
+  if (answer->fds.size() != 1) return strange_answer();
+  auto ring = CaptureRing::map(std::move(answer->fds[0]));
+  if (!ring) return ring.error();
+  return FabricCapture{std::move(*connection), std::move(*ring)};
+}
+
 Result<FabricNodes> fabric_status(const std::string& socket) {
   FabricHello hello;
   hello.purpose = FabricPurpose::status;

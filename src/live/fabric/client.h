@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/messages.h"
+#include "live/path/packets/capture_ring.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -36,6 +37,13 @@ struct FabricDataPort {
 Result<FabricDataPort> open_data_port(const FabricPlace& place, int button);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
+// Begins a capture of all links. It goes on while the connection is open.
+struct FabricCapture {
+  UniqueFd connection;
+  CaptureRing ring;
+};
+Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,
+                                     std::uint32_t snap_length);
 // Cuts or joins a cable, or ends the fabric.
 Result<void> command_fabric(const std::string& socket, FabricHello command);
 

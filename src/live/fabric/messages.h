@@ -12,6 +12,7 @@
 //             whenever the port has. `memory` holds the rings for packets, and a button wakes the
 //             other end (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   attribute FabricHello → Attribute (live/message/protocol.h)
+//   capture   FabricHello → FabricEnd with {ring} (live/fabric/captures.h)
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
@@ -28,7 +29,7 @@
 
 namespace tulle::live {
 
-enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data, attribute };
+enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data, attribute, capture };
 
 struct FabricHello {
   static constexpr auto kind = MessageKind::fabric_hello;
@@ -37,6 +38,8 @@ struct FabricHello {
   std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
   std::uint32_t first = 0;          // status: the first node to tell of
   std::string file;                 // attribute: as in live/message/port_attributes.h
+  std::uint32_t ring_bytes = 0;     // capture
+  std::uint32_t snap_length = 0;    // capture: most bytes of a packet; 0: all
 };
 // A host's port, as a kernel shows it.
 struct HostPort {
@@ -126,7 +129,7 @@ struct FabricEnd {
 
 template <typename Archive>
 void fields(Archive& archive, FabricHello& m) {
-  archive(m.purpose, m.host, m.ends, m.first, m.file);
+  archive(m.purpose, m.host, m.ends, m.first, m.file, m.ring_bytes, m.snap_length);
 }
 template <typename Archive>
 void fields(Archive& archive, InfinibandPort& p) {

@@ -20,6 +20,7 @@
 #include "base/quoted.h"
 #include "fabric/subnet.h"
 #include "fabric/subnet_managers.h"
+#include "live/fabric/captures.h"
 #include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
@@ -46,6 +47,7 @@ struct Session {
   std::optional<std::uint32_t> host;        // whose port is open for datagrams
   std::optional<std::uint32_t> data_host;   // whose port is open for data
   InfinibandPort told;                      // data: the port as the program was told last
+  bool captures = false;
   bool is_over = false;
 };
 
@@ -90,6 +92,8 @@ class FabricServer {
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
+  void begin_capture(Session& session, const FabricHello& hello);
+  void end_capture(std::uint32_t client);
   void manage();
   void tell_of_port(Session& session);
   void change_cable(Session& session, const FabricHello& hello);
@@ -110,6 +114,7 @@ class FabricServer {
   std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
   HostServices hosts_;
   DataPorts data_ports_;
+  Captures captures_;
   ManagerFiles manager_files_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::uint32_t next_id_ = 1;
@@ -234,6 +239,7 @@ void FabricServer::handle(Session& session) {
   }
   if (session.host && !session.is_over) take_datagrams(session);
   if (session.is_over && session.host) hosts_.leave(*session.host, session.id);
+  if (session.is_over && session.captures) end_capture(session.id);
   if (session.is_over && session.data_host) data_ports_.close(now(), session.id);
 }
 
@@ -271,6 +277,8 @@ void FabricServer::greet(Session& session, const FabricHello& hello,
     case FabricPurpose::data:
     case FabricPurpose::attribute:
       return greet_program(session, hello, fds);
+    case FabricPurpose::capture:
+      return begin_capture(session, hello);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
     case FabricPurpose::cut:
@@ -333,6 +341,22 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
   watch(data_ports_.bell(session.id), &session, true);
+}
+
+void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
+  if (session.captures) return refuse(session, "this connection has a capture");
+  auto ring = captures_.add(session.id, hello.ring_bytes, hello.snap_length);
+  if (!ring) return refuse(session, ring.error().message);
+  session.captures = true;
+  data_ports_.traffic().on_send([this](const auto& sent) { captures_.record(sent); });
+  const std::array<int, 1> fds = {*ring};
+  FabricEnd begun;
+  if (!send_message(session.connection.get(), encoded(begun), fds)) session.is_over = true;
+}
+
+void FabricServer::end_capture(std::uint32_t client) {
+  captures_.remove(client);
+  if (captures_.empty()) data_ports_.traffic().on_send({});
 }
 
 void FabricServer::change_cable(Session& session, const FabricHello& hello) {

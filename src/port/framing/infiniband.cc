@@ -97,6 +97,21 @@ DecodedLinkHeaders decode_link_headers(std::span<const std::byte> head, std::siz
   return {Verdict::ok, with_global};
 }
 
+std::array<std::byte, wire::icrc_bytes + wire::vcrc_bytes> checks_of(
+    std::span<const std::byte> packet) {
+  wire::LocalPath path;
+  const auto link = decode_link_headers(packet, packet.size() + wire::icrc_bytes, path);
+  TULLE_CHECK(link.verdict == Verdict::ok);
+  std::array<std::byte, wire::icrc_bytes + wire::vcrc_bytes> checks;
+  const auto icrc = std::span(checks).first<wire::icrc_bytes>();
+  wire::put_icrc(icrc_of(packet, path), icrc);
+  wire::Vcrc vcrc;
+  vcrc.update(packet);
+  vcrc.update(icrc);
+  wire::put_vcrc(vcrc.value(), std::span(checks).last<wire::vcrc_bytes>());
+  return checks;
+}
+
 void encode(const wire::LocalPath& path, const wire::Packet& packet, Pieces pieces,
             FrameBytes& frame) {
   TULLE_CHECK(packet.pad_count <= 3);

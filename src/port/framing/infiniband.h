@@ -36,6 +36,10 @@ struct DecodedLinkHeaders {
 [[nodiscard]] DecodedLinkHeaders decode_link_headers(std::span<const std::byte> head,
                                                      std::size_t bytes, wire::LocalPath& path);
 
+// Computes the ICRC and the VCRC of a packet from its LRH to its pad, whose headers are valid.
+std::array<std::byte, wire::icrc_bytes + wire::vcrc_bytes> checks_of(
+    std::span<const std::byte> packet);
+
 // Frames a packet whose payload lies in `pieces`, in order.
 void encode(const wire::LocalPath& path, const wire::Packet& packet, Pieces pieces,
             FrameBytes& frame);

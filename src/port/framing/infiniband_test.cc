@@ -260,6 +260,16 @@ TEST(InfinibandFraming, RoutersMayChangeWhatTheInvariantCheckLeavesOut) {
   }
 }
 
+TEST(InfinibandFraming, ChecksAreThoseOfTheWholePacket) {
+  for (const bool has_global : {false, true}) {
+    wire::LocalPath path = global_path();
+    path.has_global = has_global;
+    const Bytes bytes = packet_of(path, {.opcode = rc(wire::Operation::read_request)}, {});
+    const auto checks = checks_of(std::span(bytes).first(bytes.size() - 6));
+    EXPECT_TRUE(std::equal(checks.begin(), checks.end(), bytes.end() - 6));
+  }
+}
+
 TEST(InfinibandFraming, AGlobalRouteOfAnotherLengthIsRefused) {
   Bytes bytes = packet_of(global_path(), {.opcode = rc(wire::Operation::read_request)}, {});
   bytes[13] ^= std::byte{0x04};
