@@ -76,6 +76,8 @@ constexpr char capture_examples[] =
     "                                                headers of outgoing frames, for five seconds\n"
     "  tulle capture -o - | tshark -r - -Y infiniband\n"
     "                                                show frames as they arrive\n"
+    "  tulle capture --fabric default -o links.pcapng\n"
+    "                                                packets on the links of a software fabric\n"
     "\n"
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";

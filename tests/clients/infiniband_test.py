@@ -1,10 +1,14 @@
 """Runs programs with data on hosts of a software fabric: by LID, through its switches, without RoCE's GIDs."""
 
+import collections
 import re
 import signal
 
 import fabric_test
+import frame
+import openmpi
 from harness import TULLE, cpu_ticks, table_rows, wait_until
+from mpi_jobs import OPEN_MPI
 
 PINGPONG_ITERATIONS = 200
 ATOMIC_KINDS = ("CMP_AND_SWAP", "FETCH_AND_ADD")
@@ -203,6 +207,111 @@ class Fabric(OnFabric):
         wait_until(lambda: "event FD" in watcher.stdout, "the watcher")
         self.start_manager("h1")
         wait_until(lambda: "IBV_EVENT_SM_CHANGE" in watcher.stdout, "the event", pause=0.05)
+
+
+class ByOpenSm(OnFabric):
+    """Data on a subnet that OpenSM has set up, in one sweep each."""
+
+    topology = 'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2'
+    own_manager = False
+
+    def setUp(self):
+        fabric_test.FabricTest.setUp(self)
+
+    def sweep(self, *arguments):
+        log = self.folder / "opensm.log"
+        log.unlink(missing_ok=True)
+        self.tool("h1", "opensm", "-o", "-f", log, *arguments)
+        text = log.read_text()
+        self.assertIn("SUBNET UP", text)
+        return text
+
+    def test_routing_engines(self):
+        """All that the topology allows."""
+        for engine in ("minhop", "updn", "dnup", "ftree", "lash", "dor", "sssp", "dfsssp", "nue"):
+            log = self.sweep("-R", engine)
+            self.assertIn(f"{engine} tables configured on all switches", log)
+            for hosts in (("h0", "h3"), ("h1", "h0")):
+                self.hosts = hosts
+                self.pingpong("rc", "-c", size=10000)
+
+    def test_partitions(self):
+        """Two partitions do not hear each other, and neither do two limited members of one."""
+        guids = [int(self.nodes()[f"h{i}"]["guid"], 16) for i in range(4)]
+        (self.folder / "partitions.conf").write_text(
+            "Default=0x7fff : ALL=limited, SELF=full ;\n"
+            f"A=0x0001 : {guids[0]:#x}=full, {guids[1]:#x}=full ;\nB=0x0002 : {guids[2]:#x}=full, {guids[3]:#x}=full ;\n")
+        self.sweep("-P", self.folder / "partitions.conf")
+        for hosts, index, hear in ((("h0", "h1"), 1, True), (("h2", "h3"), 1, True), (("h0", "h2"), 1, False),
+                                   (("h0", "h1"), 0, True), (("h0", "h2"), 0, False)):
+            self.hosts = hosts
+            argv = ["ib_write_bw", "-F", "-n", "100", "-s", "4096", "-u", "8", f"--pkey_index={index}"]
+            with self.subTest(hosts=hosts, index=index):
+                _, client = self.on_two_hosts(argv, expect=None, limit=30)
+                if hear:
+                    self.assertEqual(0, client.wait(), client.describe())
+                else:
+                    self.assertIn("Failed status 12", client.stderr, client.describe())
+
+    def test_quality_of_service(self):
+        """OpenSM's tables are taken, and all levels pass."""
+        (self.folder / "opensm.conf").write_text(
+            "qos TRUE\nqos_max_vls 8\nqos_high_limit 4\nqos_vlarb_high 0:64,1:128\nqos_vlarb_low 0:64,1:64,2:64,3:64\n"
+            "qos_sl2vl 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n")
+        log = self.sweep("-Q", "-F", self.folder / "opensm.conf")
+        self.assertNotIn("ERR", log)
+        lid = str(self.lid("h3"))
+        self.assertIn("| 0| 1| 2| 3| 4| 5| 6| 7| 0| 1| 2| 3| 4| 5| 6| 7|", self.tool("h0", "smpquery", "sl2vl", lid, "1").stdout)
+        self.assertIn("WEIGHT: |0x40|0x80|", self.tool("h0", "smpquery", "vlarb", lid, "1").stdout)
+        self.perftest("ib_write_bw", "-S", 3, "-s", 16384)
+
+
+class OpenMpi(OnFabric):
+    def test_collectives_among_four_hosts(self):
+        """A rank on each host. Every byte is checked, and UCX says that it took the fabric's device."""
+        missing = [package for package in openmpi.PACKAGES if frame.version(package) is None]
+        if missing:
+            self.skipTest(f"not installed: {' '.join(missing)}")
+        program = OPEN_MPI.build(self)
+        argv, env = OPEN_MPI.job(program, "rc_v,self")
+        launcher = [argument for argument in argv if argument not in (program, "-n", str(4))]
+        ranks = []
+        for host in range(4):
+            ranks += [*([":"] if ranks else []), "-n", "1", TULLE, "run", "--host", f"h{host}", "--", program]
+        process = self.run_program(*launcher, *ranks, env={**env, **self.environment}, limit=120)
+        self.assertIn("ok: 4 ranks", process.stdout, process.describe())
+        self.assertIn("rc_verbs/tulle0:1", process.stdout + process.stderr)
+
+
+class Capture(OnFabric):
+    def test_wireshark_reads_every_hop(self):
+        """Native InfiniBand: nothing is malformed, and each packet is on each of its links once, on its lane."""
+        path = self.folder / "links.pcapng"
+        capture = self.start(TULLE, "capture", "--fabric", "default", "-o", path, env=self.environment)
+        wait_until(lambda: path.exists() and path.stat().st_size > 0, "the capture")
+        self.pingpong("rc", "-l", 3, size=3000)
+        self.pingpong("uc", "-g", 0, size=3000)
+        self.pingpong("ud", size=1000)
+        capture.signal(signal.SIGINT)
+        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertRegex(capture.stderr, r"Captured \d+ packets of 6 ports\.\n$")
+        tshark = lambda *arguments: self.run_program("tshark", "-r", path, *arguments, limit=60).stdout.splitlines()
+        self.assertEqual([], tshark("-Y", "_ws.malformed")[:5])
+        fields = ["frame.interface_name", "infiniband.lrh.slid", "infiniband.lrh.dlid", "infiniband.lrh.vl",
+                  "infiniband.lrh.sl", "infiniband.lrh.lnh", "infiniband.bth.opcode"]
+        rows = [line.split("\t") for line in tshark("-T", "fields", *(part for name in fields for part in ("-e", name)))]
+        hops = collections.defaultdict(collections.Counter)
+        for interface, source, destination, lane, level, header, opcode in rows:
+            self.assertEqual(int(lane, 0), int(level, 0) % 8)
+            hops[source, destination, opcode, level, header][interface] += 1
+        for packet, by_port in hops.items():
+            ports = {"h0 port 1", "switch4 port 3", "switch5 port 2"}
+            if int(packet[0], 0) == self.lid("h3"):
+                ports = {"h3 port 1", "switch5 port 3", "switch4 port 1"}
+            self.assertEqual(ports, set(by_port), packet)
+            self.assertEqual(1, len(set(by_port.values())), by_port)
+        self.assertEqual({3, 0}, {int(packet[3], 0) for packet in hops}, "service levels")
+        self.assertEqual({2, 3}, {int(packet[4], 0) for packet in hops}, "without a GRH, and with one")
 
 
 class Files(OnFabric):
