@@ -112,7 +112,7 @@ class Capture {
   report::Pcapng file_;
   report::Pcapng::Buffer buffer_;
   std::deque<Source> sources_;
-  std::vector<std::string> nodes_;  // of a fabric
+  std::vector<std::string> nodes_;                                               // of a fabric
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> interfaces_;  // by node and port
   std::uint64_t written_ = 0;
 };
@@ -258,8 +258,7 @@ Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& o
   if (!status) return status.error();
   std::vector<std::string> names;
   for (const live::FabricNode& node : status->nodes) names.push_back(node.name);
-  auto begun =
-      live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length);
+  auto begun = live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length);
   if (!begun) return begun.error();
   capture.add_fabric(std::move(begun->ring), std::move(names));
   return std::move(begun->connection);
@@ -272,8 +271,8 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
   if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
   const live::UniqueFd signals = live::stop_signals();
   Capture capture(options, out.get());
-  auto connection = options.fabric ? begin_at_fabric(capture, options)
-                                   : begin_at_agent(settings, options);
+  auto connection =
+      options.fabric ? begin_at_fabric(capture, options) : begin_at_agent(settings, options);
   if (!connection) return fail(connection.error().message);
 
   const auto started = Clock::now();

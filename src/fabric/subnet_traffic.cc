@@ -215,8 +215,8 @@ void SubnetTraffic::arrive_at_switch(Time now, At at, FrameRef ref, Lid to) {
   }
   // Port 0 is the switch itself, which takes no packets of programs.
   const std::uint8_t out = agent.output_port(to);
-  const bool has_way = out != agent.no_port && out != 0 &&
-                       carries({at.node, static_cast<std::uint16_t>(out - 1)});
+  const bool has_way =
+      out != agent.no_port && out != 0 && carries({at.node, static_cast<std::uint16_t>(out - 1)});
   if (!has_way) return discard(now, at, ref, counters_.unrouted);
   forward(now, at, ref, static_cast<std::uint16_t>(out - 1));
 }

@@ -59,8 +59,9 @@ class SubnetTraffic {
   // Discards what waits for a program.
   void detach(Time now, Program program);
 
-  // Takes a program's packet. Its bytes may change while they are read. One that cannot be valid is discarded, and counted: it says another
-  // length, comes from a LID that its port does not have, or is a management packet.
+  // Takes a program's packet. Its bytes may change while they are read. One that cannot be valid is
+  // discarded, and counted: it says another length, comes from a LID that its port does not have,
+  // or is a management packet.
   enum class Offer : std::uint8_t {
     taken,
     no_room,  // its lane has none: offer it again after run() has moved something
@@ -151,7 +152,7 @@ class SubnetTraffic {
   Time look_at_waiting_;
   std::vector<Program> ready_;
   std::vector<std::uint16_t> outs_;
-  port::FrameRef taken_ = port::no_frame;  // the frame that take() has shown
+  port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   Counters counters_;
 };

@@ -30,14 +30,14 @@ QpNumber qp_of(std::uint32_t slot) { return QpNumber(slot << 17 | 5); }
 
 // Hosts 0 and 1 at switch 4, hosts 2 and 3 at switch 5.
 Topology two_switches() {
-  return built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,4,100,1\n2,5,100,1\n3,5,100,1\n"
-                        "4,5,100,1\n",
-                        "test"));
+  return built(
+      from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,4,100,1\n2,5,100,1\n3,5,100,1\n"
+               "4,5,100,1\n",
+               "test"));
 }
 
 struct Field {
-  explicit Field(const Topology& topology)
-      : managed(std::make_unique<ManagedSubnet>(topology)) {
+  explicit Field(const Topology& topology) : managed(std::make_unique<ManagedSubnet>(topology)) {
     managed->settle();
     traffic = std::make_unique<SubnetTraffic>(managed->now, managed->subnet, slot_of);
   }
@@ -135,9 +135,9 @@ TEST(SubnetTrafficTest, WhatHasNoReceiverIsDiscarded) {
   Field field(two_switches());
   field.attach(a);
   field.attach(c);
-  field.offer(a, field.packet(a, {2, 2}, 12));               // no program has the slot
-  field.offer(a, field.packet(a, {3, 1}, 12));               // a host without programs
-  field.offer(a, field.packet(0, 77, qp_of(1), 12));         // no port has the LID
+  field.offer(a, field.packet(a, {2, 2}, 12));                           // no program has the slot
+  field.offer(a, field.packet(a, {3, 1}, 12));                           // a host without programs
+  field.offer(a, field.packet(0, 77, qp_of(1), 12));                     // no port has the LID
   field.offer(a, field.packet(0, field.managed->lid(4), qp_of(1), 12));  // a switch
   EXPECT_EQ(field.traffic->counters().unrouted, 4u);
   EXPECT_FALSE(field.traffic->take_ready());
@@ -243,8 +243,8 @@ TEST(SubnetTrafficTest, AProgramThatGoesLeavesNothing) {
 TEST(SubnetTrafficTest, ACableThatIsCutTakesItsPacketsAndComesBack) {
   Field field(built(leaf_spine({.leaves = 2, .spines = 2, .hosts_per_leaf = 2})));
   for (const Program program : {a, c}) field.attach(program);
-  const std::uint32_t links = static_cast<std::uint32_t>(
-      field.managed->subnet.topology().links.size());
+  const std::uint32_t links =
+      static_cast<std::uint32_t>(field.managed->subnet.topology().links.size());
   for (std::uint32_t link = 0; link < links; ++link) {
     SCOPED_TRACE(testing::Message() << "link " << link);
     field.fill(a, c, 4'096);
@@ -269,8 +269,8 @@ void set(Field& field, Lid to, std::uint16_t attribute, std::uint32_t modifier,
   management::Packet packet;
   packet.source = Lid(field.managed->lid(0));
   packet.destination = to;
-  packet.mad = management::request_of(wire::subnet_class, management::method_set, attribute,
-                                      modifier);
+  packet.mad =
+      management::request_of(wire::subnet_class, management::method_set, attribute, modifier);
   for (std::size_t i = 0; i < block.size(); ++i) {
     packet.mad[wire::subnet_data_offset + i] = std::byte{block[i]};
   }

@@ -23,8 +23,7 @@ Error strange_answer() {
       EPROTO};
 }
 
-Result<UniqueFd> ask(const std::string& socket, FabricHello hello,
-                     std::span<const int> fds = {}) {
+Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<const int> fds = {}) {
   auto connection = connect_to(socket);
   if (!connection) {
     const bool is_gone = connection.error().error_number == ENOENT ||

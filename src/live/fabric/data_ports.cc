@@ -70,8 +70,8 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.first_qp = slot * qps_per_slot + turn * qps_per_process;
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
-  ports_.push_back(std::make_unique<Port>(
-      Port{program, client, std::move(*rings), std::move(bell->bell)}));
+  ports_.push_back(
+      std::make_unique<Port>(Port{program, client, std::move(*rings), std::move(bell->bell)}));
   ports_.back()->rings.fall_asleep();
   traffic_.attach(now, program);
   return opened;
@@ -92,15 +92,13 @@ void DataPorts::answer(std::uint32_t client) {
   Port* port = find(client);
   if (port == nullptr) return;
   std::array<mmsghdr, rings_in_row_max> rings{};
-  const int taken =
-      recvmmsg(port->bell.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
+  const int taken = recvmmsg(port->bell.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
   if (taken > 0) port->is_awake = true;
 }
 
 std::uint32_t DataPorts::programs(std::uint32_t host) const {
-  return static_cast<std::uint32_t>(
-      std::count_if(ports_.begin(), ports_.end(),
-                    [&](const auto& port) { return port->program.host == host; }));
+  return static_cast<std::uint32_t>(std::count_if(
+      ports_.begin(), ports_.end(), [&](const auto& port) { return port->program.host == host; }));
 }
 
 // --- packets ---

@@ -131,8 +131,8 @@ class Run {
     struct stat its {};
     TULLE_CHECK(fstat(opened->memory.get(), &its) == 0);
     program->bytes = static_cast<std::size_t>(its.st_size);
-    program->memory = static_cast<std::byte*>(mmap(
-        nullptr, program->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened->memory.get(), 0));
+    program->memory = static_cast<std::byte*>(
+        mmap(nullptr, program->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened->memory.get(), 0));
     TULLE_CHECK(program->memory != MAP_FAILED);
     auto rings = FabricRings::map(std::move(opened->memory), std::move(opened->button),
                                   FabricRings::End::program);
@@ -184,8 +184,8 @@ class Run {
     const std::size_t bytes = 8 + 12 + payload;
     std::byte* room = from.rings->reserve(bytes);
     if (room == nullptr) return;
-    const auto to = static_cast<std::uint16_t>(script_.one_in(8) ? script_.half()
-                                                                 : 1 + script_.below(8));
+    const auto to =
+        static_cast<std::uint16_t>(script_.one_in(8) ? script_.half() : 1 + script_.below(8));
     const QpNumber qp(script_.one_in(8) ? script_.word() & 0xFF'FFFF
                                         : (1 + script_.below(3)) << 17);
     encode(from, to, qp, bytes, room);

@@ -61,9 +61,9 @@ class DataPortsTest : public testing::Test {
     auto opened = ports_->open(now_, host, client, std::move(bell->button));
     EXPECT_TRUE(opened) << opened.error().message;
     made.opened = std::move(*opened);
-    auto rings = FabricRings::map(UniqueFd(dup(made.opened.memory.get())),
-                                  UniqueFd(dup(made.opened.button.get())),
-                                  FabricRings::End::program);
+    auto rings =
+        FabricRings::map(UniqueFd(dup(made.opened.memory.get())),
+                         UniqueFd(dup(made.opened.button.get())), FabricRings::End::program);
     EXPECT_TRUE(rings);
     made.rings = std::make_unique<FabricRings>(std::move(*rings));
     return made;

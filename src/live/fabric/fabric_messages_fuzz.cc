@@ -32,9 +32,9 @@ void check_fabric(std::span<const std::uint8_t> body) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr void (*checks[])(std::span<const std::uint8_t>) = {
-      check_fabric<FabricHello>,   check_fabric<HostPort>,        check_fabric<PortOpened>,
-      check_fabric<RegisterAgent>, check_fabric<UnregisterAgent>, check_fabric<AgentRegistered>,
-      check_fabric<Datagram>,      check_fabric<FabricNodes>,     check_fabric<FabricEnd>,
+      check_fabric<FabricHello>,    check_fabric<HostPort>,        check_fabric<PortOpened>,
+      check_fabric<RegisterAgent>,  check_fabric<UnregisterAgent>, check_fabric<AgentRegistered>,
+      check_fabric<Datagram>,       check_fabric<FabricNodes>,     check_fabric<FabricEnd>,
       check_fabric<DataPortOpened>, check_fabric<PortChanged>};
   if (size == 0) return 0;
   checks[data[0] % std::size(checks)](std::span(data, size).subspan(1));

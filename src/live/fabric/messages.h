@@ -29,7 +29,17 @@
 
 namespace tulle::live {
 
-enum class FabricPurpose : std::uint8_t { describe, open, status, cut, join, stop, data, attribute, capture };
+enum class FabricPurpose : std::uint8_t {
+  describe,
+  open,
+  status,
+  cut,
+  join,
+  stop,
+  data,
+  attribute,
+  capture
+};
 
 struct FabricHello {
   static constexpr auto kind = MessageKind::fabric_hello;

@@ -44,9 +44,9 @@ struct Session {
   UniqueFd connection;
   UniqueFd datagrams;  // this end
   std::uint32_t id = 0;
-  std::optional<std::uint32_t> host;        // whose port is open for datagrams
-  std::optional<std::uint32_t> data_host;   // whose port is open for data
-  InfinibandPort told;                      // data: the port as the program was told last
+  std::optional<std::uint32_t> host;       // whose port is open for datagrams
+  std::optional<std::uint32_t> data_host;  // whose port is open for data
+  InfinibandPort told;                     // data: the port as the program was told last
   bool captures = false;
   bool is_over = false;
 };
@@ -269,8 +269,7 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
   }
 }
 
-void FabricServer::greet(Session& session, const FabricHello& hello,
-                         std::vector<UniqueFd>& fds) {
+void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:

@@ -59,14 +59,13 @@ std::string rate_text(const InfinibandPort& port) {
   };
   if (port.width == 0 || (port.speed == 0 && port.extended_speed == 0)) return "0 Gb/sec (0X)";
   const std::size_t width = std::min(highest(port.width), lanes.size() - 1);
-  const std::string_view speed =
-      port.extended_speed != 0 ? fast[std::min(highest(port.extended_speed), fast.size() - 1)]
-                               : slow[std::min(highest(port.speed), slow.size() - 1)];
+  const std::string_view speed = port.extended_speed != 0
+                                     ? fast[std::min(highest(port.extended_speed), fast.size() - 1)]
+                                     : slow[std::min(highest(port.speed), slow.size() - 1)];
   return fmt::format("{} Gb/sec ({}X{})", port.gigabits_per_second, lanes[width], speed);
 }
 
-std::optional<std::string> infiniband_attribute(const InfinibandPort& port,
-                                                std::string_view file) {
+std::optional<std::string> infiniband_attribute(const InfinibandPort& port, std::string_view file) {
   if (file == "state") return state_text(port.state);
   if (file == "phys_state") return physical_state_text(port.physical_state);
   if (file == "lid") return fmt::format("0x{:x}", port.lid);

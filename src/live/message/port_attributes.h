@@ -18,8 +18,7 @@ namespace tulle::live {
 std::optional<std::string> port_attribute(const DeviceInfo& device, std::string_view file);
 
 // The files whose text the subnet manager decides, besides those of tables and states.
-inline constexpr auto infiniband_attributes =
-    std::to_array<std::string_view>({"lid", "lid_mask_count", "sm_lid", "sm_sl", "rate",
-                                     "cap_mask"});
+inline constexpr auto infiniband_attributes = std::to_array<std::string_view>(
+    {"lid", "lid_mask_count", "sm_lid", "sm_sl", "rate", "cap_mask"});
 
 }  // namespace tulle::live

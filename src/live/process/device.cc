@@ -108,8 +108,8 @@ Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::
   if (!bell) return bell.error();
   auto port = open_data_port(fabric_place(), bell->button.get());
   if (!port) return port.error();
-  auto rings = FabricRings::map(std::move(port->memory), std::move(port->button),
-                                FabricRings::End::program);
+  auto rings =
+      FabricRings::map(std::move(port->memory), std::move(port->button), FabricRings::End::program);
   if (!rings) return rings.error();
   auto counters = CountersPage::create();
   if (!counters) return counters.error();

@@ -180,9 +180,7 @@ class Device::Impl {
   bool end_awake_if_due(Time at);
   void take_unannounced(Time at);
   // Counts those of local peers that came and those that went. It never falls.
-  std::uint64_t packets_by_memory() const {
-    return rings_ == nullptr ? 0 : rings_->packets();
-  }
+  std::uint64_t packets_by_memory() const { return rings_ == nullptr ? 0 : rings_->packets(); }
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + other_arrivals_; }
   struct Waiting {

@@ -265,8 +265,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 
 // Returns false if the doorbell is of no use, or another caller has it.
 bool Device::Impl::take_doorbell() {
-  if (forked_ || rings_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
-    return false;
+  if (forked_ || rings_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_) return false;
   end_sleepers_lease(SleeperLease::End::in_order);
   is_doorbell_taken_ = true;
   doorbell_taker_ = pthread_self();

@@ -10,8 +10,7 @@ namespace tulle::port {
 namespace {
 
 // The front of a packet, up to the end of the longest transport header.
-constexpr std::size_t front_bytes_max =
-    wire::lrh_bytes + wire::grh_bytes + wire::header_bytes_max;
+constexpr std::size_t front_bytes_max = wire::lrh_bytes + wire::grh_bytes + wire::header_bytes_max;
 
 // Returns the ICRC up to the end of `front`, which begins with the LRH and is no longer than
 // front_bytes_max. `bytes` counts the packet's bytes from the LRH to the ICRC.
@@ -34,8 +33,8 @@ wire::Icrc icrc_of_front(std::span<const std::byte> front, const wire::LocalPath
 }
 
 std::uint32_t icrc_of(std::span<const std::byte> covered, const wire::LocalPath& path) {
-  const std::size_t front_bytes = std::min(
-      covered.size(), link_header_bytes(path) + wire::header_bytes_max);
+  const std::size_t front_bytes =
+      std::min(covered.size(), link_header_bytes(path) + wire::header_bytes_max);
   wire::Icrc icrc =
       icrc_of_front(covered.first(front_bytes), path, covered.size() + wire::icrc_bytes);
   icrc.update(covered.subspan(front_bytes));

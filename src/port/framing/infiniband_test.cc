@@ -243,8 +243,7 @@ TEST(InfinibandFraming, APacketMayHaveAGlobalRoute) {
 }
 
 TEST(InfinibandFraming, RoutersMayChangeWhatTheInvariantCheckLeavesOut) {
-  const Bytes good =
-      packet_of(global_path(), {.opcode = rc(wire::Operation::read_request)}, {});
+  const Bytes good = packet_of(global_path(), {.opcode = rc(wire::Operation::read_request)}, {});
   // LRH, the GRH's traffic class, flow label and hop limit, and BTH's reserved byte are left out
   // (IBTA 7.8.1).
   for (const std::size_t at : {0u, 2u, 7u, 9u, 11u, 15u, 52u}) {

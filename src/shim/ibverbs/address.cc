@@ -16,7 +16,7 @@ using verbs::VerbsStatus;
 
 constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
-constexpr std::uint8_t path_bits_max = 127;    // IBTA 7.11.1
+constexpr std::uint8_t path_bits_max = 127;     // IBTA 7.11.1
 constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: for an address made from a GRH
 
 struct Sender {

@@ -145,7 +145,8 @@ void fill(const live::InfinibandPort& port, ibv_port_attr& out) {
   out.max_vl_num = port.virtual_lanes_code;
   out.active_width = port.width;
   // The C API numbers extended speeds behind the others: FDR 16, EDR 32, HDR 64, NDR 128.
-  const unsigned extended = port.extended_speed == 0 ? 0 : std::bit_floor(unsigned{port.extended_speed});
+  const unsigned extended =
+      port.extended_speed == 0 ? 0 : std::bit_floor(unsigned{port.extended_speed});
   const unsigned speed = extended != 0 ? extended << 4 : std::bit_floor(unsigned{port.speed});
   out.active_speed = static_cast<std::uint8_t>(speed);
   out.link_layer = IBV_LINK_LAYER_INFINIBAND;

@@ -75,7 +75,7 @@ struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
   std::shared_ptr<CommandFile> file;
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
-  bool is_infiniband = false;  // the port's link layer; false: RoCE
+  bool is_infiniband = false;                  // the port's link layer; false: RoCE
   std::uint32_t next_handle = 1;
   // Scratch space of the data path, guarded by the device's lock: completions are polled into it,
   // and the spans of a request point to it while the request is posted.

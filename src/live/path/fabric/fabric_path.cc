@@ -143,8 +143,7 @@ int FabricPath::take_all(device::Adapter& adapter, Time now, int packets) {
 
 // The bytes may change while they are read. The headers are read from a copy.
 void FabricPath::handle(std::span<const std::byte> packet, device::Adapter& adapter, Time now) {
-  constexpr std::size_t head_bytes_max =
-      wire::lrh_bytes + wire::grh_bytes + wire::header_bytes_max;
+  constexpr std::size_t head_bytes_max = wire::lrh_bytes + wire::grh_bytes + wire::header_bytes_max;
   std::array<std::byte, head_bytes_max> copy;
   const std::size_t head_bytes = std::min(packet.size(), head_bytes_max);
   std::memcpy(copy.data(), packet.data(), head_bytes);

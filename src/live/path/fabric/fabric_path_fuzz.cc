@@ -155,8 +155,7 @@ class Run {
     packet.virtual_address = 0x1000 + (script_.one_in(4) ? script_.number() : script_.half());
     packet.dma_length = script_.one_in(4) ? script_.word() : script_.half();
     packet.rkey = script_.one_in(16) ? RemoteKey{script_.word()} : connection_.region->rkey();
-    const std::size_t transport =
-        wire::header_bytes(packet.opcode) + payload + packet.pad_count;
+    const std::size_t transport = wire::header_bytes(packet.opcode) + payload + packet.pad_count;
     std::size_t used =
         port::encode_link_headers(path, transport, {room, PacketRing::content_bytes_max});
     used += wire::encode(packet, {room + used, wire::header_bytes_max});

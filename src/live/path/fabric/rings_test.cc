@@ -190,9 +190,8 @@ TEST(FabricRingsTest, NoWakeUpIsLost) {
   Ends ends;
   constexpr int records = 100'000;
   bool is_written = false;
-  std::thread writer([&] {
-    write_all(*ends.program, ends.of_program.bell, records, 7, is_written);
-  });
+  std::thread writer(
+      [&] { write_all(*ends.program, ends.of_program.bell, records, 7, is_written); });
   Random random(7);
   int next = 0;
   bool is_in_order = true;
