@@ -20,6 +20,10 @@ constexpr std::uint64_t seed = 1;  // no switch here draws anything
 constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
 // OpenSM sets about this between switches (HOQLife 18 is 1.07 s; IBTA 14.2.5.6).
 constexpr Time head_lifetime = Time::milliseconds(1'000);
+// A switch remembers the numbers of so many multicast packets.
+constexpr std::size_t forwarded_max = 4'096;
+// Behind BTH in a frame's header bytes, which nothing else uses here.
+constexpr std::size_t number_at = sizeof(wire::Bth);
 // A program that takes nothing for so long is stopped, or busy with something else. It loses what
 // comes, and its host's other programs go on.
 constexpr Time program_patience = Time::milliseconds(100);
@@ -54,11 +58,14 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       host_settings_(std::make_unique<const SwitchSettings>(settings_of_hosts())),
       nodes_(subnet.topology().nodes()),
       attached_(subnet.topology().hosts),
-      link_is_up_(subnet.topology().links.size()) {
+      link_is_up_(subnet.topology().links.size()),
+      is_to_send_(subnet.topology().nodes()),
+      forwarded_(subnet.topology().nodes()) {
   const Topology& topology = subnet.topology();
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     const auto ports = static_cast<std::uint16_t>(topology.ports[node] + 1);
     nodes_[node] = std::make_unique<Switch>(*switch_settings_, node, ports, seed, frames_);
+    is_to_send_[node].resize(ports);
     for (std::uint16_t port = 0; port + 1 < ports; ++port) {
       nodes_[node]->port(port).take_down(now);
     }
@@ -74,6 +81,7 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
   for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
   nodes_[host] = std::move(made);
+  is_to_send_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
 }
 
@@ -152,7 +160,20 @@ bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
   // Switches read the P_Key, and hosts the destination's queue pair.
   frame.header_bytes = sizeof(wire::Bth) & 0x3F;
   std::memcpy(frame.header.data(), packet.data() + link.bytes, sizeof(wire::Bth));
+  if (is_multicast(path.local.destination)) {
+    const std::uint32_t number = next_multicast_++;
+    std::memcpy(frame.header.data() + number_at, &number, sizeof number);
+  }
   return true;
+}
+
+// Notes that a switch forwards a multicast packet. Returns true if it did so before.
+bool SubnetTraffic::comes_again(std::uint32_t node, const port::Frame& frame) {
+  std::uint32_t number = 0;
+  std::memcpy(&number, frame.header.data() + number_at, sizeof number);
+  std::vector<std::uint32_t>& numbers = forwarded_[node];
+  if (numbers.empty()) numbers.resize(forwarded_max);
+  return std::exchange(numbers[number % forwarded_max], number) == number;
 }
 
 std::span<const std::byte> SubnetTraffic::take(Time now, Program program) {
@@ -206,6 +227,7 @@ void SubnetTraffic::arrive(Time now, At at, FrameRef ref) {
 void SubnetTraffic::arrive_at_switch(Time now, At at, FrameRef ref, Lid to) {
   const auto& agent = subnet_.node(at.node);
   if (is_multicast(to)) {
+    if (comes_again(at.node, frames_[ref])) return discard(now, at, ref, counters_.unrouted);
     outs_.clear();
     for (std::uint16_t out = 0; out < agent.ports(); ++out) {
       const bool is_on_tree = agent.forwards_multicast(to, static_cast<std::uint8_t>(out + 1));
@@ -291,7 +313,12 @@ bool SubnetTraffic::carries(At at) const {
 
 // --- links ---
 
-void SubnetTraffic::kick(At at) { to_send_.push_back(at); }
+void SubnetTraffic::kick(At at) {
+  std::vector<bool>::reference is_waiting = is_to_send_[at.node][at.port];
+  if (is_waiting) return;
+  is_waiting = true;
+  to_send_.push_back(at);
+}
 
 // Ports have something to tell their neighbours.
 void SubnetTraffic::talk(std::uint32_t node) {
@@ -302,14 +329,16 @@ void SubnetTraffic::talk(std::uint32_t node) {
   }
 }
 
-void SubnetTraffic::run(Time now) {
+bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) look_at_heads(now);
-  while (!to_send_.empty()) {
+  for (int step = 0; step < steps_max && !to_send_.empty(); ++step) {
     const At at = to_send_.front();
     to_send_.pop_front();
+    is_to_send_[at.node][at.port] = false;
     send_all(now, at);
   }
+  return to_send_.empty();
 }
 
 void SubnetTraffic::send_all(Time now, At at) {

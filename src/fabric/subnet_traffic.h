@@ -43,6 +43,7 @@ class SubnetTraffic {
   // A packet that has made so many hops is discarded, since tables that lead in a circle would keep
   // it for ever.
   static constexpr std::uint32_t hops_max = 64;
+  static constexpr int steps_max = 16'384;  // in one call of run(), each of one port
 
   // The subnet must outlive this object.
   SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of);
@@ -70,8 +71,9 @@ class SubnetTraffic {
 
   // Follows what the manager and the cables have done to links since the last call.
   void follow(Time now);
-  // Moves all packets as far as they go, and discards those that have waited too long.
-  void run(Time now);
+  // Moves packets as far as they go, and discards those that have waited too long. Returns false if
+  // it stopped earlier, after a fixed number of steps, so that others have their turn.
+  bool run(Time now);
   // Returns a program for which packets have come, once after they have.
   std::optional<Program> take_ready();
   // Returns the next packet for a program, or nothing. The bytes are valid until the next call of a
@@ -89,7 +91,10 @@ class SubnetTraffic {
   // Sets an observer of all that links carry, or none.
   void on_send(std::function<void(const Sent&)> told) { on_send_ = std::move(told); }
   // Returns when run() must be called although nothing has happened.
-  Time next_event() const { return waiting_.empty() ? Time::never() : look_at_waiting_; }
+  Time next_event() const {
+    if (!to_send_.empty()) return Time::zero();
+    return waiting_.empty() ? Time::never() : look_at_waiting_;
+  }
 
   struct Counters {
     std::uint64_t packets = 0;    // that came from programs
@@ -122,6 +127,7 @@ class SubnetTraffic {
   std::span<const std::byte> bytes_of(port::FrameRef ref);
   bool label(port::FrameRef ref, std::uint32_t host);
   void arrive(Time now, At at, port::FrameRef ref);
+  bool comes_again(std::uint32_t node, const port::Frame& frame);
   void arrive_at_switch(Time now, At at, port::FrameRef ref, Lid to);
   void arrive_at_host(Time now, At at, port::FrameRef ref, Lid to);
   void forward(Time now, At in, port::FrameRef ref, std::uint16_t out);
@@ -148,10 +154,15 @@ class SubnetTraffic {
   std::vector<bool> link_is_up_;                // by link
   std::uint64_t changes_seen_ = 0;
   std::deque<At> to_send_;
+  std::vector<std::vector<bool>> is_to_send_;  // by node and port: it is in to_send_
   std::vector<At> waiting_;  // ports at which frames wait
   Time look_at_waiting_;
   std::vector<Program> ready_;
   std::vector<std::uint16_t> outs_;
+  // By switch: the numbers of the multicast packets that it has forwarded last. A tree brings a
+  // packet to a switch once. Tables with circles would make copies of copies without end.
+  std::vector<std::vector<std::uint32_t>> forwarded_;
+  std::uint32_t next_multicast_ = 1;
   port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   Counters counters_;

@@ -336,6 +336,28 @@ TEST(SubnetTrafficTest, MulticastReachesTheTreeAndAllProgramsOfItsHosts) {
   EXPECT_LE(field.traffic->counters().delivered, field.traffic->counters().packets * 4);
 }
 
+TEST(SubnetTrafficTest, MulticastTablesThatLeadInCirclesMakeNoStorm) {
+  // Four switches, each joined to all others, with a host each.
+  Field field(built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,5,100,1\n2,6,100,1\n3,7,100,1\n"
+                             "4,5,100,1\n4,6,100,1\n4,7,100,1\n5,6,100,1\n5,7,100,1\n6,7,100,1\n",
+                             "test")));
+  for (const Program program : {a, b, c, d}) field.attach(program);
+  for (const std::uint32_t node : {4u, 5u, 6u, 7u}) {
+    std::vector<std::uint8_t> block(64, 0);
+    block[2 * 5 + 1] = 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4;
+    set(field, Lid(field.managed->lid(node)), wire::attribute_multicast_forwarding, 0, block);
+  }
+  const Bytes sent = field.packet(0, 0xC005, QpNumber(0xFF'FFFF), 64, 9);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(field.traffic->offer(field.now(), a, sent), Offer::taken);
+    EXPECT_TRUE(field.traffic->run(field.now())) << "it comes to an end";
+    for (const Program program : {a, b, c, d}) {
+      EXPECT_TRUE(field.take(program) == sent);
+      EXPECT_TRUE(field.take(program).empty()) << "once, and at the sender's host too";
+    }
+  }
+}
+
 // Random programs send packets of random lengths on random lanes, and take them after random
 // delays. What comes is what was sent, in the order of each lane, and every packet is accounted for.
 TEST(SubnetTrafficTest, NothingIsLostSilently) {

@@ -106,8 +106,10 @@ std::uint32_t DataPorts::programs(std::uint32_t host) const {
 bool DataPorts::progress(Time now) {
   for (int round = 0; round < rounds_in_a_turn; ++round) {
     const bool has_read = read_all(now);
-    traffic_.run(now);
-    if (deliver_all(now) || has_read) continue;
+    const bool has_run = traffic_.run(now);
+    const bool has_delivered = deliver_all(now);
+    if (!has_run) return true;
+    if (has_delivered || has_read) continue;
     if (send_to_sleep()) return false;
   }
   return true;

@@ -87,6 +87,7 @@ class FabricServer {
   void turn();
   void accept_all();
   void handle(Session& session);
+  void end(const Session& session);
   void handle_message(Session& session, ReceivedMessage& message);
   void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
@@ -183,7 +184,10 @@ void FabricServer::turn() {
   const Time at = now();
   if (has_to_manage_ || std::min(subnet_.next_event(), hosts_.next_timeout()) <= at) manage();
   has_more_data_ = data_ports_.progress(at);
-  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
+  std::erase_if(sessions_, [this](const auto& session) {
+    if (session->is_over) end(*session);
+    return session->is_over;
+  });
 }
 
 // Does what packets with data do not need.
@@ -202,8 +206,12 @@ void FabricServer::manage() {
 void FabricServer::tell_of_port(Session& session) {
   PortChanged changed{hosts_.port_of(*session.data_host), false};
   if (changed.port == session.told) return;
-  session.told = changed.port;
-  answer(session, std::move(changed));
+  const InfinibandPort port = changed.port;
+  const Result<void> sent = send_message(session.connection.get(), encoded(changed));
+  // A program that is stopped is told once it reads again, and something else happens.
+  if (!sent && sent.error().error_number == EAGAIN) return;
+  if (!sent) session.is_over = true;
+  session.told = port;
 }
 
 void FabricServer::accept_all() {
@@ -238,9 +246,13 @@ void FabricServer::handle(Session& session) {
     break;
   }
   if (session.host && !session.is_over) take_datagrams(session);
-  if (session.is_over && session.host) hosts_.leave(*session.host, session.id);
-  if (session.is_over && session.captures) end_capture(session.id);
-  if (session.is_over && session.data_host) data_ports_.close(now(), session.id);
+}
+
+// Gives back all that the session had.
+void FabricServer::end(const Session& session) {
+  if (session.host) hosts_.leave(*session.host, session.id);
+  if (session.captures) end_capture(session.id);
+  if (session.data_host) data_ports_.close(now(), session.id);
 }
 
 template <typename Message>
