@@ -321,6 +321,18 @@ class Files(OnFabric):
         output = self.run_program(*self.on_host("h2", "sh", "-c", show), env=self.environment).stdout
         self.assertEqual([hex(self.lid("h2")), "4: ACTIVE", "100 Gb/sec (4X EDR)", "InfiniBand", "IB/RoCE v1", "0xffff",
                           hex(self.lid("switch4"))], output.splitlines())
+        folder = "/sys/class/infiniband/tulle0/ports/1/counters/"
+        files = ("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets")
+        counters = lambda: list(map(int, self.run_program(  # noqa: E731
+            *self.on_host("h2", "cat", *(folder + name for name in files)), env=self.environment).stdout.split()))
+        before = counters()
+        self.hosts = ("h2", "h0")
+        self.pingpong("rc", size=4096)
+        sent, received = (now - then for now, then in zip(counters()[:2], before[:2]))
+        # Each message is 1,024 words, and its headers and acknowledgement some 20 each.
+        for words in (sent, received):
+            self.assertGreater(words, PINGPONG_ITERATIONS * 1024)
+            self.assertLess(words, PINGPONG_ITERATIONS * 1200)
         self.fabric("cut", "h2", "switch5")
         again = self.run_program(*self.on_host("h2", "cat", "/sys/class/infiniband/tulle0/ports/1/state"),
                                  env=self.environment).stdout

@@ -104,6 +104,14 @@ InfinibandPort HostServices::port_of(std::uint32_t host) const {
   return out;
 }
 
+PortCounters HostServices::counters(std::uint32_t host) const {
+  const management::performance::Counters& counted = subnet_.counters(host, port);
+  PortCounters out;
+  out.values = {counted.bytes_sent / 4, counted.bytes_received / 4, counted.packets_sent,
+                counted.packets_received, counted.transmit_discards};
+  return out;
+}
+
 FabricNode HostServices::node_status(std::uint32_t index) const {
   const auto& node = subnet_.node(index);
   const auto& topology = subnet_.topology();

@@ -29,6 +29,7 @@ class HostServices {
 
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
   InfinibandPort port_of(std::uint32_t host) const;
+  PortCounters counters(std::uint32_t host) const;
   FabricNode node_status(std::uint32_t node) const;
 
   void enter(std::uint32_t host, std::uint32_t client) { hosts_[host].clients.insert(client); }

@@ -13,6 +13,7 @@
 //             other end (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   attribute FabricHello → Attribute (live/message/protocol.h)
 //   capture   FabricHello → FabricEnd with {ring} (live/fabric/captures.h)
+//   counters  FabricHello → PortCounters
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "live/message/framing.h"
@@ -38,13 +40,14 @@ enum class FabricPurpose : std::uint8_t {
   stop,
   data,
   attribute,
-  capture
+  capture,
+  counters
 };
 
 struct FabricHello {
   static constexpr auto kind = MessageKind::fabric_hello;
   FabricPurpose purpose{};
-  std::string host;                 // of describe, open, data, attribute: its name
+  std::string host;                 // for those that are about one: its name
   std::array<std::string, 2> ends;  // cut, join: the ends of the cable, as "h0" or "leaf1:3"
   std::uint32_t first = 0;          // status: the first node to tell of
   std::string file;                 // attribute: as in live/message/port_attributes.h
@@ -71,6 +74,14 @@ struct PortChanged {
   static constexpr auto kind = MessageKind::port_changed;
   InfinibandPort port;
   bool must_register_anew = false;  // PortInfo: ClientReregister
+};
+// What a host's port has counted, in the order of port_counter_names (IBTA 16.1.3.5, 16.1.4.11).
+inline constexpr auto port_counter_names = std::to_array<std::string_view>(
+    {"port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets",
+     "port_xmit_discards"});
+struct PortCounters {
+  static constexpr auto kind = MessageKind::port_counters;
+  std::array<std::uint64_t, port_counter_names.size()> values{};  // data in words of four bytes
 };
 struct PortOpened {
   static constexpr auto kind = MessageKind::port_opened;
@@ -158,6 +169,10 @@ void fields(Archive& archive, DataPortOpened& m) {
 template <typename Archive>
 void fields(Archive& archive, PortChanged& m) {
   archive(m.port, m.must_register_anew);
+}
+template <typename Archive>
+void fields(Archive& archive, PortCounters& m) {
+  archive(m.values);
 }
 template <typename Archive>
 void fields(Archive&, PortOpened&) {}

@@ -287,6 +287,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::open:
     case FabricPurpose::data:
     case FabricPurpose::attribute:
+    case FabricPurpose::counters:
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);
@@ -314,6 +315,7 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
   if (hello.purpose == FabricPurpose::data) {
     return open_data_port(session, *host, fds.size() == 1 ? std::move(fds[0]) : UniqueFd());
   }
+  if (hello.purpose == FabricPurpose::counters) return answer(session, hosts_.counters(*host));
   if (hello.purpose == FabricPurpose::attribute) {
     const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
     const Attribute attribute{text.has_value(), text.value_or("")};

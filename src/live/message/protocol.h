@@ -71,6 +71,7 @@ enum class MessageKind : std::uint16_t {
   fabric_end = 72,
   data_port_opened = 73,
   port_changed = 74,
+  port_counters = 75,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };

@@ -207,6 +207,27 @@ std::vector<std::byte> fabric_request(const live::FabricPlace& place, const std:
   return live::encoded(hello);
 }
 
+// Writes the counters of a host's port, which the fabric's process knows. Nothing is ever counted
+// for the other files.
+void write_fabric_counters(Writer& tree, const fs::path& port, const live::FabricPlace& place) {
+  live::FabricHello hello;
+  hello.purpose = live::FabricPurpose::counters;
+  hello.host = place.host;
+  const std::string request = hexadecimal(live::encoded(hello));
+  const std::string kind = std::to_string(static_cast<unsigned>(live::PortCounters::kind));
+  const auto& names = live::port_counter_names;
+  for (const CounterFile& file : counter_files()) {
+    const std::string name = fs::path(file.path).filename();
+    const auto* found = std::find(names.begin(), names.end(), name);
+    std::string text = "0";
+    if (found != names.end()) {
+      text = padded("tulle counter\n" + kind + " 1 " + std::to_string(names.end() - found) + "\n" +
+                    request + "\n" + place.socket + "\n");
+    }
+    tree.file(port / file.path, text);
+  }
+}
+
 // Writes an attribute that changes while the device is in use, as a recipe. The host agent knows
 // the attribute's text, or says that there is none. The recipe also holds the present text, which
 // is used without a host agent; an empty line there means that there is none.
@@ -289,6 +310,9 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.file(folder / "board_id", board_id);
   tree.file(folder / "hw_rev", hexadecimal(hardware_version, 1));
   write_port(tree, folder / "ports/1", device, options);
+  if (!options.fabric.socket.empty()) {
+    write_fabric_counters(tree, folder / "ports/1", options.fabric);
+  }
   if (!options.agent.empty()) write_counters(tree, folder / "ports/1", options.agent);
   write_parent(tree, folder / "device", device);
 
