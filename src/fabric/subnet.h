@@ -63,6 +63,10 @@ class Subnet {
   void open_switch(std::uint32_t node) { is_open_[node] = true; }
   // Sends a datagram from a program of a host, or from port 0 of a switch.
   void send(Time now, std::uint32_t host, std::uint8_t port, const management::Packet& packet);
+  // Returns true, once, if a manager has asked that a port's clients register anew.
+  bool take_reregistration(std::uint32_t node, std::uint8_t port) {
+    return nodes_[node].agent.take_reregistration(port);
+  }
   // Says whether a subnet manager runs on a port.
   void set_manager(Time now, std::uint32_t host, std::uint8_t port, bool is_manager);
   // Cuts a link or joins it again.

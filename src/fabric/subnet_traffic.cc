@@ -15,6 +15,9 @@ using port::FrameRef;
 using port::no_frame;
 
 constexpr std::uint64_t seed = 1;  // no switch here draws anything
+// A short packet takes so much room, too. Otherwise, a few programs could fill the place for all
+// packets with short ones.
+constexpr std::size_t least_room_bytes = 512;
 // A lane has memory for some sixteen of the longest packets, so that a packet which waits does not
 // hold up the link.
 constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
@@ -80,9 +83,9 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   constexpr std::uint16_t ports = 1 + slots_max + 1;
   auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
   for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
-  nodes_[host] = std::move(made);
   is_to_send_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
+  nodes_[host] = std::move(made);
 }
 
 // --- programs ---
@@ -92,6 +95,8 @@ void SubnetTraffic::attach(Time now, Program program) {
   ensure_host(program.host);
   attached_[program.host][program.slot] = true;
   const At at{program.host, static_cast<std::uint16_t>(program.slot)};
+  // The last program in the slot may have stalled a lane.
+  nodes_[program.host]->port(at.port).bring_up();
   grant(now, at);
   if (!is_new) return;
   // The link has been up since before the host's end was there.
@@ -123,7 +128,8 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
   port::Frame& frame = frames_[ref];
   frame = {};
   frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
-  frame.buffer_bytes = static_cast<std::uint16_t>(packet.size() + wire::icrc_bytes);
+  frame.buffer_bytes =
+      static_cast<std::uint16_t>(std::max(packet.size() + wire::icrc_bytes, least_room_bytes));
   std::memcpy(packets_.of(ref), packet.data(), packet.size());
   if (!label(ref, program.host)) {
     frames_.give(ref);
@@ -379,7 +385,7 @@ void SubnetTraffic::send_all(Time now, At at) {
 void SubnetTraffic::count(At from, At to, const port::Frame& frame) {
   auto& sent = subnet_.counters(from.node, static_cast<std::uint8_t>(from.port + 1));
   auto& received = subnet_.counters(to.node, static_cast<std::uint8_t>(to.port + 1));
-  const std::uint64_t bytes = frame.buffer_bytes + wire::vcrc_bytes;
+  const std::uint64_t bytes = frame.payload_bytes + wire::icrc_bytes + wire::vcrc_bytes;
   ++sent.packets_sent;
   sent.bytes_sent += bytes;
   ++received.packets_received;

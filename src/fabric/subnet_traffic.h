@@ -155,7 +155,7 @@ class SubnetTraffic {
   std::uint64_t changes_seen_ = 0;
   std::deque<At> to_send_;
   std::vector<std::vector<bool>> is_to_send_;  // by node and port: it is in to_send_
-  std::vector<At> waiting_;  // ports at which frames wait
+  std::vector<At> waiting_;                    // ports at which frames wait
   Time look_at_waiting_;
   std::vector<Program> ready_;
   std::vector<std::uint16_t> outs_;

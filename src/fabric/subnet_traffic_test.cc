@@ -240,6 +240,25 @@ TEST(SubnetTrafficTest, AProgramThatGoesLeavesNothing) {
   EXPECT_GT(field.fill(a, c, 4'096), 32u);
 }
 
+TEST(SubnetTrafficTest, TheNextProgramInASlotIsHeardAtOnce) {
+  Field field(two_switches());
+  for (const Program program : {a, c}) field.attach(program);
+  field.fill(a, c, 4'096);
+  field.pass(Time::milliseconds(150));  // its lane is stalled now
+  field.traffic->detach(field.now(), c);
+  field.attach(c);
+  EXPECT_EQ(field.offer(a, field.packet(a, c, 64, 5)), Offer::taken);
+  EXPECT_FALSE(field.take(c).empty());
+}
+
+TEST(SubnetTrafficTest, ShortPacketsTakeRoomToo) {
+  Field field(two_switches());
+  for (const Program program : {a, c}) field.attach(program);
+  std::uint32_t taken = 0;
+  for (std::uint8_t level = 0; level < 8; ++level) taken += field.fill(a, c, 0, level);
+  EXPECT_LT(taken, SubnetTraffic::packets_max / 3) << "two senders do not fill the place of all";
+}
+
 TEST(SubnetTrafficTest, ACableThatIsCutTakesItsPacketsAndComesBack) {
   Field field(built(leaf_spine({.leaves = 2, .spines = 2, .hosts_per_leaf = 2})));
   for (const Program program : {a, c}) field.attach(program);
@@ -338,9 +357,10 @@ TEST(SubnetTrafficTest, MulticastReachesTheTreeAndAllProgramsOfItsHosts) {
 
 TEST(SubnetTrafficTest, MulticastTablesThatLeadInCirclesMakeNoStorm) {
   // Four switches, each joined to all others, with a host each.
-  Field field(built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,5,100,1\n2,6,100,1\n3,7,100,1\n"
-                             "4,5,100,1\n4,6,100,1\n4,7,100,1\n5,6,100,1\n5,7,100,1\n6,7,100,1\n",
-                             "test")));
+  Field field(
+      built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,5,100,1\n2,6,100,1\n3,7,100,1\n"
+                     "4,5,100,1\n4,6,100,1\n4,7,100,1\n5,6,100,1\n5,7,100,1\n6,7,100,1\n",
+                     "test")));
   for (const Program program : {a, b, c, d}) field.attach(program);
   for (const std::uint32_t node : {4u, 5u, 6u, 7u}) {
     std::vector<std::uint8_t> block(64, 0);

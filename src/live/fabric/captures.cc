@@ -35,6 +35,7 @@ Result<int> Captures::add(std::uint32_t client, std::uint32_t ring_bytes,
 
 void Captures::remove(std::uint32_t client) {
   std::vector<Capture> left;
+  left.reserve(captures_.size());
   for (Capture& capture : captures_) {
     if (capture.client != client) left.push_back(std::move(capture));
   }

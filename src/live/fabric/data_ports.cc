@@ -70,16 +70,22 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.first_qp = slot * qps_per_slot + turn * qps_per_process;
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
-  ports_.push_back(
-      std::make_unique<Port>(Port{program, client, std::move(*rings), std::move(bell->bell)}));
-  ports_.back()->rings.fall_asleep();
+  auto made =
+      std::make_unique<Port>(Port{program, client, std::move(*rings), std::move(bell->bell)});
+  made->rings.fall_asleep();
+  ports_.reserve(ports_.size() + 1);
   traffic_.attach(now, program);
+  ports_.push_back(std::move(made));
   return opened;
 }
 
+// What the client sent before it went is still sent: the last acknowledgement may be among it. A
+// ring has no more records than this, and whoever else has the memory may go on to write.
 void DataPorts::close(Time now, std::uint32_t client) {
-  const Port* port = find(client);
+  Port* port = find(client);
   if (port == nullptr) return;
+  constexpr int records_max = static_cast<int>(PacketRing::ring_bytes / PacketRing::line_bytes);
+  for (int i = 0; i < records_max / packets_in_a_round && read(now, *port); ++i) traffic_.run(now);
   traffic_.detach(now, port->program);
   std::erase_if(ports_, [&](const auto& other) { return other.get() == port; });
 }

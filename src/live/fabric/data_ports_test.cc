@@ -99,7 +99,7 @@ class DataPortsTest : public testing::Test {
     return bytes;
   }
   // Does what the fabric's process does when programs have rung.
-  void turn(std::vector<Program*> programs) {
+  void turn(const std::vector<Program*>& programs) {
     for (const Program* each : programs) ports_->answer(each->client);
     while (ports_->progress(now_)) {
     }
@@ -199,6 +199,14 @@ TEST_F(DataPortsTest, PacketsToAProgramThatHasGoneAreDropped) {
   Program c = program(2, 3);
   turn({&a, &c});
   EXPECT_TRUE(receive(c).empty());
+}
+
+TEST_F(DataPortsTest, WhatAProgramSentBeforeItWentArrives) {
+  Program a = program(0, 1), b = program(2, 2);
+  for (std::uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(send(a, packet(a, b, 64, i)));
+  ports_->close(now_, 1);
+  turn({&b});
+  for (std::uint32_t i = 0; i < 50; ++i) EXPECT_EQ(receive(b).size(), 8u + 12 + 64) << i;
 }
 
 TEST_F(DataPortsTest, AProgramMustGiveASocketToBeWokenBy) {

@@ -29,6 +29,8 @@ class HostServices {
 
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
   InfinibandPort port_of(std::uint32_t host) const;
+  // Returns true, once, if a manager has asked that the programs of a host register anew.
+  bool take_reregistration(std::uint32_t host) { return subnet_.take_reregistration(host, port); }
   PortCounters counters(std::uint32_t host) const;
   FabricNode node_status(std::uint32_t node) const;
 

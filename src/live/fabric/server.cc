@@ -47,6 +47,7 @@ struct Session {
   std::optional<std::uint32_t> host;       // whose port is open for datagrams
   std::optional<std::uint32_t> data_host;  // whose port is open for data
   InfinibandPort told;                     // data: the port as the program was told last
+  bool must_register_anew = false;         // data: and the program has not been told
   bool captures = false;
   bool is_over = false;
 };
@@ -199,19 +200,26 @@ void FabricServer::manage() {
   hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
   data_ports_.follow(now());
   for (const auto& session : sessions_) {
+    if (!session->data_host || !hosts_.take_reregistration(*session->data_host)) continue;
+    for (const auto& other : sessions_) {
+      if (other->data_host == session->data_host) other->must_register_anew = true;
+    }
+  }
+  for (const auto& session : sessions_) {
     if (session->data_host && !session->is_over) tell_of_port(*session);
   }
 }
 
 void FabricServer::tell_of_port(Session& session) {
-  PortChanged changed{hosts_.port_of(*session.data_host), false};
-  if (changed.port == session.told) return;
+  PortChanged changed{hosts_.port_of(*session.data_host), session.must_register_anew};
+  if (changed.port == session.told && !changed.must_register_anew) return;
   const InfinibandPort port = changed.port;
   const Result<void> sent = send_message(session.connection.get(), encoded(changed));
   // A program that is stopped is told once it reads again, and something else happens.
   if (!sent && sent.error().error_number == EAGAIN) return;
   if (!sent) session.is_over = true;
   session.told = port;
+  session.must_register_anew = false;
 }
 
 void FabricServer::accept_all() {
@@ -270,11 +278,10 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
   }
   RegisterAgent registration;
   UnregisterAgent removal;
-  if (!session.host) {
-    session.is_over = true;  // a program says nothing about its port for data
-  } else if (decoded(message.bytes, registration)) {
+  // A program says nothing about its port for data.
+  if (session.host && decoded(message.bytes, registration)) {
     answer(session, hosts_.add(*session.host, session.id, registration));
-  } else if (decoded(message.bytes, removal)) {
+  } else if (session.host && decoded(message.bytes, removal)) {
     answer(session, hosts_.remove(*session.host, session.id, removal.agent));
   } else {
     session.is_over = true;

@@ -14,11 +14,14 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "base/on_throw.h"
+#include "live/fabric/client.h"
 #include "live/message/protocol.h"
 #include "live/process/device_impl.h"
 #include "live/process/program_memory.h"
+#include "wire/smp.h"
 
 namespace tulle::live {
 namespace {
@@ -352,6 +355,8 @@ void Device::Impl::handle_loss_of_agent() {
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
   if (fabric_ != nullptr) {
+    info_.infiniband->state = static_cast<std::uint8_t>(wire::PortState::down);
+    info_.infiniband->physical_state = static_cast<std::uint8_t>(wire::PhysicalState::polling);
     if (std::exchange(info_.port_active, false)) tell(verbs::EventType::port_error);
     return tell(verbs::EventType::device_fatal);
   }

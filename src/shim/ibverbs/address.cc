@@ -16,6 +16,7 @@ using verbs::VerbsStatus;
 
 constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
+constexpr std::uint8_t service_levels = 16;     // IBTA 7.6.5
 constexpr std::uint8_t path_bits_max = 127;     // IBTA 7.11.1
 constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: for an address made from a GRH
 
@@ -73,6 +74,7 @@ Gid to_gid(const std::uint8_t* raw) {
 bool to_address_vector(const Context& context, const ibv_ah_attr& from, verbs::AddressVector& to) {
   const bool is_global = from.is_global != 0;
   if (context.is_infiniband ? from.dlid == 0 : !is_global) return false;
+  if (context.is_infiniband && from.sl >= service_levels) return false;
   to.service_level = from.sl;
   to.port = from.port_num;
   if (context.is_infiniband) {

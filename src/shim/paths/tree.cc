@@ -213,16 +213,18 @@ void write_fabric_counters(Writer& tree, const fs::path& port, const live::Fabri
   live::FabricHello hello;
   hello.purpose = live::FabricPurpose::counters;
   hello.host = place.host;
-  const std::string request = hexadecimal(live::encoded(hello));
-  const std::string kind = std::to_string(static_cast<unsigned>(live::PortCounters::kind));
+  const std::string begin =
+      "tulle counter\n" + std::to_string(static_cast<unsigned>(live::PortCounters::kind)) + " 1 ";
+  const std::string end = "\n" + hexadecimal(live::encoded(hello)) + "\n" + place.socket + "\n";
   const auto& names = live::port_counter_names;
   for (const CounterFile& file : counter_files()) {
     const std::string name = fs::path(file.path).filename();
     const auto* found = std::find(names.begin(), names.end(), name);
     std::string text = "0";
     if (found != names.end()) {
-      text = padded("tulle counter\n" + kind + " 1 " + std::to_string(names.end() - found) + "\n" +
-                    request + "\n" + place.socket + "\n");
+      text = begin;
+      text += std::to_string(names.end() - found);
+      text = padded(text + end);
     }
     tree.file(port / file.path, text);
   }
