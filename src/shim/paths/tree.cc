@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "live/message/port_attributes.h"
@@ -224,7 +225,8 @@ void write_fabric_counters(Writer& tree, const fs::path& port, const live::Fabri
     if (found != names.end()) {
       text = begin;
       text += std::to_string(names.end() - found);
-      text = padded(text + end);
+      text += end;
+      text = padded(std::move(text));
     }
     tree.file(port / file.path, text);
   }
