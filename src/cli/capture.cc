@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,12 +48,6 @@ struct Source {
   std::vector<std::byte> bytes{};
 };
 
-std::int64_t unix_nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 // The kernel computes a UDP checksum after the frame was mirrored. This function fills it in, for
 // readers that check it.
 void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) {
@@ -70,7 +63,7 @@ void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) 
 class Capture {
  public:
   Capture(const CaptureOptions& options, int out)
-      : options_(options), out_(out), epoch_(unix_nanoseconds()), file_(epoch_) {}
+      : options_(options), out_(out), epoch_(live::unix_nanoseconds()), file_(epoch_) {}
 
   bool begin() {
     file_.section_header(buffer_, fmt::format("Tulle {}", TULLE_VERSION));
@@ -208,7 +201,7 @@ bool Capture::write_until(std::int64_t before) {
 bool Capture::end() {
   for (const Source& source : sources_) {
     if (source.is_fabric && interfaces_.empty()) continue;  // nothing was sent
-    file_.statistics(buffer_, time_of(unix_nanoseconds()), source.interface,
+    file_.statistics(buffer_, time_of(live::unix_nanoseconds()), source.interface,
                      source.frames + source.ring.dropped(), source.ring.dropped());
   }
   return flush();
@@ -295,8 +288,8 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
     if (options.duration_seconds && elapsed.count() >= *options.duration_seconds) {
       is_stopped = true;
     }
-    is_written =
-        capture.write_until(is_stopped ? INT64_MAX : unix_nanoseconds() - hold_back_nanoseconds);
+    is_written = capture.write_until(is_stopped ? INT64_MAX
+                                                : live::unix_nanoseconds() - hold_back_nanoseconds);
   }
   is_written = is_written && capture.end();
   if (!is_written && errno != EPIPE) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "fabric/settle_test.h"
 #include "fabric/subnet.h"
 #include "fabric/subnet_managers.h"
 
@@ -24,14 +25,7 @@ struct ManagedSubnet {
 
   // Moves all datagrams at this point in time.
   void settle() {
-    for (bool is_moving = true; is_moving;) {
-      is_moving = managers.progress(now);
-      subnet.run(now);
-      while (const auto arrival = subnet.take_arrival()) {
-        is_moving = true;
-        if (!random.chance(loss)) managers.receive(now, *arrival);
-      }
-    }
+    fabric::settle(now, subnet, managers, [this] { return random.chance(loss); });
   }
   void run_for(Time span) {
     const Time end = now + span;

@@ -350,17 +350,14 @@ bool SubnetTraffic::run(Time now) {
 void SubnetTraffic::send_all(Time now, At at) {
   Switch& from = *nodes_[at.node];
   port::Port& port = from.port(at.port);
-  if (is_program(at)) {
-    while (port.has_control()) static_cast<void>(port.pull_control());
-    if (!port.has_frame()) return;
+  const bool has_neighbour = !is_program(at) && at.port != copies_of(at.node);
+  while (!has_neighbour && port.has_control()) static_cast<void>(port.pull_control());
+  if (is_program(at) && port.has_frame()) {
     const Program program{at.node, at.port};
     if (std::find(ready_.begin(), ready_.end(), program) == ready_.end()) ready_.push_back(program);
     return watch(now, at);
   }
-  if (at.port == copies_of(at.node)) {
-    while (port.has_control()) static_cast<void>(port.pull_control());
-    return;
-  }
+  if (!has_neighbour) return;
   const Wiring::Peer& peer = subnet_.wiring().peer(at.node, at.port);
   if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr || port.is_down()) return;
   const At to{peer.node, peer.port};

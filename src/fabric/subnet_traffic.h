@@ -105,7 +105,6 @@ class SubnetTraffic {
     std::uint64_t lost = 0;      // their link went down, or their program went
   };
   Counters counters() const;
-  const Switch* switch_at(std::uint32_t node) const { return nodes_[node].get(); }
 
  private:
   // A port, or the place of one in a list of ports.

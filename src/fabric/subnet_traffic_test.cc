@@ -379,7 +379,8 @@ TEST(SubnetTrafficTest, MulticastTablesThatLeadInCirclesMakeNoStorm) {
 }
 
 // Random programs send packets of random lengths on random lanes, and take them after random
-// delays. What comes is what was sent, in the order of each lane, and every packet is accounted for.
+// delays. What comes is what was sent, in the order of each lane, and every packet is accounted
+// for.
 TEST(SubnetTrafficTest, NothingIsLostSilently) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

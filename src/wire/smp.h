@@ -163,9 +163,13 @@ static_assert(is_wire_format<PortInfo, 64>);
 constexpr unsigned lmc_of(const PortInfo& info) {
   return info.key_protection_and_lid_mask_control & 7;
 }
+// Returns the lanes of a link's active width. The width must not be 0.
+constexpr unsigned lanes_of(std::uint8_t width) {
+  constexpr std::array<unsigned, 5> lanes_of_bit = {1, 4, 8, 12, 2};
+  return lanes_of_bit[static_cast<std::size_t>(std::bit_width(width & 0x1Fu)) - 1];
+}
 // Returns the rate of a link in units of 100 Mb/s, from its active width and speed; 0: it has none.
 constexpr unsigned link_rate_of(const PortInfo& info) {
-  constexpr std::array<unsigned, 5> lanes_of_bit = {1, 4, 8, 12, 2};
   constexpr std::array<unsigned, 4> extended = {140, 250, 500, 1'000};
   const auto highest = [](unsigned bits) {
     return static_cast<std::size_t>(std::bit_width(bits)) - 1;
@@ -175,7 +179,7 @@ constexpr unsigned link_rate_of(const PortInfo& info) {
   const unsigned slow = upper_half(info.speed_active_and_enabled);
   if (width == 0 || (fast == 0 && slow == 0)) return 0;
   const unsigned lane = fast != 0 ? extended[highest(fast)] : 25u << highest(slow);
-  return lane * lanes_of_bit[highest(width)];
+  return lane * lanes_of(info.link_width_active);
 }
 constexpr unsigned key_protection_of(const PortInfo& info) {
   return info.key_protection_and_lid_mask_control >> 6;

@@ -184,8 +184,8 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
     UniqueFd lock = group_->lock(slot);
     if (!lock) continue;
     SlotRecord& record = group_->record(slot);
-    record.turn = (record.turn + 1) % (qps_per_slot / qps_per_process);
-    record.first_qp = slot * qps_per_slot + record.turn * qps_per_process;
+    record.turn = (record.turn + 1) % turns_per_slot;
+    record.first_qp = first_qp_of(slot, record.turn);
     record.pid = session.peer.pid;
     record.uid = session.peer.uid;
     assign(record.command, session.hello.command);

@@ -1,7 +1,6 @@
 #include "live/fabric/captures.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -11,16 +10,6 @@
 #include "port/framing/infiniband.h"
 
 namespace tulle::live {
-namespace {
-
-std::int64_t unix_nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-}  // namespace
-
 Result<int> Captures::add(std::uint32_t client, std::uint32_t ring_bytes,
                           std::uint32_t snap_length) {
   if (captures_.size() >= captures_max) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "live/bell.h"
 #include "live/slots.h"
 
 namespace tulle::live {
@@ -50,10 +51,10 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
                              SubnetTraffic::slots_max),
                  EMFILE};
   }
-  if (!FabricRings::is_button(button.get())) {
+  if (!is_button(button.get())) {
     return Error{"the program gave the fabric no socket to wake it by", EINVAL};
   }
-  auto bell = FabricRings::create_bell();
+  auto bell = create_bell();
   if (!bell) return bell.error();
   Opened opened;
   opened.button = std::move(bell->button);
@@ -65,9 +66,9 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   if (!rings) return rings.error();
 
   turns_[host].resize(slots);
-  const std::uint32_t turn = turns_[host][slot]++ % (qps_per_slot / qps_per_process);
+  const std::uint32_t turn = turns_[host][slot]++ % turns_per_slot;
   opened.slot = slot;
-  opened.first_qp = slot * qps_per_slot + turn * qps_per_process;
+  opened.first_qp = first_qp_of(slot, turn);
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
   auto made =

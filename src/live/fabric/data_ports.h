@@ -55,7 +55,6 @@ class DataPorts {
     bool is_awake = false;      // its ring is looked at in each turn
     bool is_held_back = false;  // its next packet has found no room
     bool is_full = false;       // packets wait for room in its ring
-    bool is_dirty = false;      // something was written for which nobody was woken
   };
   static constexpr int rounds_in_a_turn = 16;
   static constexpr int packets_in_a_round = 64;

@@ -1,6 +1,6 @@
 // Programs on a fabric's hosts write any bytes into their rings, flags and places, at any time, and
-// come and go. The fabric's process must touch no memory but theirs, every turn must come to an end,
-// and once the hostile programs are gone, two others must hear each other as before.
+// come and go. The fabric's process must touch no memory but theirs, every turn must come to an
+// end, and once the hostile programs are gone, two others must hear each other as before.
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,7 +15,9 @@
 
 #include "base/check.h"
 #include "base/script_fuzz.h"
+#include "fabric/settle_test.h"
 #include "fabric/subnet_managers.h"
+#include "live/bell.h"
 #include "live/fabric/data_ports.h"
 #include "port/framing/infiniband.h"
 #include "wire/packet.h"
@@ -40,7 +42,7 @@ struct Program {
   std::uint32_t client = 0;
   std::uint32_t host = 0;
   std::uint32_t first_qp = 0;
-  FabricRings::Bell bell;
+  Bell bell;
   std::unique_ptr<FabricRings> rings;
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
@@ -53,7 +55,7 @@ struct Program {
 class Run {
  public:
   explicit Run(Script& script) : script_(script) {
-    settle();
+    fabric::settle(now_, subnet_, managers_);
     ports_.emplace(now_, subnet_);
   }
 
@@ -64,7 +66,7 @@ class Run {
     // Whatever they left waits no longer than this, and the manager has set up all links again.
     for (int i = 0; i < 400; ++i) {
       now_ = now_ + Time::milliseconds(10);
-      settle();
+      fabric::settle(now_, subnet_, managers_);
       ports_->follow(now_);
       turn();
     }
@@ -75,18 +77,6 @@ class Run {
   }
 
  private:
-  // Moves all management datagrams.
-  void settle() {
-    for (bool is_moving = true; is_moving;) {
-      is_moving = managers_.progress(now_);
-      subnet_.run(now_);
-      while (const auto arrival = subnet_.take_arrival()) {
-        is_moving = true;
-        managers_.receive(now_, *arrival);
-      }
-    }
-  }
-
   void step() {
     auto& program = programs_[script_.below(programs_max)];
     if (program == nullptr) {
@@ -121,7 +111,7 @@ class Run {
 
   std::unique_ptr<Program> open(std::uint32_t host) {
     auto program = std::make_unique<Program>();
-    auto bell = FabricRings::create_bell();
+    auto bell = create_bell();
     auto opened = ports_->open(now_, host, next_client_, std::move(bell->button));
     TULLE_CHECK(opened);
     program->client = next_client_++;

@@ -11,7 +11,9 @@
 #include <optional>
 #include <vector>
 
+#include "fabric/settle_test.h"
 #include "fabric/subnet_managers.h"
+#include "live/bell.h"
 #include "live/slots.h"
 #include "port/framing/infiniband.h"
 #include "wire/packet.h"
@@ -30,33 +32,26 @@ struct Program {
   std::uint32_t client = 0;
   std::uint32_t host = 0;
   DataPorts::Opened opened;
-  FabricRings::Bell bell;
+  Bell bell;
   std::unique_ptr<FabricRings> rings;
 };
 
 class DataPortsTest : public testing::Test {
  protected:
   DataPortsTest() {
-    for (bool is_moving = true; is_moving;) {
-      is_moving = managers_.progress(now_);
-      subnet_.run(now_);
-      while (const auto arrival = subnet_.take_arrival()) {
-        is_moving = true;
-        managers_.receive(now_, *arrival);
-      }
-    }
+    fabric::settle(now_, subnet_, managers_);
     ports_.emplace(now_, subnet_);
   }
 
   Result<DataPorts::Opened> open(std::uint32_t host, std::uint32_t client) {
-    auto bell = FabricRings::create_bell();
+    auto bell = create_bell();
     return ports_->open(now_, host, client, std::move(bell->button));
   }
   Program program(std::uint32_t host, std::uint32_t client) {
     Program made;
     made.client = client;
     made.host = host;
-    auto bell = FabricRings::create_bell();
+    auto bell = create_bell();
     made.bell.bell = std::move(bell->bell);
     auto opened = ports_->open(now_, host, client, std::move(bell->button));
     EXPECT_TRUE(opened) << opened.error().message;

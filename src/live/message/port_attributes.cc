@@ -7,6 +7,8 @@
 #include <bit>
 #include <charconv>
 
+#include "wire/smp.h"
+
 namespace tulle::live {
 namespace {
 
@@ -34,14 +36,16 @@ std::optional<std::size_t> index_in(std::string_view file, std::string_view fold
 
 // The names that Linux gives states (drivers/infiniband/core/sysfs.c). A port in a state that IBTA
 // does not know has no text.
-std::optional<std::string> state_text(unsigned state) {
+std::optional<std::string> state_text(wire::PortState number) {
+  const auto state = static_cast<unsigned>(number);
   constexpr auto names =
       std::to_array<std::string_view>({"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"});
   if (state >= names.size()) return std::nullopt;
   return fmt::format("{}: {}", state, names[state]);
 }
 
-std::optional<std::string> physical_state_text(unsigned state) {
+std::optional<std::string> physical_state_text(wire::PhysicalState number) {
+  const auto state = static_cast<unsigned>(number);
   constexpr auto names = std::to_array<std::string_view>(
       {"<unknown>", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp",
        "LinkErrorRecovery", "Phy Test"});
@@ -53,21 +57,23 @@ std::optional<std::string> physical_state_text(unsigned state) {
 std::string rate_text(const InfinibandPort& port) {
   constexpr auto slow = std::to_array<std::string_view>({" SDR", " DDR", " QDR"});
   constexpr auto fast = std::to_array<std::string_view>({" FDR", " EDR", " HDR", " NDR"});
-  constexpr auto lanes = std::to_array<int>({1, 4, 8, 12, 2});
   const auto highest = [](unsigned bits) {
     return static_cast<std::size_t>(std::bit_width(bits)) - 1;
   };
-  if (port.width == 0 || (port.speed == 0 && port.extended_speed == 0)) return "0 Gb/sec (0X)";
-  const std::size_t width = std::min(highest(port.width), lanes.size() - 1);
+  const bool has_width = (port.width & 0x1F) != 0;
+  if (!has_width || (port.speed == 0 && port.extended_speed == 0)) return "0 Gb/sec (0X)";
   const std::string_view speed = port.extended_speed != 0
                                      ? fast[std::min(highest(port.extended_speed), fast.size() - 1)]
                                      : slow[std::min(highest(port.speed), slow.size() - 1)];
-  return fmt::format("{} Gb/sec ({}X{})", port.gigabits_per_second, lanes[width], speed);
+  return fmt::format("{} Gb/sec ({}X{})", port.gigabits_per_second, wire::lanes_of(port.width),
+                     speed);
 }
 
 std::optional<std::string> infiniband_attribute(const InfinibandPort& port, std::string_view file) {
-  if (file == "state") return state_text(port.state);
-  if (file == "phys_state") return physical_state_text(port.physical_state);
+  if (file == "state") return state_text(wire::PortState{port.state});
+  if (file == "phys_state") {
+    return physical_state_text(wire::PhysicalState{port.physical_state});
+  }
   if (file == "lid") return fmt::format("0x{:x}", port.lid);
   if (file == "lid_mask_count") return std::to_string(port.lmc);
   if (file == "sm_lid") return fmt::format("0x{:x}", port.sm_lid);
@@ -86,8 +92,13 @@ std::optional<std::string> port_attribute(const DeviceInfo& device, std::string_
   if (device.infiniband) {
     if (auto text = infiniband_attribute(*device.infiniband, file)) return text;
   }
-  if (file == "state") return device.port_active ? "4: ACTIVE" : "1: DOWN";
-  if (file == "phys_state") return device.port_active ? "5: LinkUp" : "3: Disabled";
+  if (file == "state") {
+    return state_text(device.port_active ? wire::PortState::active : wire::PortState::down);
+  }
+  if (file == "phys_state") {
+    return physical_state_text(device.port_active ? wire::PhysicalState::link_up
+                                                  : wire::PhysicalState::disabled);
+  }
   const auto entry_at = [&device](std::size_t index) {
     return index < device.gids.size() ? device.gids[index] : GidEntry{};
   };

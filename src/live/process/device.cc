@@ -98,13 +98,9 @@ Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t 
   return seal;
 }
 
-std::string fabric_device_name(const Settings& settings) {
-  return settings.device.empty() ? "tulle0" : settings.device;
-}
-
 // Opens a host's port of a software fabric.
 Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
-  auto bell = FabricRings::create_bell();
+  auto bell = create_bell();
   if (!bell) return bell.error();
   auto port = open_data_port(fabric_place(), bell->button.get());
   if (!port) return port.error();
@@ -140,7 +136,7 @@ Result<std::vector<DeviceInfo>> devices() {
   if (!settings.fabric.empty()) {
     auto port = describe_host(fabric_place());
     if (!port) return port.error();
-    return std::vector<DeviceInfo>{device_of(fabric_device_name(settings), *port)};
+    return std::vector<DeviceInfo>{device_of(settings.device, *port)};
   }
   Hello hello;
   hello.purpose = Purpose::list;

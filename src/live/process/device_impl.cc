@@ -128,10 +128,10 @@ Result<void> Device::Impl::start() {
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (fabric_ == nullptr) {
-    std::array<int, 2> doorbell{-1, -1};
-    static_cast<void>(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, doorbell.data()));
-    doorbell_.reset(doorbell[0]);
-    doorbell_button_.reset(doorbell[1]);
+    if (auto made = create_bell()) {
+      doorbell_ = std::move(made->bell);
+      doorbell_button_ = std::move(made->button);
+    }
   }
   if (!epoll_ || !timer_ || !wakeup_ || !doorbell_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};

@@ -43,6 +43,7 @@
 #include <thread>
 
 #include "device/adapter.h"
+#include "live/bell.h"
 #include "live/clock.h"
 #include "live/fabric/messages.h"
 #include "live/message/counters_page.h"
@@ -80,7 +81,7 @@ class Device::Impl {
     // On a host of a software fabric, all packets go this way, and `socket` brings nothing. Null:
     // the port is one of RoCE v2.
     std::unique_ptr<FabricPath> fabric;
-    FabricRings::Bell bell;  // with `fabric`: where the fabric rings
+    Bell bell;  // with `fabric`: where the fabric rings
   };
   Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
   ~Impl();

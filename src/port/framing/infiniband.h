@@ -1,7 +1,7 @@
 #pragma once
 
-// InfiniBand's framing of a transport packet: LRH, GRH if the path has one, BTH … payload, pad, ICRC,
-// VCRC (IBTA 7.7, 7.8, 8.3).
+// InfiniBand's framing of a transport packet: LRH, GRH if the path has one, BTH … payload, pad,
+// ICRC, VCRC (IBTA 7.7, 7.8, 8.3).
 
 #include <array>
 #include <cstddef>
@@ -21,9 +21,9 @@ constexpr std::size_t link_header_bytes(const wire::LocalPath& path) {
   return wire::lrh_bytes + (path.has_global ? wire::grh_bytes : 0);
 }
 
-// Writes the headers in front of BTH and returns their bytes. `transport_bytes` counts BTH … pad, in
-// words of four bytes. The LRH's next header and length are computed, and their values in `path` are
-// ignored.
+// Writes the headers in front of BTH and returns their bytes. `transport_bytes` counts BTH … pad,
+// and is a multiple of four. The LRH's next header and length are computed, and their values in
+// `path` are ignored.
 std::size_t encode_link_headers(const wire::LocalPath& path, std::size_t transport_bytes,
                                 std::span<std::byte> out);
 

@@ -106,21 +106,7 @@ void FabricPath::set_polled(bool is_polled) {
   if (kept_bytes_ > 0) static_cast<void>(rings_.reserve(kept_bytes_, true));
 }
 
-int FabricPath::receive(device::Adapter& adapter, Time now) {
-  int taken = 0;
-  bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
-  for (;;) {
-    const int before = taken;
-    taken += take_all(adapter, now, packets_max - taken);
-    must_tell |= taken != before;
-    if (is_polled_ || !must_tell || taken >= packets_max) break;
-    // The fabric rings again for what it sends from now on. What it sent before is read now.
-    rings_.fall_asleep();
-    must_tell = false;
-  }
-  is_unfinished_ = taken >= packets_max;
-  return taken;
-}
+void FabricPath::ask_to_be_rung() { rings_.fall_asleep(); }
 
 // Takes that many packets at most. Returns how many it took.
 int FabricPath::take_all(device::Adapter& adapter, Time now, int packets) {

@@ -26,10 +26,7 @@ class FabricPath final : public RingPath {
   // Returns when transmit() must look again whether there is room, should nobody ring.
   Time next_deadline() const { return kept_bytes_ > 0 ? look_again_ : Time::never(); }
 
-  int receive(device::Adapter& adapter, Time now) override;
-  bool is_unfinished() const override { return is_unfinished_; }
   bool has_peers() const override { return true; }
-  void note_ring() override { was_rung_ = true; }
   void set_polled(bool is_polled) override;
   std::uint64_t packets() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;
@@ -47,7 +44,6 @@ class FabricPath final : public RingPath {
   const Counters& counters() const { return counters_; }
 
  private:
-  static constexpr int packets_max = 256;  // in one call
   // A fabric that takes nothing for so long loses what does not fit, as a network would.
   static constexpr Time patience = Time::milliseconds(100);
   static constexpr Time look_again_after = Time::milliseconds(1);
@@ -60,7 +56,8 @@ class FabricPath final : public RingPath {
   bool resume(Time now);
   bool encode(std::byte* room) const;
   void publish(std::size_t bytes);
-  int take_all(device::Adapter& adapter, Time now, int packets);
+  int take_all(device::Adapter& adapter, Time now, int packets) override;
+  void ask_to_be_rung() override;
   void handle(std::span<const std::byte> packet, device::Adapter& adapter, Time now);
 
   FabricRings rings_;
@@ -72,9 +69,6 @@ class FabricPath final : public RingPath {
   Time look_again_;
   bool is_stalled_ = false;  // the fabric has taken nothing for `patience`
   bool has_more_ = false;
-  bool is_polled_ = false;
-  bool is_unfinished_ = false;
-  bool was_rung_ = false;
   Counters counters_;
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/script_fuzz.h"
+#include "live/bell.h"
 #include "live/path/fabric/fabric_path.h"
 #include "live/path/memory/hostile_peer_fuzz.h"
 #include "port/framing/infiniband.h"
@@ -29,10 +30,8 @@ using wire::Operation;
 
 constexpr Lid own_lid{5};
 constexpr Lid peer_lid{9};
-constexpr std::size_t guard_bytes = 4'096;
-constexpr std::size_t region_bytes = std::size_t{128} << 10;
-constexpr std::size_t receive_at = std::size_t{32} << 10;
-constexpr std::size_t receive_bytes = std::size_t{64} << 10;
+constexpr std::size_t receive_at = GuardedRegion::receive_at;
+constexpr std::size_t receive_bytes = GuardedRegion::receive_bytes;
 
 device::Configuration configuration() {
   device::Configuration made;
@@ -50,8 +49,8 @@ struct Rings {
     at = static_cast<std::byte*>(
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0));
     TULLE_CHECK(at != MAP_FAILED);
-    program_bell = std::move(*FabricRings::create_bell());
-    fabric_bell = std::move(*FabricRings::create_bell());
+    program_bell = std::move(*create_bell());
+    fabric_bell = std::move(*create_bell());
   }
   Rings(const Rings&) = delete;
   Rings& operator=(const Rings&) = delete;
@@ -68,8 +67,8 @@ struct Rings {
   UniqueFd memory;
   std::byte* at = nullptr;
   std::size_t bytes = 0;
-  FabricRings::Bell program_bell;
-  FabricRings::Bell fabric_bell;
+  Bell program_bell;
+  Bell fabric_bell;
 };
 
 class Run {
@@ -79,7 +78,7 @@ class Run {
         may_write_(script.one_in(2)),
         has_global_(script.one_in(2)),
         adapter_(configuration()),
-        connection_(adapter_, std::span(region(), region_bytes),
+        connection_(adapter_, GuardedRegion::region(),
                     may_write_ ? verbs::AccessFlags(Access::remote_write) : verbs::AccessFlags(),
                     PortAddress(peer_lid, has_global_ ? hostile_gid : Gid{})),
         fabric_(rings_.end(FabricRings::End::fabric)),
@@ -87,24 +86,15 @@ class Run {
     adapter_.set_lid(own_lid);
     if (script.one_in(2)) connection_.start_sending(adapter_);
   }
-  ~Run() { std::memset(region(), static_cast<int>(guard), region_bytes); }
 
   void go() {
     while (!script_.is_over()) {
       step();
-      const std::span<const std::byte> all(memory_);
-      TULLE_CHECK(is_guard(all.first(guard_bytes)));
-      TULLE_CHECK(is_guard(all.last(guard_bytes)));
-      if (may_write_) continue;
-      const auto inside = all.subspan(guard_bytes, region_bytes);
-      TULLE_CHECK(is_guard(inside.first(receive_at)));
-      TULLE_CHECK(is_guard(inside.subspan(receive_at + receive_bytes)));
+      GuardedRegion::check(may_write_);
     }
   }
 
  private:
-  static std::byte* region() { return memory_.data() + guard_bytes; }
-
   void step() {
     switch (script_.below(10)) {
       case 0:
@@ -198,9 +188,7 @@ class Run {
   Script& script_;
   const bool may_write_;
   const bool has_global_;
-  // One memory serves all runs. Each leaves it as it found it.
-  static inline std::vector<std::byte> memory_ =
-      std::vector<std::byte>(region_bytes + 2 * guard_bytes, guard);
+  GuardedRegion region_;
   Rings rings_;
   device::Adapter adapter_;
   HostileConnection connection_;

@@ -1,28 +1,17 @@
 #include "live/path/fabric/rings.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "live/path/memory/packet_bytes.h"
+#include "live/shared_memory.h"
 
 namespace tulle::live {
 namespace {
 
 constexpr std::size_t memory_page_bytes = 4'096;
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-Error memory_error(const char* what) {
-  return {std::string("cannot ") + what + " the memory for packets: " + std::strerror(errno),
-          errno};
-}
 
 }  // namespace
 
@@ -60,39 +49,13 @@ FabricRings::~FabricRings() {
 }
 
 Result<UniqueFd> FabricRings::create_memory() {
-  UniqueFd memory(memfd_create("tulle-fabric", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory) return memory_error("make");
-  if (ftruncate(memory.get(), sizeof(Memory)) != 0) return memory_error("size");
-  if (fcntl(memory.get(), F_ADD_SEALS, seals) != 0) return memory_error("seal");
-  return memory;
-}
-
-Result<FabricRings::Bell> FabricRings::create_bell() {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Error{std::string("cannot make a socket: ") + std::strerror(errno), errno};
-  }
-  return Bell{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-bool FabricRings::is_button(int descriptor) {
-  const auto has = [descriptor](int option, int wanted) {
-    int value = 0;
-    socklen_t bytes = sizeof value;
-    return getsockopt(descriptor, SOL_SOCKET, option, &value, &bytes) == 0 && value == wanted;
-  };
-  return has(SO_DOMAIN, AF_UNIX) && has(SO_TYPE, SOCK_DGRAM);
+  return make_shared_memory("tulle-fabric", sizeof(Memory));
 }
 
 Result<FabricRings> FabricRings::map(UniqueFd memory, UniqueFd button, End end) {
-  struct stat its = {};
-  // Memory that somebody could shrink would end whoever reads it.
-  const bool is_ours = fstat(memory.get(), &its) == 0 && its.st_size == sizeof(Memory) &&
-                       (fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) != 0;
-  if (!is_ours) return Error{"the memory for packets is not as a fabric makes it", EPROTO};
-  void* at = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-  if (at == MAP_FAILED) return memory_error("map");
-  return FabricRings(static_cast<Memory*>(at), std::move(button), end);
+  auto mapped = map_shared_memory(memory.get(), sizeof(Memory));
+  if (!mapped) return mapped.error();
+  return FabricRings(static_cast<Memory*>(*mapped), std::move(button), end);
 }
 
 FabricRings::Flags& FabricRings::own() {

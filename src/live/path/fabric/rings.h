@@ -25,14 +25,6 @@ class FabricRings {
 
   // Makes the memory. Its size is sealed.
   static Result<UniqueFd> create_memory();
-  // Makes a bell and its button.
-  struct Bell {
-    UniqueFd bell;
-    UniqueFd button;
-  };
-  static Result<Bell> create_bell();
-  // Returns true if a descriptor that the other end handed over may be a button.
-  static bool is_button(int descriptor);
   // Maps memory that create_memory() made. The error says that it is none. `button` rings the other
   // end.
   static Result<FabricRings> map(UniqueFd memory, UniqueFd button, End end);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "live/bell.h"
 
 namespace tulle::live {
 namespace {
@@ -23,8 +24,8 @@ struct Ends {
   Ends() {
     auto memory = FabricRings::create_memory();
     EXPECT_TRUE(memory);
-    for (FabricRings::Bell* bell : {&of_program, &of_fabric}) {
-      auto made = FabricRings::create_bell();
+    for (Bell* bell : {&of_program, &of_fabric}) {
+      auto made = create_bell();
       EXPECT_TRUE(made);
       *bell = std::move(*made);
     }
@@ -37,8 +38,8 @@ struct Ends {
     fabric = std::make_unique<FabricRings>(std::move(*second));
   }
 
-  FabricRings::Bell of_program;
-  FabricRings::Bell of_fabric;
+  Bell of_program;
+  Bell of_fabric;
   std::unique_ptr<FabricRings> program;
   std::unique_ptr<FabricRings> fabric;
 };
@@ -137,17 +138,17 @@ TEST(FabricRingsTest, MemoryThatCouldShrinkIsRefused) {
 }
 
 TEST(FabricRingsTest, AButtonIsASocketOfThisMachine) {
-  auto bell = FabricRings::create_bell();
+  auto bell = create_bell();
   ASSERT_TRUE(bell);
-  EXPECT_TRUE(FabricRings::is_button(bell->button.get()));
+  EXPECT_TRUE(is_button(bell->button.get()));
   std::array<int, 2> pipes{};
   ASSERT_EQ(pipe(pipes.data()), 0);
   const UniqueFd read_end(pipes[0]), write_end(pipes[1]);
-  EXPECT_FALSE(FabricRings::is_button(write_end.get()));
+  EXPECT_FALSE(is_button(write_end.get()));
   const UniqueFd udp(socket(AF_INET, SOCK_DGRAM, 0)), stream(socket(AF_UNIX, SOCK_STREAM, 0));
-  EXPECT_FALSE(FabricRings::is_button(udp.get()));
-  EXPECT_FALSE(FabricRings::is_button(stream.get()));
-  EXPECT_FALSE(FabricRings::is_button(-1));
+  EXPECT_FALSE(is_button(udp.get()));
+  EXPECT_FALSE(is_button(stream.get()));
+  EXPECT_FALSE(is_button(-1));
 }
 
 TEST(FabricRingsTest, ABellThatNobodyReadsBlocksNobody) {

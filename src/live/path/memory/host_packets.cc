@@ -247,21 +247,7 @@ void HostPackets::ring(Lane& lane) {
 
 // --- receiving ---
 
-int HostPackets::receive(device::Adapter& adapter, Time now) {
-  int taken = 0;
-  bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
-  for (;;) {
-    const int before = taken;
-    taken += take_all(adapter, now, packets_max - taken);
-    must_tell |= taken != before;
-    if (is_polled_ || !must_tell || taken >= packets_max) break;
-    // Whoever sends from now on rings again. What was sent before is read now.
-    bump_sleeps(2);
-    must_tell = false;
-  }
-  is_unfinished_ = taken >= packets_max;
-  return taken;
-}
+void HostPackets::ask_to_be_rung() { bump_sleeps(2); }
 
 // Takes that many packets at most. Returns how many it took.
 int HostPackets::take_all(device::Adapter& adapter, Time now, int packets) {

@@ -88,16 +88,12 @@ class HostPackets final : public RingPath {
 
   // --- receiving ---
 
-  void note_ring() override { was_rung_ = true; }
-  int receive(device::Adapter& adapter, Time now) override;
-  bool is_unfinished() const override { return is_unfinished_; }
   bool has_peers() const override { return !open_.empty(); }
   void set_polled(bool is_polled) override;
   std::uint64_t packets() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;
 
  private:
-  static constexpr int packets_max = 256;
   // A reader looks whether the writer waits for room when it has read so much. 256 records, the
   // most that it takes in a turn, are at least that much.
   static constexpr std::size_t room_bytes = std::size_t{16} << 10;
@@ -152,7 +148,8 @@ class HostPackets final : public RingPath {
     wire::IpUdp received_path;
   };
 
-  int take_all(device::Adapter& adapter, Time now, int packets);
+  int take_all(device::Adapter& adapter, Time now, int packets) override;
+  void ask_to_be_rung() override;
   void handle(Lane& lane, const RingReader::Record& record, device::Adapter& adapter, Time now);
   void handle_reference(Lane& lane, std::span<const std::byte> bytes, device::Adapter& adapter,
                         Time now);
@@ -186,9 +183,6 @@ class HostPackets final : public RingPath {
   PayloadRun run_;                   // packets that refer to their payloads; empty between calls
   std::vector<std::uint8_t> dirty_;  // those with packets for which no doorbell was rung
   std::uint32_t changes_seen_ = 0;
-  bool is_polled_ = false;
-  bool is_unfinished_ = false;
-  bool was_rung_ = false;
   std::unique_ptr<std::byte[]> kept_;  // the record of a packet that waits for room
   Form kept_form_;
   std::uint32_t kept_for_ = 0;  // slot

@@ -26,12 +26,8 @@ using wire::Operation;
 
 constexpr std::uint32_t own_slot = 3;
 constexpr std::uint32_t peer_slot = 0;  // that of the peer's queue pair number
-constexpr std::size_t guard_bytes = 4'096;
-constexpr std::size_t region_bytes = std::size_t{128} << 10;
-// The part of the region that receive requests name. WRITEs may go anywhere in the region if the
-// queue pair allows them.
-constexpr std::size_t receive_at = std::size_t{32} << 10;
-constexpr std::size_t receive_bytes = std::size_t{64} << 10;
+constexpr std::size_t receive_at = GuardedRegion::receive_at;
+constexpr std::size_t receive_bytes = GuardedRegion::receive_bytes;
 
 class Run {
  public:
@@ -40,7 +36,7 @@ class Run {
         may_write_(script.one_in(2)),
         path_(peer_.open_path(own_slot, make_bell())),
         adapter_({}),
-        connection_(adapter_, std::span(region(), region_bytes),
+        connection_(adapter_, GuardedRegion::region(),
                     may_write_ ? verbs::AccessFlags(Access::remote_write) : verbs::AccessFlags()),
         packets_(path_->peers(), [](const Gid& gid) { return gid == hostile_gid; }) {
     adapter_.objects().set_direct_path(path_.get());
@@ -50,26 +46,16 @@ class Run {
     packets_.meet_peers();
     ring_ = RingWriter(peer_.ring_to(own_slot), path_->peers().table().inboxes[peer_slot].progress);
   }
-  ~Run() {
-    adapter_.objects().set_direct_path(nullptr);
-    std::memset(region(), static_cast<int>(guard), region_bytes);
-  }
+  ~Run() { adapter_.objects().set_direct_path(nullptr); }
 
   void go() {
     while (!script_.is_over()) {
       step();
-      const std::span<const std::byte> all(memory_);
-      TULLE_CHECK(is_guard(all.first(guard_bytes)));
-      TULLE_CHECK(is_guard(all.last(guard_bytes)));
-      if (may_write_) continue;
-      const auto inside = all.subspan(guard_bytes, region_bytes);
-      TULLE_CHECK(is_guard(inside.first(receive_at)));
-      TULLE_CHECK(is_guard(inside.subspan(receive_at + receive_bytes)));
+      GuardedRegion::check(may_write_);
     }
   }
 
  private:
-  static std::byte* region() { return memory_.data() + guard_bytes; }
   UniqueFd make_bell() {
     std::array<int, 2> ends{-1, -1};
     TULLE_CHECK(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
@@ -234,9 +220,7 @@ class Run {
 
   Script& script_;
   const bool may_write_;
-  // One memory serves all runs. Each leaves it as it found it.
-  static inline std::vector<std::byte> memory_ =
-      std::vector<std::byte>(region_bytes + 2 * guard_bytes, guard);
+  GuardedRegion region_;
   UniqueFd bell_;
   HostilePeer peer_;
   std::unique_ptr<HostPath> path_;

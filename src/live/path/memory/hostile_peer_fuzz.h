@@ -18,6 +18,7 @@
 #include <cstring>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "live/path/memory/host_path.h"
@@ -34,6 +35,38 @@ inline bool is_guard(std::span<const std::byte> bytes) {
   return bytes.empty() || (bytes.front() == guard &&
                            std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
+
+// Memory that a hostile peer may write to only as far as it is allowed: a region, and bytes on both
+// sides that nobody may change. One memory serves all runs. Each leaves it as it found it.
+class GuardedRegion {
+ public:
+  static constexpr std::size_t bytes = std::size_t{128} << 10;
+  // The part of the region that receive requests name. WRITEs may go anywhere in the region if the
+  // queue pair allows them.
+  static constexpr std::size_t receive_at = std::size_t{32} << 10;
+  static constexpr std::size_t receive_bytes = std::size_t{64} << 10;
+
+  GuardedRegion() = default;
+  GuardedRegion(const GuardedRegion&) = delete;
+  GuardedRegion& operator=(const GuardedRegion&) = delete;
+  ~GuardedRegion() { std::memset(region().data(), static_cast<int>(guard), bytes); }
+
+  static std::span<std::byte> region() { return std::span(memory_).subspan(guard_bytes, bytes); }
+  static void check(bool may_write) {
+    const std::span<const std::byte> all(memory_);
+    TULLE_CHECK(is_guard(all.first(guard_bytes)));
+    TULLE_CHECK(is_guard(all.last(guard_bytes)));
+    if (may_write) return;
+    const std::span<const std::byte> inside = region();
+    TULLE_CHECK(is_guard(inside.first(receive_at)));
+    TULLE_CHECK(is_guard(inside.subspan(receive_at + receive_bytes)));
+  }
+
+ private:
+  static constexpr std::size_t guard_bytes = 4'096;
+  static inline std::vector<std::byte> memory_ =
+      std::vector<std::byte>(bytes + 2 * guard_bytes, guard);
+};
 
 class HostilePeer {
  public:

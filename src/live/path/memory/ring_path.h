@@ -4,6 +4,7 @@
 // polls looks at its rings. One that sleeps is told by its doorbell.
 
 #include <cstdint>
+#include <utility>
 
 #include "base/time.h"
 #include "device/adapter.h"
@@ -16,20 +17,50 @@ class RingPath {
 
   // Hands the packets that have come to the adapter, but a bounded number in one call. Returns how
   // many records it took.
-  virtual int receive(device::Adapter& adapter, Time now) = 0;
+  int receive(device::Adapter& adapter, Time now);
   // Returns true if the last call of receive() left packets, perhaps.
-  virtual bool is_unfinished() const = 0;
+  bool is_unfinished() const { return is_unfinished_; }
   // Returns true if something may come by a ring.
   virtual bool has_peers() const = 0;
   // Must be called when the doorbell was rung, before receive(). The packets that it told of may
   // have been read already, and the next ones must ring again.
-  virtual void note_ring() = 0;
+  void note_ring() { was_rung_ = true; }
   // Says whether somebody calls receive() all the time, so that no peer needs to ring. The caller
   // must call receive() after it has said `false`.
   virtual void set_polled(bool is_polled) = 0;
   // Returns the number of packets that came and that went. It never falls.
   virtual std::uint64_t packets() const = 0;
   virtual void rebase(Time by) = 0;
+
+ protected:
+  static constexpr int packets_max = 256;  // in one call of receive()
+
+  bool is_polled_ = false;
+
+ private:
+  // Takes that many packets at most. Returns how many it took.
+  virtual int take_all(device::Adapter& adapter, Time now, int packets) = 0;
+  // Makes whoever sends from now on ring.
+  virtual void ask_to_be_rung() = 0;
+
+  bool is_unfinished_ = false;
+  bool was_rung_ = false;
 };
+
+inline int RingPath::receive(device::Adapter& adapter, Time now) {
+  int taken = 0;
+  bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
+  for (;;) {
+    const int before = taken;
+    taken += take_all(adapter, now, packets_max - taken);
+    must_tell |= taken != before;
+    if (is_polled_ || !must_tell || taken >= packets_max) break;
+    // Whoever sends from now on rings again. What was sent before is read now.
+    ask_to_be_rung();
+    must_tell = false;
+  }
+  is_unfinished_ = taken >= packets_max;
+  return taken;
+}
 
 }  // namespace tulle::live

@@ -1,6 +1,7 @@
 #include "live/path/packets/capture_ring.h"
 
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +21,12 @@ constexpr std::uint32_t data_bytes_max = 1u << 30;
 constexpr std::uint32_t frame_bytes_max = 16 * 1024;  // no frame of this device is longer
 
 }  // namespace
+
+std::int64_t unix_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 Result<CaptureRing> CaptureRing::create(std::uint32_t bytes) {
   const std::uint64_t data = std::bit_ceil(std::clamp(bytes, data_bytes_min, data_bytes_max));

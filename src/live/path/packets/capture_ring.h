@@ -21,6 +21,9 @@ struct CapturedFrame {
   bool outbound = false;
 };
 
+// Returns the time that a frame of now has.
+std::int64_t unix_nanoseconds();
+
 class CaptureRing {
  public:
   // The size is rounded up to a power of two of at least 1 MiB and at most 1 GiB.

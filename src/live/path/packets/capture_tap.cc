@@ -14,12 +14,6 @@ constexpr std::size_t pieces_max = verbs::sges_max + 5;  // headers, head, paylo
 constexpr int waits_max = 20;
 constexpr timespec wait{0, 100'000};
 
-std::int64_t unix_nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 }  // namespace
 
 void CaptureTap::open(CaptureRing ring, std::uint32_t snap_length) {

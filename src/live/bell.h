@@ -1,0 +1,18 @@
+#pragma once
+
+// A process sleeps at its bell, a socket. Whoever has the bell's button wakes it.
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+struct Bell {
+  UniqueFd bell;
+  UniqueFd button;
+};
+Result<Bell> create_bell();
+// Returns true if a descriptor that somebody else handed over may be a button.
+bool is_button(int descriptor);
+
+}  // namespace tulle::live
