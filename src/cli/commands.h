@@ -35,6 +35,8 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);
+// Runs a command line in a shell of a fabric's host, as rsh and ssh do on another machine.
+int fabric_shell(const RunOptions& options);
 
 int devices(const live::Settings& settings, bool json);
 int status(const live::Settings& settings, bool json);
@@ -121,13 +123,15 @@ struct FabricUpOptions {
   std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
   bool foreground = false;
   bool no_manager = false;  // it has no subnet manager of its own
+  bool shared_network = false;  // the hosts share the IP network of this machine
 };
 int fabric_up(const FabricUpOptions& options);
 int fabric_down(const std::string& name);
 int fabric_status(const std::string& name, bool json);
 // Cuts the cable between two ends, or joins it again.
 int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends);
-// Returns the address of a fabric's process.
+// Returns the address of a fabric's process. Without a name, that is the fabric on whose host this
+// process runs, or else the one called "default".
 Result<std::string> fabric_address(const std::string& name);
 
 // Prints "tulle: …" to standard error, and returns 1.

@@ -76,14 +76,13 @@ int command(const std::string& name, const live::FabricHello& hello) {
   return done ? 0 : fail(done.error().message);
 }
 
-void (*const say_nothing)() = [] {};
+void say_nothing(const std::string&) {}
 int& ready_pipe() {
   static int pipe = -1;
   return pipe;
 }
-void say_ready() {
-  const char byte = 1;
-  static_cast<void>(write(ready_pipe(), &byte, 1));
+void say_ready(const std::string& network) {
+  static_cast<void>(write(ready_pipe(), network.data(), network.size()));
   close(ready_pipe());
   // Nobody reads what a detached process prints.
   const live::UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -92,9 +91,9 @@ void say_ready() {
   }
 }
 
-// Starts the fabric in a process of its own. Returns an exit status when programs may connect, or
-// when it has failed.
-int start_detached(const live::FabricOptions& options) {
+// Starts the fabric in a process of its own. Returns an exit status when programs may connect, with
+// a sentence about the hosts' network, or when it has failed.
+int start_detached(const live::FabricOptions& options, std::string& network) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("cannot make a pipe");
   const live::UniqueFd reads(ends[0]);
@@ -112,8 +111,12 @@ int start_detached(const live::FabricOptions& options) {
     _exit(live::run_fabric(options, say_ready));
   }
   writes.reset();
-  char byte = 0;
-  if (read(reads.get(), &byte, 1) == 1) return 0;
+  std::array<char, 512> text{};
+  ssize_t count = 0;
+  while ((count = read(reads.get(), text.data(), text.size())) > 0) {
+    network.append(text.data(), static_cast<std::size_t>(count));
+  }
+  if (!network.empty()) return 0;
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
@@ -140,14 +143,16 @@ json_t to_json(const live::FabricNode& node) {
                 {"guid", fmt::format("0x{:016x}", node.guid)},
                 {"lids", lids}};
   out["subnet_manager"] = node.is_manager;
+  if (!node.address.empty()) out["address"] = node.address;
   if (!node.is_switch) out["programs"] = node.programs;
   out["ports"] = ports;
   return out;
 }
 
 void print_node(const live::FabricNode& node) {
-  fmt::print("{:<12} {:<8} {:016x} {:>5}  {}\n", node.name, node.is_switch ? "switch" : "host",
-             node.guid, node.lid == 0 ? "-" : std::to_string(node.lid),
+  fmt::print("{:<12} {:<8} {:016x} {:>5}  {:<11}  {}\n", node.name,
+             node.is_switch ? "switch" : "host", node.guid,
+             node.lid == 0 ? "-" : std::to_string(node.lid), node.address,
              node.is_manager ? "subnet manager" : "");
   for (const live::FabricPort& port : node.ports) {
     const std::string peer =
@@ -160,6 +165,8 @@ void print_node(const live::FabricNode& node) {
 }  // namespace
 
 Result<std::string> fabric_address(const std::string& name) {
+  const std::string own = live::fabric_place().socket;
+  if (name.empty() && !own.empty()) return own;
   auto folder = folder_of(name);
   if (!folder) return folder.error();
   return live::fabric_socket(*folder);
@@ -172,9 +179,10 @@ int fabric_up(const FabricUpOptions& options) {
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
   const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology,
-                                         !options.no_manager};
+                                         !options.no_manager, !options.shared_network};
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
-  if (const int status = start_detached(live_options); status != 0) return status;
+  std::string network;
+  if (const int status = start_detached(live_options, network); status != 0) return status;
   const std::uint32_t hosts = topology->adapters();
   fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
              live_options.name, topology->switches, hosts, hosts - 1, topology->links.size());
@@ -183,6 +191,7 @@ int fabric_up(const FabricUpOptions& options) {
   } else {
     fmt::print("Its own subnet manager has made the ports active.\n");
   }
+  fmt::print("{}\n", network);
   return 0;
 }
 
@@ -216,7 +225,7 @@ int fabric_status(const std::string& name, bool json) {
     fmt::print("{}\n", all.dump(2));
     return 0;
   }
-  fmt::print("{:<12} {:<8} {:<16} {:>5}\n", "NAME", "KIND", "GUID", "LID");
+  fmt::print("{:<12} {:<8} {:<16} {:>5}  {}\n", "NAME", "KIND", "GUID", "LID", "ADDRESS");
   for (const live::FabricNode& node : found->nodes) print_node(node);
   if (found->discarded > 0) fmt::print("\n{} datagrams found no way.\n", found->discarded);
   return 0;

@@ -13,6 +13,8 @@ constexpr char fabric_examples[] =
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
     "  tulle fabric up my.toml                       the topology of a scenario\n"
     "  tulle fabric up --no-manager                  without a subnet manager of its own\n"
+    "  tulle run --host h0 -- ib_write_bw            a server on a host\n"
+    "  tulle run --host h3 -- ib_write_bw h0         its client on another one\n"
     "  tulle run --host h0 -- opensm                 another subnet manager, on a host\n"
     "  tulle run --host h3 -- ibnetdiscover          what a host finds\n"
     "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
@@ -20,7 +22,8 @@ constexpr char fabric_examples[] =
     "  tulle fabric down                             end the fabric\n"
     "\n"
     "The switches and adapters are software in a process of this user, and answer management\n"
-    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID.\n";
+    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID. Each\n"
+    "host has a name, and an IP network of namespaces joins the hosts, where this machine allows it.\n";
 constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
 
 void add_name(CLI::App* command, std::string& name) {
@@ -29,7 +32,7 @@ void add_name(CLI::App* command, std::string& name) {
 
 }  // namespace
 
-void add_fabric(CLI::App& app, int& status) {
+void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   static FabricUpOptions up_options;
   static std::string name;
   static std::vector<std::string> ends;
@@ -45,6 +48,8 @@ void add_fabric(CLI::App& app, int& status) {
   add_name(up, up_options.name);
   up->add_flag("--no-manager", up_options.no_manager,
                "Leave the ports as they are until a subnet manager runs on a host");
+  up->add_flag("--shared-network", up_options.shared_network,
+               "Let the hosts share this machine's IP network");
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
   up->callback([&status] { status = fabric_up(up_options); });
 
@@ -56,6 +61,24 @@ void add_fabric(CLI::App& app, int& status) {
   add_name(show, name);
   show->add_flag("--json", json, "Print JSON");
   show->callback([&status] { status = fabric_status(name, json); });
+
+  static RunOptions shell_options;
+  auto* shell = fabric->add_subcommand(
+      "rsh", "Run a command line in a shell on a host, as rsh does; for programs that start others");
+  shell->add_option("--name", shell_options.fabric, "Name of the fabric (default)")
+      ->type_name("NAME");
+  shell->add_option("host", shell_options.host, "The host")->type_name("HOST")->required();
+  shell->prefix_command();
+  shell->callback([shell, &status, &after_dashes] {
+    shell_options.command = shell->remaining();
+    if (!after_dashes.empty() && !shell_options.command.empty()) {
+      shell_options.command.emplace_back("--");
+    }
+    auto& command = shell_options.command;
+    command.insert(command.end(), after_dashes.begin(), after_dashes.end());
+    if (command.empty()) throw CLI::RequiredError("A command line");
+    status = fabric_shell(shell_options);
+  });
 
   for (const bool cuts : {true, false}) {
     auto* command = fabric->add_subcommand(cuts ? "cut" : "join",

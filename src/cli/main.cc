@@ -508,7 +508,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
-  add_fabric(app, status);
+  add_fabric(app, status, after_dashes);
   add_agent(app, status);
   add_sim(app, status);
   add_compare(app, status);

@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,12 +113,23 @@ void warn_of_newer_libraries(const fs::path& folder) {
   }
 }
 
+// MPI's launchers start their daemons on other hosts by a remote shell. On a fabric's host, this is
+// ours, unless the environment names another.
+void set_remote_shell(const fs::path& shell) {
+  for (const char* name :
+       {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"}) {
+    setenv(name, shell.c_str(), 0);
+  }
+}
+
 // Makes the program one of a host of a software fabric.
 int enter_host(const RunOptions& options) {
   auto address = fabric_address(options.fabric);
   if (!address) return fail(address.error().message);
   const auto port = live::describe_host({*address, options.host});
   if (!port) return fail(port.error().message);
+  const auto entered = live::enter_host_network({*address, options.host});
+  if (!entered) return fail(entered.error().message);
   set("TULLE_FABRIC", *address);
   set("TULLE_HOST", options.host);
   return 0;
@@ -168,6 +180,7 @@ int run(const RunOptions& options) {
   set("TULLE_RECOVERY", options.recovery);
   set("TULLE_BUSY_POLL", options.busy_poll);
   if (!options.no_mpi_defaults) set_mpi_defaults();
+  if (!options.no_mpi_defaults && !options.host.empty()) set_remote_shell(folder / "tulle-rsh");
   warn_of_newer_libraries(folder);
   show_devices();
 
@@ -182,6 +195,13 @@ int run(const RunOptions& options) {
   constexpr int not_executable_status = 126;
   fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
   return number == ENOENT ? not_found_status : not_executable_status;
+}
+
+int fabric_shell(const RunOptions& options) {
+  // A remote shell gets the words of its command line joined by spaces, and takes them apart anew.
+  RunOptions shell = options;
+  shell.command = {"/bin/sh", "-c", fmt::format("{}", fmt::join(options.command, " "))};
+  return run(shell);
 }
 
 }  // namespace tulle::cli

@@ -107,8 +107,10 @@ Subnet::Subnet(Time now, const Topology& topology)
   for (std::uint32_t link = 0; link < topology_.links.size(); ++link) bring_up(now, link);
 }
 
+std::string host_name(std::uint32_t host) { return "h" + std::to_string(host); }
+
 std::string Subnet::name(std::uint32_t node) const {
-  if (topology_.is_host(node)) return "h" + std::to_string(node);
+  if (topology_.is_host(node)) return host_name(node);
   return without_spaces(topology_.name(node));
 }
 

@@ -21,6 +21,9 @@
 
 namespace tulle::fabric {
 
+// Returns the name of a host for commands: "h3" for host 3.
+std::string host_name(std::uint32_t host);
+
 class Subnet {
  public:
   // A datagram for programs of a host, or for those at port 0 of a switch.

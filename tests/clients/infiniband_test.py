@@ -29,8 +29,8 @@ class OnFabric(fabric_test.FabricTest):
 
     def on_two_hosts(self, argv, **keywords):
         server, client = self.hosts
-        return self.pair(argv, options=("--host", client), server_options=("--host", server), env=self.environment,
-                         **keywords)
+        return self.pair(argv, host=server, options=("--host", client), server_options=("--host", server),
+                         env=self.environment, **keywords)
 
     def pingpong(self, kind, *options, size=4096):
         argv = [f"ibv_{kind}_pingpong", "-n", str(PINGPONG_ITERATIONS), "-s", str(size), *map(str, options)]
@@ -110,7 +110,7 @@ class Qperf(OnFabric):
         self.start_server(["qperf"], 19765, options=("--host", "h0"), env=self.environment)
         for test in ("rc_bi_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "uc_bi_bw", "uc_lat",
                      "uc_rdma_write_bw", "ud_bi_bw", "ud_lat", "ver_rc_fetch_add"):
-            client = self.run_program(*self.over_tulle(["qperf", "-t", "1", "127.0.0.1", test], ("--host", "h3")),
+            client = self.run_program(*self.over_tulle(["qperf", "-t", "1", "h0", test], ("--host", "h3")),
                                       env=self.environment, limit=30)
             self.assertRegex(client.stdout, rf"{test}:\s+(send_)?(bw|latency|msg_rate)\s+=\s+[\d.]+ ", client.describe())
             self.assertEqual("", client.stderr)
@@ -121,7 +121,7 @@ class Fabric(OnFabric):
 
     def start_pair(self, *argv):
         server = self.start_server(list(argv), 18515, options=("--host", "h0"), env=self.environment)
-        client = self.start(*self.over_tulle([*argv, "127.0.0.1"], ("--host", "h3")), env=self.environment)
+        client = self.start(*self.over_tulle([*argv, "h0"], ("--host", "h3")), env=self.environment)
         return server, client
 
     def sent_by(self, name):
@@ -274,12 +274,8 @@ class OpenMpi(OnFabric):
         if missing:
             self.skipTest(f"not installed: {' '.join(missing)}")
         program = OPEN_MPI.build(self)
-        argv, env = OPEN_MPI.job(program, "rc_v,self")
-        launcher = [argument for argument in argv if argument not in (program, "-n", str(4))]
-        ranks = []
-        for host in range(4):
-            ranks += [*([":"] if ranks else []), "-n", "1", TULLE, "run", "--host", f"h{host}", "--", program]
-        process = self.run_program(*launcher, *ranks, env={**env, **self.environment}, limit=120)
+        argv, env = OPEN_MPI.job(program, "rc_v,self", ["--host", "h0,h1,h2,h3"])
+        process = self.run_program(*self.on_host("h0", *argv), env={**env, **self.environment}, limit=120)
         self.assertIn("ok: 4 ranks", process.stdout, process.describe())
         self.assertIn("rc_verbs/tulle0:1", process.stdout + process.stderr)
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <iterator>
 
+#include "live/fabric/namespaces.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
 #include "wire/smp.h"
@@ -101,6 +102,20 @@ Result<FabricDataPort> open_data_port(const FabricPlace& place, int button) {
   if (answer->fds.size() != descriptors) return strange_answer();
   return FabricDataPort{std::move(*opened), std::move(*connection), std::move(answer->fds[0]),
                         std::move(answer->fds[1])};
+}
+
+Result<void> enter_host_network(const FabricPlace& place) {
+  FabricHello hello;
+  hello.purpose = FabricPurpose::enter;
+  hello.host = place.host;
+  auto connection = ask(place.socket, hello);
+  if (!connection) return connection.error();
+  // Hosts are made one after the other, in some 20 ms each.
+  constexpr int network_milliseconds = 60'000;
+  auto answer = await_message(connection->get(), network_milliseconds);
+  if (!answer) return answer.error();
+  if (auto entered = as<HostEntered>(answer->bytes); !entered) return entered.error();
+  return enter_namespaces(answer->fds);
 }
 
 Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,

@@ -35,6 +35,9 @@ struct FabricDataPort {
 };
 // `button` is that of the program's own bell. The caller keeps it.
 Result<FabricDataPort> open_data_port(const FabricPlace& place, int button);
+// Makes this process one of the host's IP network, where the hosts have networks of their own. It
+// must have one thread. Waits while the fabric makes the network.
+Result<void> enter_host_network(const FabricPlace& place);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 // Begins a capture of all links. It goes on while the connection is open.

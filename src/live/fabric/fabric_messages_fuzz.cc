@@ -35,7 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       check_fabric<FabricHello>,    check_fabric<HostPort>,        check_fabric<PortOpened>,
       check_fabric<RegisterAgent>,  check_fabric<UnregisterAgent>, check_fabric<AgentRegistered>,
       check_fabric<Datagram>,       check_fabric<FabricNodes>,     check_fabric<FabricEnd>,
-      check_fabric<DataPortOpened>, check_fabric<PortChanged>,     check_fabric<PortCounters>};
+      check_fabric<DataPortOpened>, check_fabric<PortChanged>,     check_fabric<PortCounters>,
+      check_fabric<HostEntered>};
   if (size == 0) return 0;
   checks[data[0] % std::size(checks)](std::span(data, size).subspan(1));
   return 0;

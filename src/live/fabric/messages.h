@@ -12,6 +12,7 @@
 //             whenever the port has. `memory` holds the rings for packets, and a button wakes the
 //             other end (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   attribute FabricHello → Attribute (live/message/protocol.h)
+//   enter     FabricHello → HostEntered with {namespaces} of the host's IP network, or with none
 //   capture   FabricHello → FabricEnd with {ring} (live/fabric/captures.h)
 //   counters  FabricHello → PortCounters
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
@@ -41,7 +42,8 @@ enum class FabricPurpose : std::uint8_t {
   data,
   attribute,
   capture,
-  counters
+  counters,
+  enter
 };
 
 struct FabricHello {
@@ -82,6 +84,10 @@ inline constexpr auto port_counter_names =
 struct PortCounters {
   static constexpr auto kind = MessageKind::port_counters;
   std::array<std::uint64_t, port_counter_names.size()> values{};  // data in words of four bytes
+};
+// A program enters the attached namespaces in their order. None: the hosts share this machine's.
+struct HostEntered {
+  static constexpr auto kind = MessageKind::host_entered;
 };
 struct PortOpened {
   static constexpr auto kind = MessageKind::port_opened;
@@ -136,6 +142,7 @@ struct FabricNode {
   std::uint16_t lid = 0;
   std::uint8_t lmc = 0;
   std::uint32_t programs = 0;  // that have the host's port open
+  std::string address;         // of the host's IP network; empty: it shares this machine's
   std::vector<FabricPort> ports;
 };
 struct FabricNodes {
@@ -175,6 +182,8 @@ void fields(Archive& archive, PortCounters& m) {
   archive(m.values);
 }
 template <typename Archive>
+void fields(Archive&, HostEntered&) {}
+template <typename Archive>
 void fields(Archive&, PortOpened&) {}
 template <typename Archive>
 void fields(Archive& archive, RegisterAgent& m) {
@@ -201,7 +210,7 @@ void fields(Archive& archive, FabricPort& m) {
 template <typename Archive>
 void fields(Archive& archive, FabricNode& m) {
   archive(m.name, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc, m.programs,
-          m.ports);
+          m.address, m.ports);
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNodes& m) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/host_networks.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
@@ -46,6 +48,7 @@ struct Session {
   std::uint32_t id = 0;
   std::optional<std::uint32_t> host;       // whose port is open for datagrams
   std::optional<std::uint32_t> data_host;  // whose port is open for data
+  std::optional<std::uint32_t> entered;    // whose network is being made for the program
   InfinibandPort told;                     // data: the port as the program was told last
   bool must_register_anew = false;         // data: and the program has not been told
   bool captures = false;
@@ -54,8 +57,9 @@ struct Session {
 
 class FabricServer {
  public:
-  FabricServer(const FabricOptions& options, UniqueFd listener)
+  FabricServer(const FabricOptions& options, UniqueFd listener, HostNetworks* networks)
       : listener_(std::move(listener)),
+        networks_(networks),
         subnet_(now(), options.topology),
         managers_(managers_of(options, subnet_)),
         hosts_(subnet_, managers_.get()),
@@ -65,7 +69,7 @@ class FabricServer {
                          hosts_.set_manager(at, host, is_manager);
                        }) {}
 
-  Result<void> serve(void (*ready)());
+  Result<void> serve(const std::function<void()>& ready);
 
  private:
   static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
@@ -94,12 +98,15 @@ class FabricServer {
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
+  void enter(Session& session, std::uint32_t host);
+  void admit(Session& session, std::uint32_t host);
   void begin_capture(Session& session, const FabricHello& hello);
   void end_capture(std::uint32_t client);
   void manage();
   void tell_of_port(Session& session);
   void change_cable(Session& session, const FabricHello& hello);
   FabricNodes nodes_from(std::uint32_t first) const;
+  std::string no_network(std::uint32_t host, const std::string& reason) const;
   void take_datagrams(Session& session);
   void deliver(const management::DatagramService::Delivery& delivery);
   template <typename Message>
@@ -112,6 +119,7 @@ class FabricServer {
   UniqueFd listener_;
   UniqueFd signals_;
   UniqueFd epoll_;
+  HostNetworks* networks_;  // null: the hosts share this machine's network
   fabric::Subnet subnet_;
   std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
   HostServices hosts_;
@@ -125,7 +133,7 @@ class FabricServer {
   bool has_more_data_ = false;  // packets with data are left to move
 };
 
-Result<void> FabricServer::serve(void (*ready)()) {
+Result<void> FabricServer::serve(const std::function<void()>& ready) {
   signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!signals_ || !epoll_) {
@@ -135,6 +143,7 @@ Result<void> FabricServer::serve(void (*ready)()) {
   watch(signals_.get(), nullptr);
   watch(listener_.get(), nullptr);
   watch(manager_files_.descriptor(), nullptr);
+  if (networks_ != nullptr) watch(networks_->descriptor(), nullptr);
   // Programs find a subnet that its manager has set up.
   manage();
   ready();
@@ -197,6 +206,16 @@ void FabricServer::manage() {
   accept_all();
   if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
+  if (networks_ != nullptr) {
+    networks_->take_answers([this](std::uint32_t host, const std::string& reason) {
+      for (const auto& session : sessions_) {
+        if (session->entered != host || session->is_over) continue;
+        session->entered.reset();
+        if (reason.empty()) admit(*session, host);
+        if (!reason.empty()) refuse(*session, no_network(host, reason));
+      }
+    });
+  }
   hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
   data_ports_.follow(now());
   for (const auto& session : sessions_) {
@@ -295,6 +314,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::data:
     case FabricPurpose::attribute:
     case FabricPurpose::counters:
+    case FabricPurpose::enter:
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);
@@ -322,6 +342,7 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
   if (hello.purpose == FabricPurpose::data) {
     return open_data_port(session, *host, fds.size() == 1 ? std::move(fds[0]) : UniqueFd());
   }
+  if (hello.purpose == FabricPurpose::enter) return enter(session, *host);
   if (hello.purpose == FabricPurpose::counters) return answer(session, hosts_.counters(*host));
   if (hello.purpose == FabricPurpose::attribute) {
     const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
@@ -363,6 +384,28 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   watch(data_ports_.bell(session.id), &session, true);
 }
 
+// Lets the program enter the host's network. The first one waits until it has been made.
+void FabricServer::enter(Session& session, std::uint32_t host) {
+  if (networks_ == nullptr || !networks_->find(host).empty()) return admit(session, host);
+  const auto asked = networks_->ask(host);
+  if (!asked) return refuse(session, no_network(host, asked.error().message));
+  session.entered = host;
+}
+
+void FabricServer::admit(Session& session, std::uint32_t host) {
+  std::vector<int> namespaces;
+  if (networks_ != nullptr) {
+    for (const UniqueFd& one : networks_->find(host)) namespaces.push_back(one.get());
+  }
+  HostEntered entered;
+  if (!send_message(session.connection.get(), encoded(entered), namespaces)) session.is_over = true;
+}
+
+std::string FabricServer::no_network(std::uint32_t host, const std::string& reason) const {
+  return fmt::format("the fabric cannot make the network of {}: {}",
+                     fabric::host_name(host), reason);
+}
+
 void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
   if (session.captures) return refuse(session, "this connection has a capture");
   auto ring = captures_.add(session.id, hello.ring_bytes, hello.snap_length);
@@ -393,6 +436,8 @@ FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
   for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
        ++node) {
     some.nodes.push_back(hosts_.node_status(node));
+    const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
+    if (has_address) some.nodes.back().address = host_address(node);
   }
   return some;
 }
@@ -419,6 +464,19 @@ void FabricServer::deliver(const management::DatagramService::Delivery& delivery
   static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
 }
 
+// Returns the hosts' networks, or nothing if the hosts share this machine's. Says so in `sentence`.
+std::optional<HostNetworks> networks_of(const FabricOptions& options, std::string& sentence) {
+  if (!options.has_networks) return {};
+  auto networks = HostNetworks::start(options.folder, options.topology.adapters());
+  if (!networks) {
+    sentence = fmt::format("Its hosts share this machine's IP network: {}.",
+                           networks.error().message);
+    return {};
+  }
+  sentence = fmt::format("Its hosts have an IP network, in which h0 is {}.", host_address(0));
+  return std::move(*networks);
+}
+
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
   return 1;
@@ -428,7 +486,7 @@ int fail(const std::string& reason) {
 
 std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
 
-int run_fabric(const FabricOptions& options, void (*ready)()) {
+int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();
   const std::string socket = fabric_socket(options.folder);
   auto listener = listen_at(socket);
@@ -437,8 +495,10 @@ int run_fabric(const FabricOptions& options, void (*ready)()) {
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
-  FabricServer server(options, std::move(*listener));
-  const auto served = server.serve(ready);
+  std::string network = "Its hosts share this machine's IP network.";
+  auto networks = networks_of(options, network);
+  FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr);
+  const auto served = server.serve([&] { ready(network); });
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }

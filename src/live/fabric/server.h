@@ -14,13 +14,16 @@ struct FabricOptions {
   std::string folder;  // of its socket and files; it belongs to this user alone
   fabric::Topology topology;
   bool has_manager = false;  // it has a subnet manager of its own
+  // The hosts have IP networks of their own, where this machine can make them.
+  bool has_networks = false;
 };
 
 // Returns the path of a fabric's socket.
 std::string fabric_socket(const std::string& folder);
 
-// Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect.
-// Returns an exit status; a message for people is on standard error.
-int run_fabric(const FabricOptions& options, void (*ready)());
+// Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect, with
+// a sentence about the hosts' network. Returns an exit status; a message for people is on standard
+// error.
+int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network));
 
 }  // namespace tulle::live

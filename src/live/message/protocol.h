@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 12;
+inline constexpr std::uint16_t protocol_version = 13;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -72,6 +72,7 @@ enum class MessageKind : std::uint16_t {
   data_port_opened = 73,
   port_changed = 74,
   port_counters = 75,
+  host_entered = 76,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };

@@ -166,6 +166,8 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
       return {of_fabric(PortChanged{})};
     case MessageKind::port_counters:
       return {of_fabric(PortCounters{})};
+    case MessageKind::host_entered:
+      return {of_fabric(HostEntered{})};
   }
   return {};
 }
@@ -482,7 +484,7 @@ std::vector<Attack> message_attacks() {
                                           "membership_changed"};
   std::vector<Attack> attacks;
   for (int kind = static_cast<int>(MessageKind::fabric_hello);
-       kind <= static_cast<int>(MessageKind::port_counters); ++kind) {
+       kind <= static_cast<int>(MessageKind::host_entered); ++kind) {
     attacks.push_back({"message.of_a_fabric_" + std::to_string(kind), say_kind, kind});
   }
   for (int kind = 1; kind < static_cast<int>(std::size(kinds)); ++kind) {

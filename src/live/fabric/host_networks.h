@@ -1,0 +1,64 @@
+#pragma once
+
+// The IP network of a software fabric's hosts. Each host is a set of namespaces: it has its own
+// hostname, an Ethernet interface with its own address, and a file of all hosts' names. A bridge
+// joins the hosts. They reach one another by IP, and nothing else.
+//
+// A process of its own, the keeper, makes the namespaces, so that the fabric's process never waits
+// for it. Without privileges, all of them lie in one user namespace, in which the fabric's user is
+// the same user. The namespaces have no names: they go when the fabric and the programs in them
+// have ended, however these end.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// Returns the IPv4 address of a host, as text: 10.0.0.1 is that of h0. All lie in 10.0.0.0/16,
+// which has room for more hosts than a subnet has LIDs.
+std::string host_address(std::uint32_t host);
+
+class HostNetworks {
+ public:
+  // Starts the keeper, and waits until it has made the bridge. The file of names goes to `folder`.
+  // The error says what this machine lacks, or does not allow.
+  static Result<HostNetworks> start(const std::string& folder, std::uint32_t hosts);
+  HostNetworks(HostNetworks&&) = default;
+  HostNetworks& operator=(HostNetworks&&) = delete;
+  ~HostNetworks();
+
+  // Returns the descriptors of a host's namespaces, in the order in which a program enters them;
+  // none if they have not been made.
+  std::span<const UniqueFd> find(std::uint32_t host) const;
+  // Asks the keeper to make a host's namespaces. The answer comes to take_answers().
+  Result<void> ask(std::uint32_t host);
+  // The descriptor is readable when an answer has come, and closed once the keeper has ended.
+  int descriptor() const { return keeper_.get(); }
+  // Calls `answered` with each host that was asked for and is settled now, and with the reason if
+  // its namespaces could not be made.
+  using Answered = std::function<void(std::uint32_t host, const std::string& reason)>;
+  void take_answers(const Answered& answered);
+
+ private:
+  HostNetworks(UniqueFd keeper, pid_t process, std::string file)
+      : keeper_(std::move(keeper)), process_(process), file_(std::move(file)) {}
+
+  UniqueFd keeper_;
+  pid_t process_;
+  std::string file_;  // of names
+  std::map<std::uint32_t, std::vector<UniqueFd>> made_;
+  std::set<std::uint32_t> asked_;
+};
+
+}  // namespace tulle::live
