@@ -42,7 +42,12 @@ function(tulle_room name)
       TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
     tulle_warnings(${name}_test)
     tulle_quick_to_compile(${name}_test)
-    target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
+    # The first room's tests compile GoogleTest's header for all.
+    if(TARGET base_test AND NOT name STREQUAL base)
+      target_precompile_headers(${name}_test REUSE_FROM base_test)
+    else()
+      target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
+    endif()
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
   endif()
 
