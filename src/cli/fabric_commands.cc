@@ -22,8 +22,10 @@ constexpr char fabric_examples[] =
     "  tulle fabric down                             end the fabric\n"
     "\n"
     "The switches and adapters are software in a process of this user, and answer management\n"
-    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID. Each\n"
-    "host has a name, and an IP network of namespaces joins the hosts, where this machine allows it.\n";
+    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID. "
+    "Each\n"
+    "host has a name, and an IP network of namespaces joins the hosts, where this machine allows "
+    "it.\n";
 constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
 
 void add_name(CLI::App* command, std::string& name) {
@@ -64,7 +66,8 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
 
   static RunOptions shell_options;
   auto* shell = fabric->add_subcommand(
-      "rsh", "Run a command line in a shell on a host, as rsh does; for programs that start others");
+      "rsh",
+      "Run a command line in a shell on a host, as rsh does; for programs that start others");
   shell->add_option("--name", shell_options.fabric, "Name of the fabric (default)")
       ->type_name("NAME");
   shell->add_option("host", shell_options.host, "The host")->type_name("HOST")->required();

@@ -6,22 +6,17 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "live/message/socket.h"
 #include "live/shared_memory.h"
+#include "live/system_error.h"
 
 namespace tulle::live {
 namespace {
 
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-
-Error system_error(const char* what) {
-  const int number = errno;
-  return {std::string(what) + ": " + std::strerror(number), number};
-}
 
 Error no_datagram() { return {"what came is no datagram", EPROTO}; }
 

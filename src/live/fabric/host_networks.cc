@@ -10,13 +10,13 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "fabric/subnet.h"
 #include "live/fabric/network_keeper.h"
 #include "live/message/socket.h"
+#include "live/system_error.h"
 
 namespace tulle::live {
 namespace {
@@ -38,7 +38,7 @@ Result<void> write_names(const std::string& path, std::uint32_t hosts) {
   if (file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) {
     return {};
   }
-  return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno)), errno};
+  return system_error("cannot write " + path);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
   if (auto written = write_names(file, hosts); !written) return written.error();
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Error{fmt::format("cannot make a socket: {}", std::strerror(errno)), errno};
+    return system_error("cannot make a socket");
   }
   UniqueFd own(ends[0]), others(ends[1]);
   const pid_t process = fork();
@@ -64,12 +64,10 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
     keep_networks(kept, file, hosts);
     _exit(0);
   }
-  if (process < 0) {
-    return Error{fmt::format("cannot start a process: {}", std::strerror(errno)), errno};
-  }
+  if (process < 0) return system_error("cannot start a process");
   HostNetworks networks(std::move(own), process, file);
   others.reset();
-  const auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
+  auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
   if (!first) return first.error();
   if (text_of(*first) != bridge_ready) return Error{std::string(text_of(*first))};
   return networks;

@@ -12,20 +12,17 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
+
+#include "live/system_error.h"
 
 namespace tulle::live {
 namespace {
 
-Error system_error(const char* what) {
-  const int number = errno;
-  return {fmt::format("{}: {}", what, std::strerror(number)), number};
-}
-
 bool is_in(const UniqueFd& wanted, const char* file) {
-  struct stat own {}, other {};
+  struct stat own {
+  }, other{};
   return stat(file, &own) == 0 && fstat(wanted.get(), &other) == 0 && own.st_dev == other.st_dev &&
          own.st_ino == other.st_ino;
 }

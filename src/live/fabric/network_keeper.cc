@@ -17,6 +17,7 @@
 #include "fabric/subnet.h"
 #include "live/fabric/host_networks.h"
 #include "live/message/socket.h"
+#include "live/system_error.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -24,11 +25,6 @@ namespace {
 
 constexpr int kinds = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
 constexpr char names_file[] = "/etc/hosts";
-
-Error system_error(const char* what) {
-  const int number = errno;
-  return {fmt::format("{}: {}", what, std::strerror(number)), number};
-}
 
 // Writes the whole text, and returns false if the file does not take it.
 bool write_file(const char* path, const std::string& text) {
@@ -62,9 +58,9 @@ Result<void> run_ip(const std::string& commands) {
   const int error = posix_spawnp(&process, "ip", &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return Error{fmt::format("cannot run `ip`, which the package iproute2 has: {}",
-                             std::strerror(error)),
-                 error};
+    return Error{
+        fmt::format("cannot run `ip`, which the package iproute2 has: {}", std::strerror(error)),
+        error};
   }
   in_read.reset();
   out_write.reset();
@@ -86,8 +82,8 @@ Result<void> run_ip(const std::string& commands) {
 // The namespaces of the bridge, in which the keeper lives.
 Result<void> make_bridge(bool& has_users) {
   if (access(names_file, F_OK) != 0) {
-    return Error{fmt::format("this machine has no {}, in whose place the hosts have another",
-                             names_file)};
+    return Error{
+        fmt::format("this machine has no {}, in whose place the hosts have another", names_file)};
   }
   const uid_t user = geteuid();
   const gid_t group = getegid();
@@ -131,12 +127,12 @@ Result<void> become_host(std::uint32_t host, const std::string& file, pid_t keep
                     fmt::format("{} {}", getegid(), getegid()));
   write_if_possible("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
   write_if_possible("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
-  auto made = run_ip(
-      fmt::format("link set lo up\n"
-                  "link add name eth0 type veth peer name {} netns {}\n"
-                  "address add {}/16 dev eth0\n"
-                  "link set eth0 up\n",
-                  name, keeper, host_address(host)));
+  auto made =
+      run_ip(fmt::format("link set lo up\n"
+                         "link add name eth0 type veth peer name {} netns {}\n"
+                         "address add {}/16 dev eth0\n"
+                         "link set eth0 up\n",
+                         name, keeper, host_address(host)));
   if (!made) return made;
   auto own = open_namespace("net");
   if (!own) return own.error();
@@ -192,7 +188,7 @@ void keep_networks(int socket, const std::string& file, std::uint32_t hosts) {
   while (bridge) {
     pollfd request{socket, POLLIN, 0};
     if (poll(&request, 1, -1) < 0) continue;
-    const auto message = receive_message(socket);
+    auto message = receive_message(socket);
     if (!message) return;
     const auto* text = reinterpret_cast<const char*>(message->bytes.data());
     std::uint32_t host = 0;

@@ -402,8 +402,8 @@ void FabricServer::admit(Session& session, std::uint32_t host) {
 }
 
 std::string FabricServer::no_network(std::uint32_t host, const std::string& reason) const {
-  return fmt::format("the fabric cannot make the network of {}: {}",
-                     fabric::host_name(host), reason);
+  return fmt::format("the fabric cannot make the network of {}: {}", fabric::host_name(host),
+                     reason);
 }
 
 void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
@@ -469,8 +469,8 @@ std::optional<HostNetworks> networks_of(const FabricOptions& options, std::strin
   if (!options.has_networks) return {};
   auto networks = HostNetworks::start(options.folder, options.topology.adapters());
   if (!networks) {
-    sentence = fmt::format("Its hosts share this machine's IP network: {}.",
-                           networks.error().message);
+    sentence =
+        fmt::format("Its hosts share this machine's IP network: {}.", networks.error().message);
     return {};
   }
   sentence = fmt::format("Its hosts have an IP network, in which h0 is {}.", host_address(0));

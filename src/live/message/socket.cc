@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "live/message/codec.h"
+#include "live/system_error.h"
 
 namespace tulle::live {
 namespace {
@@ -49,11 +50,6 @@ Result<Address> parse(const std::string& text) {
 
 UniqueFd new_socket() {
   return UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
-Error system_error(const char* what) {
-  const int number = errno;
-  return {fmt::format("{}: {}", what, std::strerror(number)), number};
 }
 
 // Locks the folder of the path, so that agents that start at one path take turns. Otherwise the
@@ -138,7 +134,7 @@ Result<UniqueFd> listen_at(const std::string& text) {
   if (failed != 0 && errno == EADDRINUSE && remove_stale_path(text)) {
     failed = bind(fd.get(), name, address->bytes);
   }
-  if (failed != 0) return system_error(("cannot listen at " + text).c_str());
+  if (failed != 0) return system_error("cannot listen at " + text);
   if (text[0] != '@') chmod(text.c_str(), geteuid() == 0 ? 0666 : 0600);
   if (listen(fd.get(), backlog) != 0) return system_error("cannot listen");
   return fd;
@@ -150,7 +146,7 @@ Result<UniqueFd> connect_to(const std::string& text) {
   UniqueFd fd = new_socket();
   if (!fd) return system_error("cannot make a socket");
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->name), address->bytes) != 0) {
-    return system_error(("cannot connect to " + text).c_str());
+    return system_error("cannot connect to " + text);
   }
   return fd;
 }
