@@ -336,7 +336,7 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
   const auto host = subnet_.find(hello.host);
   if (!host || !subnet_.topology().is_host(*host)) {
     return refuse(session, fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
-                                       quoted(hello.host), subnet_.topology().adapters() - 1));
+                                       tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
   if (hello.purpose == FabricPurpose::data) {
