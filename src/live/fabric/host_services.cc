@@ -40,8 +40,9 @@ Result<CableEnd> parse_end(const fabric::Subnet& subnet, const std::string& text
   const std::string name = text.substr(0, colon);
   const auto node = subnet.find(name);
   if (!node) {
-    return Error{fmt::format(
-        "the fabric has no host or switch {}; `tulle fabric status` lists them", tulle::quoted(name))};
+    return Error{
+        fmt::format("the fabric has no host or switch {}; `tulle fabric status` lists them",
+                    tulle::quoted(name))};
   }
   if (colon == std::string::npos) return CableEnd{*node, std::nullopt};
   std::uint32_t port = 0;
@@ -49,7 +50,8 @@ Result<CableEnd> parse_end(const fabric::Subnet& subnet, const std::string& text
   const auto read = std::from_chars(text.data() + colon + 1, last, port);
   if (read.ptr != last || port == 0 || port > subnet.topology().ports[*node]) {
     return Error{fmt::format("{} has the ports 1 to {}, and not {}", name,
-                             subnet.topology().ports[*node], tulle::quoted(text.substr(colon + 1)))};
+                             subnet.topology().ports[*node],
+                             tulle::quoted(text.substr(colon + 1)))};
   }
   return CableEnd{*node, port};
 }

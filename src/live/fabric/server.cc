@@ -335,8 +335,9 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
                                  std::vector<UniqueFd>& fds) {
   const auto host = subnet_.find(hello.host);
   if (!host || !subnet_.topology().is_host(*host)) {
-    return refuse(session, fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
-                                       tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
+    return refuse(session,
+                  fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
+                              tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
   if (hello.purpose == FabricPurpose::data) {
