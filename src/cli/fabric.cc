@@ -150,10 +150,12 @@ json_t to_json(const live::FabricNode& node) {
 }
 
 void print_node(const live::FabricNode& node) {
-  fmt::print("{:<12} {:<8} {:016x} {:>5}  {:<11}  {}\n", node.name,
-             node.is_switch ? "switch" : "host", node.guid,
-             node.lid == 0 ? "-" : std::to_string(node.lid), node.address,
-             node.is_manager ? "subnet manager" : "");
+  std::string line = fmt::format("{:<12} {:<8} {:016x} {:>5}  {:<11}  {}", node.name,
+                                 node.is_switch ? "switch" : "host", node.guid,
+                                 node.lid == 0 ? "-" : std::to_string(node.lid), node.address,
+                                 node.is_manager ? "subnet manager" : "");
+  line.erase(line.find_last_not_of(' ') + 1);
+  fmt::print("{}\n", line);
   for (const live::FabricPort& port : node.ports) {
     const std::string peer =
         port.peer.empty() ? "" : fmt::format("{}:{}", port.peer, port.peer_port);
