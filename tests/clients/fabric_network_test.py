@@ -64,8 +64,8 @@ class Hosts(Network):
         for host in ("h0", "h1", "h3"):
             self.serve(host)
         self.assertEqual("h0:h0\nh1:h1\nh3:h3\n", self.python("h3", CLIENT, "h0", "h1", "h3").stdout)
-        refused = self.python("h3", CLIENT, "h2", expect=1)
-        self.assertIn("ConnectionRefusedError", refused.stderr)
+        wait_until(lambda: "ConnectionRefusedError" in self.python("h3", CLIENT, "h2", expect=1).stderr,
+                   "the host without a server")
 
     def test_hosts_reach_nothing_else(self):
         listener = socket.create_server(("0.0.0.0", 0))
@@ -97,15 +97,17 @@ class Hosts(Network):
         self.fabric("down")
         self.assertEqual(0, self.up.wait())
         wait_until(lambda: not pathlib.Path(f"/proc/{keeper}").exists(), "the end of the keeper")
-        interfaces = self.run_program("nsenter", f"--target={server.pid}", "--user", "--net", "--preserve-credentials", "ip", "-o",
-                                      "-4", "address").stdout if os.geteuid() != 0 else self.run_program(
-            "nsenter", f"--target={server.pid}", "--net", "ip", "-o", "-4", "address").stdout
-        self.assertIn("eth0    inet 10.0.0.2/16", interfaces)
+        routes = pathlib.Path(f"/proc/{server.pid}/net/fib_trie").read_text()
+        self.assertIn("10.0.0.2\n           /32 host LOCAL", routes)
         server.end()
 
-    def test_without_its_keeper(self):
-        """Hosts that have been made go on. The others are refused with one line, and the fabric stays up."""
-        server = self.serve("h0")
+
+class LargeFabric(Network):
+    topology = 'kind = "leaf-spine"\nleaves = 8\nspines = 2\nhosts_per_leaf = 9'
+
+    def test_hosts_are_made_when_they_are_entered(self):
+        """Those that are there go on without the process that makes them, and others are refused with one line."""
+        self.serve("h0")
         self.python("h1", "")
         keeper = int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
         os.kill(keeper, signal.SIGKILL)
@@ -113,8 +115,7 @@ class Hosts(Network):
         refused = self.python("h2", "", expect=1)
         self.assertEqual("tulle: the fabric cannot make the network of h2: the process that makes the hosts' networks has "
                          "ended\n", refused.stderr)
-        self.assertTrue(server.running)
-        self.assertEqual(6, len(self.nodes()))
+        self.assertEqual(82, len(self.nodes()))
 
 
 class ManyHosts(Network):
@@ -155,7 +156,7 @@ class Surroundings(fabric_test.FabricTest):
         process = self.run_program(*prefix, TULLE, "fabric", "up", env=environment)
         self.addCleanup(subprocess.run, [TULLE, "fabric", "down"], env={**os.environ, **self.environment}, check=False)
         last = process.stdout.splitlines()[-1]
-        self.run_program(*prefix, TULLE, "run", "--host", "h1", "--", "true", env=environment)
+        self.run_program(*prefix, TULLE, "run", "--host", "h1", "--", "/bin/true", env=environment)
         self.fabric("down")
         return last
 
@@ -178,8 +179,9 @@ class OrdinaryUser(Network):
     """A fabric of a user without privileges: all is in a user namespace."""
 
     def setUp(self):
+        if not unprivileged_test.maps_all_users():
+            self.skipTest("there is no other user, and a user namespace cannot be entered from one beside it")
         self.prefix = unprivileged_test.as_ordinary_user()
-        unprivileged_test.skip_out_of_reach(self, self.prefix)
         super().setUp()
 
     def test_without_privileges(self):

@@ -18,23 +18,27 @@ class FabricTest(ClientTest):
 
     topology = None  # lines of a scenario's [topology]
     own_manager = False  # the fabric has a subnet manager of its own
+    options = ()  # of `tulle fabric up`
 
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        if self.prefix:
+            self.folder.chmod(0o777)  # those programs run as another user
         # OpenSM keeps what it has learnt of a fabric, which is none of the next one.
         self.environment = {"XDG_RUNTIME_DIR": folder.name, "OSM_CACHE_DIR": folder.name}
-        arguments = [] if self.own_manager else ["--no-manager"]
+        arguments = [*self.options, *([] if self.own_manager else ["--no-manager"])]
         if self.topology:
             (self.folder / "fabric.toml").write_text(f"[topology]\n{self.topology}\n")
             arguments.append(self.folder / "fabric.toml")
-        self.up = self.start(TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
+        self.up = self.start(*self.prefix, TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
         wait_until(lambda: (self.folder / "tulle" / "fabric_default" / "socket").exists(), "the fabric")
 
     def fabric(self, *arguments, expect=0):
-        return self.run_program(TULLE, "fabric", *arguments, env=self.environment, expect=expect)
+        command = [*self.prefix, TULLE, "fabric", *arguments]
+        return self.run_program(*command, env=self.environment, expect=expect)
 
     def on_host(self, host, *command):
         return [TULLE, "run", "--host", host, "--", *command]

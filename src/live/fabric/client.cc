@@ -154,10 +154,13 @@ Result<FabricNodes> fabric_status(const std::string& socket) {
 }
 
 Result<void> command_fabric(const std::string& socket, FabricHello command) {
+  const bool stops = command.purpose == FabricPurpose::stop;
   auto connection = ask(socket, std::move(command));
   if (!connection) return connection.error();
   auto end = await<FabricEnd>(connection->get());
   if (!end) return end.error();
+  // A fabric that ends closes the connection when another may begin.
+  if (stops) static_cast<void>(await_message(connection->get(), answer_milliseconds));
   return {};
 }
 

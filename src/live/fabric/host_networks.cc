@@ -70,6 +70,7 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
   auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
   if (!first) return first.error();
   if (text_of(*first) != bridge_ready) return Error{std::string(text_of(*first))};
+  networks.bridge_ = std::move(first->fds);
   return networks;
 }
 

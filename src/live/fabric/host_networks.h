@@ -51,10 +51,11 @@ class HostNetworks {
   void take_answers(const Answered& answered);
 
  private:
-  HostNetworks(UniqueFd keeper, pid_t process, std::string file)
+  HostNetworks(UniqueFd keeper, pid_t process, std::string file)  // without a bridge
       : keeper_(std::move(keeper)), process_(process), file_(std::move(file)) {}
 
   UniqueFd keeper_;
+  std::vector<UniqueFd> bridge_;  // the bridge's namespace
   pid_t process_;
   std::string file_;  // of names
   std::map<std::uint32_t, std::vector<UniqueFd>> made_;

@@ -184,8 +184,13 @@ void make_host(int socket, std::uint32_t host, const std::string& file, bool has
 void keep_networks(int socket, const std::string& file, std::uint32_t hosts) {
   bool has_users = false;
   const auto bridge = make_bridge(has_users);
-  send_text(socket, bridge ? std::string(bridge_ready) : bridge.error().message);
-  while (bridge) {
+  if (!bridge) return send_text(socket, bridge.error().message);
+  auto network = open_namespace("net");
+  if (!network) return send_text(socket, network.error().message);
+  const std::array<int, 1> fds = {network->get()};
+  if (!send_message(socket, std::as_bytes(std::span(bridge_ready)), fds)) return;
+  network->reset();
+  for (;;) {
     pollfd request{socket, POLLIN, 0};
     if (poll(&request, 1, -1) < 0) continue;
     auto message = receive_message(socket);

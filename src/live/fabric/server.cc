@@ -391,6 +391,13 @@ void FabricServer::enter(Session& session, std::uint32_t host) {
   const auto asked = networks_->ask(host);
   if (!asked) return refuse(session, no_network(host, asked.error().message));
   session.entered = host;
+  // The others follow, so that they can be reached before a program enters them. Those of a large
+  // fabric wait for one.
+  constexpr std::uint32_t made_at_once_max = 64;
+  const std::uint32_t all = subnet_.topology().adapters();
+  for (std::uint32_t other = 0; all <= made_at_once_max && other < all; ++other) {
+    if (networks_->find(other).empty()) static_cast<void>(networks_->ask(other));
+  }
 }
 
 void FabricServer::admit(Session& session, std::uint32_t host) {
@@ -500,6 +507,8 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   auto networks = networks_of(options, network);
   FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr);
   const auto served = server.serve([&] { ready(network); });
+  // Another fabric of this name may begin as soon as the socket's path is gone.
+  networks.reset();
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }
