@@ -98,7 +98,7 @@ class Hosts(Network):
         self.assertEqual(0, self.up.wait())
         wait_until(lambda: not pathlib.Path(f"/proc/{keeper}").exists(), "the end of the keeper")
         routes = pathlib.Path(f"/proc/{server.pid}/net/fib_trie").read_text()
-        self.assertIn("10.0.0.2\n           /32 host LOCAL", routes)
+        self.assertRegex(routes, r"-- 10\.0\.0\.2\n +/32 host LOCAL")
         server.end()
 
 

@@ -42,7 +42,9 @@ const char* file_of(int kind) {
   }
 }
 
-// Lets the program that this process executes keep these capabilities (capabilities(7)).
+}  // namespace
+
+// What is inheritable and ambient stays when a program is executed (capabilities(7)).
 Result<void> keep_capabilities() {
   constexpr std::array<unsigned, 5> kept = {CAP_NET_ADMIN, CAP_NET_RAW, CAP_NET_BIND_SERVICE,
                                             CAP_SYS_ADMIN, CAP_SYS_CHROOT};
@@ -62,8 +64,6 @@ Result<void> keep_capabilities() {
   }
   return {};
 }
-
-}  // namespace
 
 Result<void> enter_namespaces(std::span<const UniqueFd> namespaces) {
   if (namespaces.empty()) return {};

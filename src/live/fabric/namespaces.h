@@ -7,12 +7,15 @@
 
 namespace tulle::live {
 
+// Lets this process, and what it executes, keep the capabilities that an administrator of a host
+// has, of those that it has: to change networks, and to enter namespaces.
+Result<void> keep_capabilities();
+
 // Makes this process, which must have one thread, enter the namespaces of a fabric's host, in their
 // order, except for those that it is in already. It stays in its folder.
 //
-// Where a user namespace is among them, the process and what it executes get the capabilities that
-// an administrator of the host has: to change its network, and to go on to other hosts of the
-// fabric. They count in namespaces of this user alone.
+// Where a user namespace is among them, the process keeps its capabilities, so that a program can
+// change the host's network and go on to other hosts. They count in namespaces of this user alone.
 Result<void> enter_namespaces(std::span<const UniqueFd> namespaces);
 
 }  // namespace tulle::live

@@ -16,6 +16,7 @@
 
 #include "fabric/subnet.h"
 #include "live/fabric/host_networks.h"
+#include "live/fabric/namespaces.h"
 #include "live/message/socket.h"
 #include "live/system_error.h"
 #include "live/unique_fd.h"
@@ -96,6 +97,7 @@ Result<void> make_bridge(bool& has_users) {
         !write_file("/proc/self/gid_map", fmt::format("{} {} 1", group, group))) {
       return system_error("cannot map this user into a user namespace");
     }
+    if (auto kept = keep_capabilities(); !kept) return kept;  // for `ip`
   }
   // What the hosts mount is theirs alone.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
