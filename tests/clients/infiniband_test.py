@@ -6,9 +6,10 @@ import signal
 
 import fabric_test
 import frame
+import mpich
 import openmpi
 from harness import TULLE, cpu_ticks, table_rows, wait_until
-from mpi_jobs import OPEN_MPI
+from mpi_jobs import MPICH, OPEN_MPI
 
 PINGPONG_ITERATIONS = 200
 ATOMIC_KINDS = ("CMP_AND_SWAP", "FETCH_AND_ADD")
@@ -267,17 +268,26 @@ class ByOpenSm(OnFabric):
         self.perftest("ib_write_bw", "-S", 3, "-s", 16384)
 
 
-class OpenMpi(OnFabric):
-    def test_collectives_among_four_hosts(self):
-        """A rank on each host. Every byte is checked, and UCX says that it took the fabric's device."""
-        missing = [package for package in openmpi.PACKAGES if frame.version(package) is None]
+class Mpi(OnFabric):
+    """A rank on each host, started on one of them. Every byte is checked."""
+
+    def collectives(self, packages, mpi, options, transports):
+        missing = [package for package in packages if frame.version(package) is None]
         if missing:
             self.skipTest(f"not installed: {' '.join(missing)}")
-        program = OPEN_MPI.build(self)
-        argv, env = OPEN_MPI.job(program, "rc_v,self", ["--host", "h0,h1,h2,h3"])
+        argv, env = mpi.job(mpi.build(self), transports, options)
         process = self.run_program(*self.on_host("h0", *argv), env={**env, **self.environment}, limit=120)
         self.assertIn("ok: 4 ranks", process.stdout, process.describe())
+        return process
+
+    def test_open_mpi(self):
+        """UCX says that it took the fabric's device."""
+        process = self.collectives(openmpi.PACKAGES, OPEN_MPI, ["--host", "h0,h1,h2,h3"], "rc_v,self")
         self.assertIn("rc_verbs/tulle0:1", process.stdout + process.stderr)
+
+    def test_mpich(self):
+        process = self.collectives(mpich.PACKAGES, MPICH, ["-hosts", "h0,h1,h2,h3", "-ppn", "1"], "ud_v,self")
+        self.assertIn("ud_verbs/tulle0:1", process.stdout + process.stderr)
 
 
 class Capture(OnFabric):
