@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "transport/tcp/engine.h"
 
 namespace tulle::device {
@@ -10,6 +11,7 @@ namespace tulle::device {
 namespace {
 
 constexpr std::size_t budget_frames = 64;           // Linux's NAPI_POLL_WEIGHT
+constexpr std::size_t prefetched_cores = 4;
 constexpr std::uint32_t merged_bytes_max = 65'536;  // of a packet that GRO merges
 
 }  // namespace
@@ -38,7 +40,7 @@ bool HostStack::arrive(Time now, FrameHandle frame, std::uint32_t flow,
     ++counters_.receive_ring_drops;
     return false;
   }
-  core.ring.push_back({frame, flow, payload_bytes});
+  core.ring.push({frame, flow, payload_bytes});
   if (core.polling) return true;
   // ethtool's rx-usecs counts from the first frame, and rx-frames from the last interrupt.
   if (core.interrupt_at.is_never()) core.interrupt_at = now + settings_.interrupt_delay;
@@ -54,7 +56,7 @@ void HostStack::interrupt(Time now, Core& core) {
   core.interrupted = true;
   core.polled_in_row = 0;
   ++counters_.interrupts;
-  core.kernel.push_back({.kind = Job::Kind::receive});
+  core.kernel.push({.kind = Job::Kind::receive});
   begin_next(now, core);
 }
 
@@ -85,18 +87,25 @@ void HostStack::run(Time now) {
 
 HostStack::FrameHandle HostStack::pull(Time now) {
   const Outgoing out = outgoing_.front();
-  outgoing_.pop_front();
+  outgoing_.pop();
   outgoing_bytes_ -= out.bytes;
   if (!held_back_.empty() && outgoing_bytes_ <= settings_.transmit_queue_bytes / 2) {
-    for (; !held_back_.empty(); held_back_.pop_front()) {
+    for (; !held_back_.empty(); held_back_.pop()) {
       transport::QueuePair* qp = adapter_.find_qp(held_back_.front());
       if (qp == nullptr) continue;
       receiving_core(flow_of(*qp))
-          .kernel.push_back({.kind = Job::Kind::transmit, .qp = qp->number});
+          .kernel.push({.kind = Job::Kind::transmit, .qp = qp->number});
     }
     for (Core& core : cores_) begin_next(now, core);
   }
   return out.frame;
+}
+
+void HostStack::prefetch() const {
+  constexpr std::size_t line_bytes = 64;
+  const auto* begin = reinterpret_cast<const std::byte*>(cores_.data());
+  const std::size_t bytes = std::min<std::size_t>(cores_.size(), prefetched_cores) * sizeof(Core);
+  for (std::size_t at = 0; at < bytes; at += line_bytes) tulle::prefetch(begin + at);
 }
 
 HostStack::Counters HostStack::counters() const {
@@ -124,13 +133,13 @@ bool HostStack::take_job(Core& core) {
   const bool yields = core.polled_in_row >= budget_frames && !core.application.empty();
   if (!core.kernel.empty() && !yields) {
     core.job = core.kernel.front();
-    core.kernel.pop_front();
+    core.kernel.pop();
     core.of_application = false;
     return true;
   }
   if (core.application.empty()) return false;
   core.job = core.application.front();
-  core.application.pop_front();
+  core.application.pop();
   core.of_application = true;
   core.polled_in_row = 0;
   return true;
@@ -177,7 +186,7 @@ Time HostStack::begin_receive(Core& core) {
   const std::size_t most = settings_.merges ? budget_frames : 1;
   while (!core.ring.empty() && core.batch.size() < most && bytes < merged_bytes_max) {
     const Received received = core.ring.front();
-    core.ring.pop_front();
+    core.ring.pop();
     const bool joins = received.payload_bytes > 0 &&
                        std::any_of(core.batch.begin(), core.batch.end(), [&](const Received& each) {
                          return each.flow == received.flow && each.payload_bytes > 0;
@@ -202,7 +211,7 @@ void HostStack::finish_receive(Core& core) {
     core.polling = false;
     return;
   }
-  core.kernel.push_back({.kind = Job::Kind::receive});
+  core.kernel.push({.kind = Job::Kind::receive});
 }
 
 // --- sending ---
@@ -210,7 +219,7 @@ void HostStack::finish_receive(Core& core) {
 void HostStack::take_ready(Core* core) {
   while (transport::QueuePair* qp = adapter_.take_ready()) {
     Core& on = core != nullptr ? *core : receiving_core(flow_of(*qp));
-    on.kernel.push_back({.kind = Job::Kind::transmit, .qp = qp->number});
+    on.kernel.push({.kind = Job::Kind::transmit, .qp = qp->number});
   }
 }
 
@@ -219,7 +228,7 @@ Time HostStack::begin_transmit(Time now, Core& core) {
   transport::QueuePair* qp = adapter_.find_qp(core.job.qp);
   if (qp == nullptr) return Time::zero();
   if (outgoing_bytes_ >= settings_.transmit_queue_bytes) {
-    held_back_.push_back(qp->number);
+    held_back_.push(qp->number);
     return Time::zero();
   }
   const bool is_stream = transport::tcp::Engine::stream_of(*qp) != nullptr;
@@ -241,7 +250,7 @@ Time HostStack::begin_transmit(Time now, Core& core) {
 
 void HostStack::finish_transmit(Core& core) {
   for (const Outgoing& out : core.cut) {
-    outgoing_.push_back(out);
+    outgoing_.push(out);
     outgoing_bytes_ += out.bytes;
   }
   const bool sent = !core.cut.empty();
@@ -293,7 +302,7 @@ void HostStack::finish_socket(Core& core) {
     stream->listed = false;  // the application sleeps until there is more
     return;
   }
-  core.application.push_back(core.job);
+  core.application.push(core.job);
 }
 
 }  // namespace tulle::device

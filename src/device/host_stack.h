@@ -23,9 +23,9 @@
 // Frames belong to the driver. This class knows only their handles.
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "base/growing_ring.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "device/adapter.h"
@@ -114,6 +114,8 @@ class HostStack {
   }
 
   Counters counters() const;
+  // Fetches what the next work of this host will touch into the processor's cache.
+  void prefetch() const;
 
  private:
   struct Received {
@@ -132,21 +134,21 @@ class HostStack {
     bool asleep = false;  // socket
     std::uint64_t called_bytes = 0;
   };
-  struct Core {
-    std::deque<Job> kernel;
-    std::deque<Job> application;
+  struct alignas(64) Core {
+    Time free_at = Time::never();
+    Time interrupt_at = Time::never();  // of the receive queue
     bool busy = false;
     bool of_application = false;
-    Job job;
-    Time free_at = Time::never();
+    // NAPI state of the core's receive queue.
+    bool polling = false;
+    bool interrupted = false;  // the next receive job pays for it
+    std::uint32_t polled_in_row = 0;
     Time idle_since = Time::seconds(-1);
     Time busy_time;
-    // NAPI state of the core's receive queue.
-    std::deque<Received> ring;
-    bool polling = false;
-    Time interrupt_at = Time::never();
-    std::uint32_t polled_in_row = 0;
-    bool interrupted = false;  // the next receive job pays for it
+    Job job;
+    GrowingRing<Job> kernel;
+    GrowingRing<Job> application;
+    GrowingRing<Received> ring;
     // State of the current job.
     std::vector<Received> batch;
     std::vector<Outgoing> cut;
@@ -176,9 +178,9 @@ class HostStack {
   Adapter& adapter_;
   Driver& driver_;
   std::vector<Core> cores_;
-  std::deque<Outgoing> outgoing_;
+  GrowingRing<Outgoing> outgoing_;
   std::uint64_t outgoing_bytes_ = 0;
-  std::deque<QpNumber> held_back_;  // senders that wait until the link's queue drains
+  GrowingRing<QpNumber> held_back_;  // senders that wait until the link's queue drains
   Datagram datagram_;
   Counters counters_;
 };

@@ -87,7 +87,10 @@ bool Network::begin_turn(Time until) {
 // this happens during the present turn, so that little time is spent waiting for memory.
 void Network::prepare_turn(std::uint32_t node) {
   next_block_ = rounds_->first_block(node);
-  if (is_host(node)) return hosts_[node].adapter.prefetch();
+  if (is_host(node)) {
+    if (has_kernels_) hosts_[node].kernel->stack.prefetch();
+    return hosts_[node].adapter.prefetch();
+  }
   const fabric::Switch& at = switches_[node - hosts()];
   at.prefetch();
   for (std::uint16_t port = 0; port < at.ports(); ++port) {
@@ -107,7 +110,8 @@ void Network::look_ahead() {
   if (later == nullptr || static_cast<Kind>(later->place & kind_mask) != arrival) return;
   const Frame& frame = frames_[later->datum];
   const LinkEnd& end = ends_[later->place >> kind_bits];
-  if (is_host(end.node)) {
+  // A kernel's cores take a frame in, and touch its connection later.
+  if (is_host(end.node) && !has_kernels_) {
     hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
   }
 }
