@@ -10,7 +10,7 @@ namespace tulle::device {
 
 namespace {
 
-constexpr std::size_t budget_frames = 64;           // Linux's NAPI_POLL_WEIGHT
+constexpr std::size_t budget_frames = 64;  // Linux's NAPI_POLL_WEIGHT
 constexpr std::size_t prefetched_cores = 4;
 constexpr std::uint32_t merged_bytes_max = 65'536;  // of a packet that GRO merges
 
@@ -93,8 +93,7 @@ HostStack::FrameHandle HostStack::pull(Time now) {
     for (; !held_back_.empty(); held_back_.pop()) {
       transport::QueuePair* qp = adapter_.find_qp(held_back_.front());
       if (qp == nullptr) continue;
-      receiving_core(flow_of(*qp))
-          .kernel.push({.kind = Job::Kind::transmit, .qp = qp->number});
+      receiving_core(flow_of(*qp)).kernel.push({.kind = Job::Kind::transmit, .qp = qp->number});
     }
     for (Core& core : cores_) begin_next(now, core);
   }
@@ -267,7 +266,7 @@ void HostStack::take_sockets() {
     const transport::QueuePair* qp = adapter_.find_qp(waiting->qp);
     if (qp == nullptr) continue;
     application_core(flow_of(*qp))
-        .application.push_back(
+        .application.push(
             {.kind = Job::Kind::socket, .qp = waiting->qp, .asleep = waiting->asleep});
   }
 }
