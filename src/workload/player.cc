@@ -28,7 +28,9 @@ constexpr std::uint64_t receive_bit = 1ull << 32;
 constexpr std::uint64_t part_bit = 1ull << 33;
 // Sets the alarms that close a flow apart from those that begin one.
 constexpr std::uint32_t close_bit = 1u << 31;
-static_assert(flows_max < close_bit);
+// Sets apart those that give the place of a flow in a connection's queues to the next one.
+constexpr std::uint32_t place_bit = 1u << 30;
+static_assert(flows_max < place_bit);
 
 // TCP tells connections apart by ports of 16 bits, which are the low bits of queue pair numbers. Of
 // the two numbers of a flow, the sender's has the low bits of the flow's index there, and the
@@ -98,6 +100,7 @@ Player::Host& Player::host(std::uint32_t number) {
 }
 
 void Player::handle_alarm(Time now, std::uint32_t token) {
+  if ((token & place_bit) != 0) return leave_shared(token & ~place_bit);
   if ((token & close_bit) == 0) return post(now, token);
   const std::uint32_t flow = token & ~close_bit;
   Connection& connection = connections_[flow];
@@ -371,12 +374,29 @@ void Player::handle_completions(Time now, std::uint32_t number) {
   }
 }
 
+// Gives the place of a flow in its connection's queues to the next one. A flow of a socket holds it
+// until it has been read, too.
+void Player::leave_shared(std::uint32_t flow) {
+  SharedConnection& connection = shared(flow);
+  --connection.under_way;
+  if (connection.waiting.empty()) return;
+  const std::uint32_t next = connection.waiting.front();
+  connection.waiting.pop();
+  ++connection.under_way;
+  send(next);
+  stage_.attend(flows_[next].source);
+}
+
 void Player::arrived(Time now, std::uint32_t flow) {
   const Time seen = now + settings_.completion_delay_of(flows_[flow].destination);
   if (is_told(flow)) results_[flow].arrived = seen;
   if (settings_.carries_bytes) check_memory(flow);
   connections_[flow].read = true;
   if (connections_[flow].closing) close_receiver(flow);
+  const bool was_sent = !results_[flow].end.is_never();
+  if (is_stream() && shares(flow) && was_sent) {
+    stage_.alarm(now + stage_.lookahead, flows_[flow].source, flow | place_bit);
+  }
   if (schedule_ != nullptr) schedule_->arrived(seen, flow);
   for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
     const auto waiting = static_cast<std::uint32_t>(next);
@@ -408,16 +428,9 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     ++failed_;
   }
   if (shares(index) && !transport_.is_datagram) {
-    SharedConnection& connection = shared(index);
-    --connection.under_way;
-    connection.has_failed = connection.has_failed || status != verbs::CompletionStatus::success;
-    if (!connection.waiting.empty()) {
-      const std::uint32_t next = connection.waiting.front();
-      connection.waiting.pop();
-      ++connection.under_way;
-      send(next);
-      stage_.attend(flows_[next].source);
-    }
+    const bool failed = status != verbs::CompletionStatus::success;
+    shared(index).has_failed = shared(index).has_failed || failed;
+    if (!is_stream() || failed || connections_[index].read) leave_shared(index);
   }
   if (schedule_ != nullptr && status == verbs::CompletionStatus::success) {
     schedule_->sent(result.end, index);

@@ -231,6 +231,7 @@ class Player {
   void close_receiver(std::uint32_t flow);
   void take_memory(std::uint32_t host, Buffer& buffer);
   void check_memory(std::uint32_t flow);
+  void leave_shared(std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
 
