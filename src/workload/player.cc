@@ -28,7 +28,8 @@ constexpr std::uint64_t receive_bit = 1ull << 32;
 constexpr std::uint64_t part_bit = 1ull << 33;
 // Sets the alarms that close a flow apart from those that begin one.
 constexpr std::uint32_t close_bit = 1u << 31;
-// Bit 30 is that of TaskPlayer. This one sets apart those that give the place of a flow in a connection's queues to the next one.
+// Sets apart those that give the place of a flow in a connection's queues to the next one. (Bit 30
+// belongs to TaskPlayer.)
 constexpr std::uint32_t place_bit = 1u << 29;
 static_assert(flows_max < place_bit);
 
