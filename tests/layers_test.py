@@ -57,8 +57,9 @@ ROOMS_WITHIN = {
         "path/packets": {"message", "path/memory", "security"},
         "path/memory": set(),
         "path/fabric": {"path/memory"},
-        "agent": {"message", "path/packets", "security"},
-        "fabric": {"message", "path/fabric", "path/packets"},
+        "connections": {"message"},
+        "agent": {"connections", "message", "path/packets", "security"},
+        "fabric": {"connections", "message", "path/fabric", "path/packets"},
         "process": {"fabric", "message", "path/fabric", "path/memory", "path/packets", "security"},
     },
 }

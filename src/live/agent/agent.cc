@@ -240,9 +240,10 @@ void AgentCore::start_connections() {
   if (!lock) return;
   auto device = describe_device(settings_.device, {});
   const std::uint64_t guid = device ? device->node_guid : 0;
-  connections_ = std::make_unique<ConnectionService>(group_->socket(agent_slot), group_->port(),
-                                                     std::move(lock), guid, devices_, seal_.get());
-  watch(connections_->socket(), nullptr);
+  network_ = std::make_unique<IpNetwork>(group_->socket(agent_slot), group_->port(),
+                                         std::move(lock), devices_, seal_.get());
+  connections_ = std::make_unique<ConnectionService>(*network_, guid);
+  watch(network_->socket(), nullptr);
 }
 
 void AgentCore::progress_connections() {

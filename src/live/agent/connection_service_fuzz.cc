@@ -17,7 +17,8 @@
 
 #include "base/check.h"
 #include "base/script_fuzz.h"
-#include "live/agent/connection_service.h"
+#include "live/agent/ip_network.h"
+#include "live/connections/connection_service.h"
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/private_network_test.h"
@@ -145,7 +146,8 @@ class Run {
   explicit Run(Script& script)
       : script_(script),
         socket_(std::move(*bind_udp(0, PortUse::shared))),
-        service_(socket_.get(), port_of(socket_.get()), UniqueFd(), 1, devices()),
+        network_(socket_.get(), port_of(socket_.get()), UniqueFd(), devices()),
+        service_(network_, 1),
         other_(port_of(socket_.get())) {
     quiet_.emplace(service_, 900);
     listener_ = create(*quiet_, PortSpace::tcp);
@@ -466,6 +468,7 @@ class Run {
 
   Script& script_;
   UniqueFd socket_;
+  IpNetwork network_;
   ConnectionService service_;
   OtherHost other_;
   std::optional<Program> quiet_;

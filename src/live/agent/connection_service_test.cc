@@ -2,7 +2,7 @@
 // give it commands directly and read its events from their sockets. Its datagrams go to itself over
 // the loopback of a private network namespace.
 
-#include "live/agent/connection_service.h"
+#include "live/connections/connection_service.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "live/agent/ip_network.h"
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/test_network_test.h"
@@ -125,7 +126,8 @@ class ConnectionServiceTest : public testing::Test {
     auto socket = bind_udp(0, PortUse::exclusive);
     ASSERT_TRUE(socket);
     socket_ = std::move(*socket);
-    service_.emplace(socket_.get(), port_of(socket_.get()), UniqueFd(), 1, devices_);
+    network_.emplace(socket_.get(), port_of(socket_.get()), UniqueFd(), devices_);
+    service_.emplace(*network_, 1);
     client_.emplace(*service_, 100);
     server_.emplace(*service_, 200);
   }
@@ -146,6 +148,7 @@ class ConnectionServiceTest : public testing::Test {
 
   KnownDevices devices_{[](const auto&, std::size_t) { return false; }};
   UniqueFd socket_;
+  std::optional<IpNetwork> network_;
   std::optional<ConnectionService> service_;
   std::optional<End> client_, server_;
 };

@@ -14,8 +14,9 @@
 
 #include "base/result.h"
 #include "live/agent/closer.h"
-#include "live/agent/connection_service.h"
+#include "live/agent/ip_network.h"
 #include "live/agent/known_devices.h"
+#include "live/connections/connection_service.h"
 #include "live/message/counters_page.h"
 #include "live/message/protocol.h"
 #include "live/message/socket.h"
@@ -142,6 +143,7 @@ class AgentCore {
   bool has_unforwarded_ = false;        // datagrams may wait in a slot with a relay
   Clock::time_point publish_asked_at_;  // when the processes were last asked to publish counters
   std::unique_ptr<Seal> seal_;          // null: datagrams are plain
+  std::unique_ptr<IpNetwork> network_;  // of the connections
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;

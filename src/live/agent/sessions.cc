@@ -256,7 +256,7 @@ void AgentCore::note_held(Session& session, const GidsHeld& held) {
 // Returns true if a process or an endpoint of the connection manager uses the address. A process
 // counts as using it until it has said that it does not.
 bool AgentCore::is_held(const KnownDevices::Key& key, std::size_t index) const {
-  if (connections_ && connections_->is_held(key, index)) return true;
+  if (connections_ && connections_->is_held(key.name, key.interfaces, index)) return true;
   const std::uint32_t version = devices_.known(key)->version;
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
     const bool has_it = session->state == State::process && session->hello.device == key.name &&
@@ -411,13 +411,13 @@ void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
 void AgentCore::capture_connections(Session& capture) {
   const uid_t who = capture.peer.uid;
   if (who != 0 && who != geteuid()) return;  // the connections belong to other users
-  if (connections_->tap().is_open()) return;
+  if (network_->tap().is_open()) return;
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{getpid(), "agent", settings_.device};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
-  connections_->tap().open(std::move(*ring), capture.hello.snap_length);
+  network_->tap().open(std::move(*ring), capture.hello.snap_length);
   connections_captured_by_ = &capture;
 }
 
@@ -454,7 +454,7 @@ void AgentCore::join_capture(Session& capture, Session& process) {
 void AgentCore::end_capture(Session& capture) {
   capture.state = State::closing;  // from here on it is not found
   if (connections_captured_by_ == &capture) {
-    connections_->tap().close();
+    network_->tap().close();
     connections_captured_by_ = nullptr;
   }
   for (auto& process : sessions_) {

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "live/fabric/namespaces.h"
+#include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
 #include "wire/smp.h"
@@ -102,6 +103,24 @@ Result<FabricDataPort> open_data_port(const FabricPlace& place, int button) {
   if (answer->fds.size() != descriptors) return strange_answer();
   return FabricDataPort{std::move(*opened), std::move(*connection), std::move(answer->fds[0]),
                         std::move(answer->fds[1])};
+}
+
+Result<FabricChannel> open_fabric_channel(const FabricPlace& place) {
+  FabricHello hello;
+  hello.purpose = FabricPurpose::connect;
+  hello.host = place.host;
+  auto connection = ask(place.socket, hello);
+  if (!connection) return connection.error();
+  auto answer = await_message(connection->get(), answer_milliseconds);
+  if (!answer) return answer.error();
+  ChannelOpened opened;
+  if (!decode(answer->bytes, opened)) {
+    Refused refused;
+    if (decode(answer->bytes, refused)) return Error{refused.reason, EINVAL};
+    return strange_answer();
+  }
+  if (answer->fds.size() != 1) return strange_answer();
+  return FabricChannel{opened.channel, std::move(*connection), std::move(answer->fds[0])};
 }
 
 Result<void> enter_host_network(const FabricPlace& place) {

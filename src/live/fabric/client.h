@@ -38,6 +38,13 @@ Result<FabricDataPort> open_data_port(const FabricPlace& place, int button);
 // Makes this process one of the host's IP network, where the hosts have networks of their own. It
 // must have one thread. Waits while the fabric makes the network.
 Result<void> enter_host_network(const FabricPlace& place);
+// Opens a channel to the connection manager of the host.
+struct FabricChannel {
+  std::uint32_t number = 0;
+  UniqueFd commands;
+  UniqueFd events;
+};
+Result<FabricChannel> open_fabric_channel(const FabricPlace& place);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 // Begins a capture of all links. It goes on while the connection is open.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 namespace tulle::live {
 namespace {
 
+constexpr std::array<std::uint8_t, 2> network_bytes = {10, 0};
 constexpr int bridge_milliseconds = 10'000;
 constexpr char keeper_has_ended[] = "the process that makes the hosts' networks has ended";
 
@@ -44,8 +46,20 @@ Result<void> write_names(const std::string& path, std::uint32_t hosts) {
 }  // namespace
 
 std::string host_address(std::uint32_t host) {
+  return fmt::format("{}", fmt::join(host_address_bytes(host), "."));
+}
+
+std::array<std::uint8_t, 4> host_address_bytes(std::uint32_t host) {
   const std::uint32_t number = host + 1;
-  return fmt::format("10.0.{}.{}", number >> 8 & 0xFF, number & 0xFF);
+  return {network_bytes[0], network_bytes[1], static_cast<std::uint8_t>(number >> 8),
+          static_cast<std::uint8_t>(number)};
+}
+
+std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> address) {
+  const unsigned number = address[2] * 256u + address[3];
+  const bool is_here = address[0] == network_bytes[0] && address[1] == network_bytes[1];
+  if (!is_here || number == 0) return std::nullopt;
+  return number - 1;
 }
 
 Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_t hosts) {

@@ -11,9 +11,11 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -28,6 +30,9 @@ namespace tulle::live {
 // Returns the IPv4 address of a host, as text: 10.0.0.1 is that of h0. All lie in 10.0.0.0/16,
 // which has room for more hosts than a subnet has LIDs.
 std::string host_address(std::uint32_t host);
+std::array<std::uint8_t, 4> host_address_bytes(std::uint32_t host);
+// Returns the host that has the address, or nothing if the address is not in the network.
+std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> address);
 
 class HostNetworks {
  public:

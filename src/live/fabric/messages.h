@@ -12,6 +12,7 @@
 //             whenever the port has. `memory` holds the rings for packets, and a button wakes the
 //             other end (live/path/fabric/rings.h). Disconnecting frees the slot.
 //   attribute FabricHello → Attribute (live/message/protocol.h)
+//   connect   FabricHello → ChannelOpened with {events}, then commands (live/message/connection.h)
 //   enter     FabricHello → HostEntered with {namespaces} of the host's IP network, or with none
 //   capture   FabricHello → FabricEnd with {ring} (live/fabric/captures.h)
 //   counters  FabricHello → PortCounters
@@ -43,7 +44,8 @@ enum class FabricPurpose : std::uint8_t {
   attribute,
   capture,
   counters,
-  enter
+  enter,
+  connect
 };
 
 struct FabricHello {

@@ -12,9 +12,11 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@
 #include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/host_connections.h"
 #include "live/fabric/host_networks.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/manager_files.h"
@@ -39,6 +42,8 @@ namespace {
 
 constexpr std::size_t sessions_max = 1'024;
 constexpr int messages_in_a_turn = 64;
+// The hosts' connection managers are clients of the services, too, with numbers of their own.
+constexpr std::uint32_t own_clients = 1u << 31;
 constexpr int no_memory_pause_microseconds = 10'000;
 
 // A connection of a program, and the port that it may have opened.
@@ -49,8 +54,10 @@ struct Session {
   std::optional<std::uint32_t> host;       // whose port is open for datagrams
   std::optional<std::uint32_t> data_host;  // whose port is open for data
   std::optional<std::uint32_t> entered;    // whose network is being made for the program
-  InfinibandPort told;                     // data: the port as the program was told last
-  bool must_register_anew = false;         // data: and the program has not been told
+  std::optional<std::uint32_t> connects;   // whose connection manager has the program's channel
+  ConnectionService::ChannelNumber channel = 0;
+  InfinibandPort told;              // data: the port as the program was told last
+  bool must_register_anew = false;  // data: and the program has not been told
   bool captures = false;
   bool is_over = false;
 };
@@ -88,6 +95,7 @@ class FabricServer {
   }
 
   void watch(int fd, Session* session, bool is_bell = false);
+  Time time_of_connections() const;
   int milliseconds_to_wait() const;
   void turn();
   void accept_all();
@@ -97,6 +105,9 @@ class FabricServer {
   void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
+  void open_channel(Session& session, std::uint32_t host);
+  void execute(Session& session, std::span<const std::byte> bytes);
+  bool progress_connections();
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
   void enter(Session& session, std::uint32_t host);
   void admit(Session& session, std::uint32_t host);
@@ -125,7 +136,9 @@ class FabricServer {
   HostServices hosts_;
   DataPorts data_ports_;
   Captures captures_;
+  std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;  // by host
   ManagerFiles manager_files_;
+  std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
   std::uint32_t next_id_ = 1;
   bool is_stopped_ = false;
@@ -167,12 +180,22 @@ void FabricServer::watch(int fd, Session* session, bool is_bell) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+// Returns how long no host's connection manager has anything to do.
+Time FabricServer::time_of_connections() const {
+  Time left = Time::never();
+  for (const auto& [host, connections] : connections_) {
+    left = std::min(left, connections->time_left());
+  }
+  return left;
+}
+
 int FabricServer::milliseconds_to_wait() const {
   if (has_more_data_) return 0;
   const Time next =
       std::min({subnet_.next_event(), hosts_.next_timeout(), data_ports_.next_event()});
-  if (next.is_never()) return -1;
-  const Time left = next > now() ? next - now() : Time::zero();
+  Time left = next.is_never() ? next : next > now() ? next - now() : Time::zero();
+  left = std::min(left, time_of_connections());
+  if (left.is_never()) return -1;
   constexpr std::int64_t long_time = 3'600'000;
   return static_cast<int>(std::min((left.to_microseconds() + 999) / 1'000, long_time));
 }
@@ -192,7 +215,9 @@ void FabricServer::turn() {
     }
   }
   const Time at = now();
-  if (has_to_manage_ || std::min(subnet_.next_event(), hosts_.next_timeout()) <= at) manage();
+  const bool is_due = std::min(subnet_.next_event(), hosts_.next_timeout()) <= at ||
+                      time_of_connections() <= Time::zero();
+  if (has_to_manage_ || is_due) manage();
   has_more_data_ = data_ports_.progress(at);
   std::erase_if(sessions_, [this](const auto& session) {
     if (session->is_over) end(*session);
@@ -216,7 +241,9 @@ void FabricServer::manage() {
       }
     });
   }
-  hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
+  do {
+    hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
+  } while (progress_connections());
   data_ports_.follow(now());
   for (const auto& session : sessions_) {
     if (!session->data_host || !hosts_.take_reregistration(*session->data_host)) continue;
@@ -280,6 +307,10 @@ void FabricServer::end(const Session& session) {
   if (session.host) hosts_.leave(*session.host, session.id);
   if (session.captures) end_capture(session.id);
   if (session.data_host) data_ports_.close(now(), session.id);
+  if (session.connects) {
+    connections_.at(*session.connects)->service().close_channel(session.channel);
+    has_to_manage_ = true;  // peers are told
+  }
 }
 
 template <typename Message>
@@ -288,6 +319,7 @@ void FabricServer::answer(Session& session, Message message) {
 }
 
 void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
+  if (session.connects) return execute(session, message.bytes);
   FabricHello hello;
   if (!session.host && !session.data_host) {
     if (decoded(message.bytes, hello)) return greet(session, hello, message.fds);
@@ -315,6 +347,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::attribute:
     case FabricPurpose::counters:
     case FabricPurpose::enter:
+    case FabricPurpose::connect:
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);
@@ -340,6 +373,7 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
                               tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
+  if (hello.purpose == FabricPurpose::connect) return open_channel(session, *host);
   if (hello.purpose == FabricPurpose::data) {
     return open_data_port(session, *host, fds.size() == 1 ? std::move(fds[0]) : UniqueFd());
   }
@@ -372,6 +406,54 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   session.host = host;
   hosts_.enter(host, session.id);
   watch(session.datagrams.get(), &session);
+}
+
+void FabricServer::open_channel(Session& session, std::uint32_t host) {
+  auto& connections = connections_[host];
+  if (connections == nullptr) {
+    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_);
+  }
+  const auto peer = peer_of(session.connection.get());
+  const pid_t process = peer ? peer->pid : 0;
+  auto events = connections->service().open_channel({process, geteuid(), false}, "tulle0", {},
+                                                    session.channel);
+  if (!events) return refuse(session, events.error().message);
+  session.connects = host;
+  const std::array<int, 1> fds = {events->get()};
+  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), fds)) {
+    session.is_over = true;
+  }
+}
+
+void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
+  CommandMessage command;
+  if (!decode(bytes, command)) {
+    session.is_over = true;  // a program of this version sends nothing else
+    return;
+  }
+  ConnectionService& service = connections_.at(*session.connects)->service();
+  const ReplyMessage reply{service.execute(session.channel, std::move(command))};
+  if (!send_message(session.connection.get(), encode(reply))) session.is_over = true;
+}
+
+// Returns true if a host's connection manager has sent datagrams.
+bool FabricServer::progress_connections() {
+  bool has_sent = false;
+  for (auto& [host, connections] : connections_) {
+    has_sent = connections->progress() || has_sent;
+    ConnectionService& service = connections->service();
+    for (const auto channel : std::exchange(blocked_[host], {})) service.flush(channel);
+    // An event tells that the program reads again. Then all that is blocked is tried.
+    for (const auto& [socket, channel] : service.take_blocked()) {
+      blocked_[host].push_back(channel);
+      epoll_event event{};
+      event.events = EPOLLOUT | EPOLLONESHOT;
+      if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event) != 0) {
+        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event);
+      }
+    }
+  }
+  return has_sent;
 }
 
 void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
@@ -464,6 +546,9 @@ void FabricServer::take_datagrams(Session& session) {
 
 // A program that does not read loses what comes.
 void FabricServer::deliver(const management::DatagramService::Delivery& delivery) {
+  if ((delivery.client & own_clients) != 0) {
+    return connections_.at(delivery.client & ~own_clients)->take(delivery);
+  }
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
     return session->id == delivery.client;
   });

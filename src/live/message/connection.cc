@@ -21,7 +21,7 @@ void fields(Archive& archive, ConnectionParameters& p) {
 template <typename Archive>
 void fields(Archive& archive, ConnectionPath& path) {
   archive(path.source, path.destination, path.gid_index, path.hop_limit, path.traffic_class,
-          path.flow_label);
+          path.flow_label, path.is_global, path.lid, path.source_lid, path.service_level);
 }
 template <typename Archive>
 void fields(Archive& archive, EndpointStatus& s) {
@@ -58,6 +58,10 @@ void fields(Archive& archive, RouteResolved& e) {
   archive(e.endpoint, e.known);
 }
 template <typename Archive>
+void fields(Archive& archive, RouteError& e) {
+  archive(e.endpoint, e.status);
+}
+template <typename Archive>
 void fields(Archive& archive, ConnectRequest& e) {
   archive(e.endpoint, e.listener, e.is_datagram, e.parameters, e.known, e.attributes);
 }
@@ -91,7 +95,7 @@ void fields(Archive& archive, DeviceRemoval& e) {
 }
 template <typename Archive>
 void fields(Archive& archive, MulticastJoined& e) {
-  archive(e.endpoint, e.qp_number, e.qkey, e.path);
+  archive(e.endpoint, e.qp_number, e.qkey, e.path, e.status);
 }
 template <typename Archive>
 void fields(Archive& archive, TimewaitExit& e) {

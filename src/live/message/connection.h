@@ -29,6 +29,7 @@ enum class ConnectionEventType : std::uint8_t {
   address_resolved = 0,
   address_error = 1,
   route_resolved = 2,
+  route_error = 3,
   connect_request = 4,
   connect_response = 5,
   unreachable = 7,
@@ -66,6 +67,11 @@ struct RouteResolved {
   static constexpr auto type = Type::route_resolved;
   EndpointId endpoint;
   EndpointStatus known;
+};
+struct RouteError {
+  static constexpr auto type = Type::route_error;
+  EndpointId endpoint;
+  std::int32_t status = 0;  // -errno
 };
 struct ConnectRequest {
   static constexpr auto type = Type::connect_request;
@@ -122,7 +128,8 @@ struct MulticastJoined {
   EndpointId endpoint;
   std::uint32_t qp_number = 0;
   std::uint32_t qkey = 0;
-  ConnectionPath path;  // the destination is the group
+  ConnectionPath path;      // the destination is the group
+  std::int32_t status = 0;  // -errno: the group was not joined
 };
 struct TimewaitExit {
   static constexpr auto type = Type::timewait_exit;
@@ -142,8 +149,8 @@ using ConnectionEvent =
     std::variant<event::AddressResolved, event::AddressError, event::RouteResolved,
                  event::ConnectRequest, event::ConnectResponse, event::Unreachable, event::Rejected,
                  event::Established, event::DatagramEstablished, event::Disconnected,
-                 event::DeviceRemoval, event::MulticastJoined, event::TimewaitExit,
-                 event::Reported>;
+                 event::DeviceRemoval, event::MulticastJoined, event::TimewaitExit, event::Reported,
+                 event::RouteError>;
 
 ConnectionEventType type_of(const ConnectionEvent& event);
 EndpointId endpoint_of(const ConnectionEvent& event);

@@ -76,6 +76,10 @@ struct ConnectionPath {
   std::uint8_t hop_limit = 0;
   std::uint8_t traffic_class = 0;
   std::uint32_t flow_label = 0;
+  bool is_global = true;         // packets have GIDs; on InfiniBand, LIDs are enough
+  std::uint16_t lid = 0;         // of the destination, on InfiniBand
+  std::uint16_t source_lid = 0;  // on InfiniBand
+  std::uint8_t service_level = 0;
 };
 
 // The state of an endpoint. Fields that are not known yet are zero.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "live/fabric/client.h"
 #include "live/message/socket.h"
 #include "live/process/agent_client.h"
 
@@ -51,21 +52,33 @@ Result<std::unique_ptr<ConnectionChannel>> ConnectionChannel::open(const Setting
 
 ConnectionChannel::~ConnectionChannel() = default;
 
-Result<void> ConnectionChannel::connect_to_agent() {
+// A channel that is new, to an agent or to the process of a software fabric.
+Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& settings) {
+  if (!settings.fabric.empty()) {
+    auto channel = open_fabric_channel({settings.fabric, settings.host});
+    if (!channel) return channel.error();
+    return Opened{channel->number, std::move(channel->commands), std::move(channel->events)};
+  }
   Hello hello;
   hello.purpose = Purpose::connect;
   hello.command = program_name();
-  hello.device = settings_.device;
-  hello.interfaces = settings_.interfaces;
-  auto answer = ask_agent(settings_, hello, IfAbsent::start);
+  hello.device = settings.device;
+  hello.interfaces = settings.interfaces;
+  auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   ChannelOpened opened;
   if (!decode(answer->message.bytes, opened) || answer->message.fds.size() != 1) {
     return Error{"the agent's answer is no channel for connections", EPROTO};
   }
-  commands_ = std::move(answer->connection);
-  number_ = opened.channel;
-  UniqueFd& events = answer->message.fds[0];
+  return Opened{opened.channel, std::move(answer->connection), std::move(answer->message.fds[0])};
+}
+
+Result<void> ConnectionChannel::connect_to_agent() {
+  auto opened = open_at(settings_);
+  if (!opened) return opened.error();
+  commands_ = std::move(opened->commands);
+  number_ = opened->number;
+  UniqueFd& events = opened->events;
   if (!events_) {
     events_ = std::move(events);
     return {};

@@ -101,6 +101,12 @@ class ConnectionChannel {
  private:
   explicit ConnectionChannel(const Settings& settings) : settings_(settings) {}
 
+  struct Opened {
+    std::uint32_t number = 0;
+    UniqueFd commands;
+    UniqueFd events;
+  };
+  static Result<Opened> open_at(const Settings& settings);
   Result<void> connect_to_agent();
   // Sends a command and waits for the agent's answer. Returns the answer's errno, or ENODEV if the
   // agent is gone.

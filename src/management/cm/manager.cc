@@ -20,7 +20,11 @@ void copy(std::span<const std::byte> from, std::array<std::byte, n>& to) {
 
 wire::cm::Path path_of(const Request& request) {
   wire::cm::Path path;
-  path.local_lid = path.remote_lid = 0xFFFF;  // the permissive LID, since RoCE has none
+  path.local_lid = request.lids.local;
+  path.remote_lid = request.lids.remote;
+  wire::cm::Path::ServiceLevel::set(path.service_level, request.lids.service_level);
+  const bool is_subnet_local = request.route.remote_lid != 0;
+  wire::cm::Path::SubnetLocal::set(path.service_level, is_subnet_local ? 1 : 0);
   path.local = request.route.local;
   path.remote = request.route.remote;
   path.flow_label_and_rate = request.flow_label << wire::cm::Path::flow_label_shift;

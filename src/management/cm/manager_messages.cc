@@ -46,6 +46,8 @@ Request request_of(const wire::cm::Request& message, const Route& route) {
   request.packet_lifetime =
       static_cast<std::uint8_t>(request.ack_timeout == 0 ? 0 : request.ack_timeout - 1);
   request.hop_limit = message.primary.hop_limit;
+  request.lids = {message.primary.remote_lid, message.primary.local_lid,
+                  wire::cm::Path::ServiceLevel::of(message.primary.service_level)};
   request.flow_label = message.primary.flow_label_and_rate >> wire::cm::Path::flow_label_shift;
   request.private_data = PrivateData(message.private_data);
   return request;

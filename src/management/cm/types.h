@@ -22,6 +22,7 @@ struct Route {
   Gid local;
   Gid remote;
   std::uint8_t traffic_class = 0;
+  std::uint16_t remote_lid = 0;  // on InfiniBand, where known
 
   auto operator<=>(const Route&) const = default;
 };
@@ -39,6 +40,13 @@ struct PrivateData {
 };
 
 enum class Service : std::uint8_t { rc, uc, xrc };
+
+// The LIDs of a path, from the sender's view. RoCE has none, and sends the permissive LID.
+struct PathLids {
+  std::uint16_t local = 0xFFFF;
+  std::uint16_t remote = 0xFFFF;
+  std::uint8_t service_level = 0;
+};
 
 // The contents of a REQ, always from the sender's view: `responder_resources` are those that the
 // sender offers.
@@ -61,6 +69,7 @@ struct Request {
   std::uint8_t ack_timeout = 0;
   std::uint8_t hop_limit = 0;
   std::uint32_t flow_label = 0;
+  PathLids lids;             // when received: from the receiver's view
   PrivateData private_data;  // at most 92 bytes sent; always 92 when received
 };
 

@@ -27,6 +27,9 @@ int fill_path(const live::EndpointStatus& status, Id& id) {
   path = {};
   std::memcpy(path.sgid.raw, status.path.source.bytes.data(), sizeof path.sgid.raw);
   std::memcpy(path.dgid.raw, status.path.destination.bytes.data(), sizeof path.dgid.raw);
+  path.slid = htobe16(status.path.source_lid);
+  path.dlid = htobe16(status.path.lid);
+  path.sl = status.path.service_level;
   path.flow_label = htobe32(status.path.flow_label);
   path.hop_limit = status.path.hop_limit;
   path.traffic_class = status.path.traffic_class;
@@ -74,8 +77,10 @@ __be16 port_of(const sockaddr_storage& address) {
 }  // namespace
 
 void fill_address(ibv_ah_attr& to, const live::ConnectionPath& path, std::uint8_t port) {
-  to.is_global = 1;
+  to.is_global = path.is_global ? 1 : 0;
   to.port_num = port;
+  to.dlid = path.lid;
+  to.sl = path.service_level;
   std::memcpy(to.grh.dgid.raw, path.destination.bytes.data(), sizeof to.grh.dgid.raw);
   to.grh.sgid_index = path.gid_index;
   to.grh.flow_label = path.flow_label;
@@ -130,7 +135,8 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) try {
   return answer(ENOMEM);
 }
 
-// The host agent answers at once, so a timeout never passes.
+// The host agent answers at once, so a timeout never passes. A fabric's process asks subnet
+// administration for the route, for three seconds at most.
 int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
                       int /*timeout*/) try {
   if (id == nullptr) return answer(EINVAL);

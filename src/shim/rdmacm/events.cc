@@ -149,7 +149,11 @@ class Processing {
   bool operator()(const event::MulticastJoined& from) {
     fill_datagram(from.qp_number, from.qkey, from.path, id_, event_);
     event_.param.ud.private_data = event_.group->context;
-    finish_joining(id_, event_);
+    if (from.status != 0) {
+      fail(event_, RDMA_CM_EVENT_MULTICAST_ERROR, -from.status);
+    } else {
+      finish_joining(id_, event_);
+    }
     return true;
   }
   bool operator()(const event::Reported& from) {
@@ -162,6 +166,7 @@ class Processing {
     return true;
   }
   bool operator()(const event::AddressError&) { return true; }
+  bool operator()(const event::RouteError&) { return true; }
   bool operator()(const event::Established&) { return true; }
   bool operator()(const event::DeviceRemoval&) { return true; }
   bool operator()(const event::TimewaitExit&) { return true; }

@@ -40,6 +40,7 @@ std::vector<ConnectionEvent> events_of(EndpointId id, EndpointId other) {
   return {event::AddressResolved{id, {}, {}},
           event::AddressError{id, -1},
           event::RouteResolved{id, {}},
+          event::RouteError{id, -1},
           request,
           inverse,
           event::ConnectResponse{id, {}, {}},

@@ -1,13 +1,9 @@
-#include "live/agent/connection_addresses.h"
+#include "live/connections/port_table.h"
 
-#include <net/if.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-
-#include "live/message/device_info.h"
-#include "live/unique_fd.h"
 
 namespace tulle::live {
 namespace {
@@ -15,17 +11,6 @@ namespace {
 // The default of Linux's net.ipv4.ip_local_port_range.
 constexpr std::uint32_t ephemeral_first = 32'768;
 constexpr std::uint32_t ephemeral_count = 60'999 - ephemeral_first + 1;
-
-UniqueFd datagram_socket(std::uint16_t family) {
-  return UniqueFd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-}
-
-int bind_to(int socket, SocketAddress address) {
-  address.port = 0;
-  sockaddr_storage name;
-  const socklen_t bytes = address.copy_to(name);
-  return bind(socket, reinterpret_cast<const sockaddr*>(&name), bytes) == 0 ? 0 : errno;
-}
 
 bool conflicts(const PortTable::Binding& a, const PortTable::Binding& b) {
   const auto covers = [](const PortTable::Binding& wide, const PortTable::Binding& other) {
@@ -39,61 +24,6 @@ bool conflicts(const PortTable::Binding& a, const PortTable::Binding& b) {
 }
 
 }  // namespace
-
-bool is_loopback(const SocketAddress& address) {
-  if (address.family == AF_INET) return address.address[0] == std::byte{127};
-  const Gid gid = address.gid();
-  if (gid.is_ipv4_mapped()) return gid.bytes[12] == 127;
-  Gid loopback;
-  loopback.bytes[15] = 1;
-  return gid == loopback;
-}
-
-std::optional<LocalAddress> local_address(const DeviceInfo& device, const SocketAddress& address) {
-  const Gid wanted = address.gid();
-  std::optional<LocalAddress> alias;
-  bool alias_is_of_family = false;
-  for (std::size_t i = 0; i < device.gids.size() && i < gids_max; ++i) {
-    const GidEntry& entry = device.gids[i];
-    if (!entry.in_use()) continue;
-    const LocalAddress found{entry.gid, static_cast<std::uint8_t>(i), entry.interface_index};
-    const bool is_other_link = address.scope_id != 0 && address.scope_id != entry.interface_index;
-    if (entry.gid == wanted && !is_other_link) return found;
-    const bool is_of_family = entry.gid.is_ipv4_mapped() == wanted.is_ipv4_mapped();
-    if (!alias || (is_of_family && !alias_is_of_family)) {
-      alias = found;
-      alias_is_of_family = is_of_family;
-    }
-  }
-  return is_loopback(address) ? alias : std::nullopt;
-}
-
-int check_is_local(const SocketAddress& address) {
-  const UniqueFd fd = datagram_socket(address.family);
-  if (!fd) return errno;
-  return bind_to(fd.get(), address);
-}
-
-int find_source(SocketAddress& source, const SocketAddress& destination) {
-  const UniqueFd fd = datagram_socket(destination.family);
-  if (!fd) return errno;
-  if (source.family != 0 && !source.is_wildcard()) {
-    if (source.family != destination.family) return EINVAL;
-    if (const int error = bind_to(fd.get(), source); error != 0) return error;
-  }
-  SocketAddress to = destination;
-  if (to.port == 0) to.port = 1;  // any port serves, since nothing is sent
-  sockaddr_storage name;
-  const socklen_t bytes = to.copy_to(name);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0) return errno;
-  socklen_t own_bytes = sizeof(name);
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &own_bytes) != 0) return errno;
-  const auto own = SocketAddress::from(reinterpret_cast<const sockaddr*>(&name), own_bytes);
-  if (!own) return EADDRNOTAVAIL;
-  source = *own;
-  source.port = 0;
-  return 0;
-}
 
 int PortTable::bind(PortSpace space, Binding binding, SocketAddress& address,
                     std::uint32_t random) {

@@ -1,4 +1,4 @@
-#include "live/agent/connection_service.h"
+#include "live/connections/connection_service.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -23,14 +23,8 @@ management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
 
 }  // namespace
 
-ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
-                                     std::uint64_t node_guid, KnownDevices& devices, Seal* seal)
-    : seal_(seal),
-      port_(socket, port, seal),
-      slot_lock_(std::move(slot_lock)),
-      random_(system_random),
-      manager_(manager_settings(node_guid)),
-      devices_(devices) {
+ConnectionService::ConnectionService(ConnectionNetwork& network, std::uint64_t node_guid)
+    : network_(network), random_(system_random), manager_(manager_settings(node_guid)) {
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
@@ -65,18 +59,15 @@ void ConnectionService::close_channel(ChannelNumber number) {
 }
 
 void ConnectionService::progress() {
-  // The agent calls this once an hour or more often, so that now() never reaches its end.
+  // The driver calls this once an hour or more often, so that now() never reaches its end.
   const Time at = clock_.now([this](Time by) {
     manager_.rebase(by);
-    if (seal_ != nullptr) seal_->rebase(by);
+    network_.rebase(by);
   });
-  if (seal_ != nullptr) seal_->look_at_file(at);
-  has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
-    // The bits in which the network marks congestion are removed.
-    const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-    const management::cm::Route route{ip.destination, ip.source, traffic_class};
-    manager_.handle(at, route, payload);
-  });
+  has_more_ = !network_.receive(
+      at, [&](const management::cm::Route& route, std::span<const std::byte> payload) {
+        manager_.handle(at, route, payload);
+      });
   manager_.advance(at);
   handle_events();
   send_outgoing();
@@ -84,11 +75,7 @@ void ConnectionService::progress() {
 
 void ConnectionService::send_outgoing() {
   while (const management::cm::Outgoing* out = manager_.next_outgoing()) {
-    wire::IpUdp ip;
-    ip.source = out->route.local;
-    ip.destination = out->route.remote;
-    ip.traffic_class = out->route.traffic_class;
-    port_.send(ip, devices_.interface_of(ip.source), out->bytes);
+    network_.send(*out);
     manager_.pop_outgoing();
   }
 }
@@ -143,6 +130,7 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
     --held.ports;
   }
   if (--held.endpoints == 0) held_.erase(channel.owner.user);
+  for (const SocketAddress& group : endpoint.groups) network_.leave(endpoint.space, group);
   const EndpointId id = endpoint.id;
   // A channel that closes destroys its last endpoint first, so that many take no time to find.
   auto& others = channel.endpoints;
@@ -254,17 +242,16 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
 }
 
 Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
-  auto device = devices_.find({channel.device, channel.interfaces});
-  if (!device) return device.error();
-  return (*device)->info;
+  return network_.describe(channel.device, channel.interfaces);
 }
 
-bool ConnectionService::is_held(const KnownDevices::Key& key, std::size_t gid_index) const {
+bool ConnectionService::is_held(const std::string& device, const std::string& interfaces,
+                                std::size_t gid_index) const {
   return std::ranges::any_of(endpoints_, [&](const auto& entry) {
     const Endpoint& endpoint = entry.second;
     if (!endpoint.has_device || endpoint.local.gid_index != gid_index) return false;
     const Channel& channel = channels_.at(endpoint.channel);
-    return channel.device == key.name && channel.interfaces == key.interfaces;
+    return channel.device == device && channel.interfaces == interfaces;
   });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The host agent's connection manager. It serves ConnectionChannels with management::cm over QP1.
+// The connection manager of a host. It serves ConnectionChannels with management::cm over QP1.
 // It knows what librdmacm calls ids, addresses and port spaces; management::cm knows the messages
 // and repeats them.
 //
@@ -13,16 +13,17 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/random_source.h"
 #include "base/result.h"
-#include "live/agent/connection_addresses.h"
-#include "live/agent/known_devices.h"
-#include "live/agent/management_port.h"
 #include "live/clock.h"
+#include "live/connections/network.h"
+#include "live/connections/port_table.h"
 #include "live/message/connection.h"
 #include "live/unique_fd.h"
 #include "management/cm/manager.h"
@@ -33,10 +34,8 @@ class ConnectionService {
  public:
   using ChannelNumber = std::uint32_t;
 
-  // `socket` is the socket of the agent's slot, and `slot_lock` its lock. `node_guid` names this
-  // host to other hosts. `devices` must outlive this object.
-  ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
-                    KnownDevices& devices, Seal* seal = nullptr);
+  // `node_guid` names this host to other hosts. `network` must outlive this object.
+  ConnectionService(ConnectionNetwork& network, std::uint64_t node_guid);
 
   // A program that has a channel. One user is limited to half of what the host has of ports and
   // connections, unless all trust that user.
@@ -57,9 +56,14 @@ class ConnectionService {
   void close_channel(ChannelNumber channel);
 
   // Handles the datagrams that came to QP1 and the timers that are due, sends pending datagrams and
-  // delivers events. The agent calls it when the socket is readable, after commands, and at the
+  // delivers events. The driver calls it when datagrams have come, after commands, and at the
   // deadline.
   void progress();
+  // Takes the answers of the network to questions for a route or a group. Those to endpoints that
+  // have gone are dropped. The error_number is what the program gets.
+  void take_route(EndpointId asker, const Result<ConnectionRoute>& route);
+  void take_group(EndpointId asker, const SocketAddress& address,
+                  const Result<ConnectionGroup>& group);
   // Returns Time::never() if there is no deadline.
   Time next_deadline() const { return manager_.next_deadline(); }
   // Returns the time on the clock by which the deadline is told.
@@ -71,11 +75,11 @@ class ConnectionService {
   std::vector<std::pair<int, ChannelNumber>> take_blocked();
   void flush(ChannelNumber channel);
 
-  int socket() const { return port_.socket(); }
-  CaptureTap& tap() { return port_.tap(); }
   std::uint32_t listener_count() const;
-  // Returns true if an endpoint has the address that is or was at that index of the device's table.
-  bool is_held(const KnownDevices::Key& key, std::size_t gid_index) const;
+  // Returns true if an endpoint has the address that is or was at that index of the table of the
+  // device, as programs asked for it.
+  bool is_held(const std::string& device, const std::string& interfaces,
+               std::size_t gid_index) const;
   // Returns true if no connection has unfinished work.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
@@ -104,6 +108,7 @@ class ConnectionService {
     bound,
     listening,
     address_resolved,
+    resolving_route,
     route_resolved,
     connecting,  // sent a request, no answer yet
     requested,   // received a request, not answered yet
@@ -124,8 +129,8 @@ class ConnectionService {
     std::string device;  // the device's name
     std::uint64_t listened_service = 0;
     LocalAddress local;
+    std::uint16_t local_lid = 0;  // 0: there are no LIDs
     Gid remote;
-    std::uint16_t mtu_bytes = 0;
     bool may_share = false;
     bool is_ipv6_only = false;
     std::uint8_t traffic_class = 0;
@@ -139,8 +144,7 @@ class ConnectionService {
     bool is_passive = false;
     QpNumber remote_qp;
     Psn remote_psn;
-    std::uint8_t path_mtu = 0;
-    std::uint8_t packet_lifetime = 0;
+    ConnectionRoute route;  // path_mtu 0: it is not known
     std::uint8_t target_ack_delay = 0;
     std::uint8_t responder_resources = 0;
     std::uint8_t initiator_depth = 0;
@@ -202,7 +206,12 @@ class ConnectionService {
   int run(Channel& channel, Endpoint& endpoint, command::Report& command);
   bool take_back(Channel& channel, const std::vector<ConnectionEvent>& events);
   int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
-  int resolve_route(Endpoint& endpoint);
+  int resolve_route(Channel& channel, Endpoint& endpoint);
+  int take_given_route(Channel& channel, Endpoint& endpoint, std::span<const std::byte> path);
+  std::optional<LocalAddress> local_address_of(const DeviceInfo& device,
+                                               const SocketAddress& address) const;
+  bool is_as_it_came(const SocketAddress& source, const SocketAddress& destination,
+                     const management::cm::Route& route, const DeviceInfo& device) const;
   int begin_connecting(Endpoint& endpoint, management::cm::ConnectionId connection);
   int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
   int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);
@@ -217,12 +226,11 @@ class ConnectionService {
   void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
   void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);
   ConnectionPath path_of(const Endpoint& endpoint) const;
+  static management::cm::Route route_of(const Endpoint& endpoint);
   bool has_room(Endpoint& listener);
   void forget_connection(Endpoint& endpoint);
 
-  Seal* seal_;  // null: datagrams are plain
-  ManagementPort port_;
-  UniqueFd slot_lock_;
+  ConnectionNetwork& network_;
   RandomSource random_;
   Manager manager_;
   PortTable ports_;
@@ -232,7 +240,6 @@ class ConnectionService {
   std::unordered_map<uid_t, Held> held_;  // by users who hold any
   std::uint32_t next_endpoint_ = 0;
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
-  KnownDevices& devices_;
   bool has_more_ = false;
   DriverClock clock_;
 };

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "live/agent/connection_service.h"
+#include "live/connections/connection_service.h"
 
 namespace tulle::live {
 namespace {
@@ -49,18 +49,6 @@ bool read_hello(const cm::Request& request, Asked& asked) {
   return true;
 }
 
-// Returns true if the addresses that the request names are those by which it came. Otherwise a
-// program of another host could name a listener that is bound to the loopback address. Programs of
-// this host do so rightly: their requests travel between addresses of the device.
-bool is_as_it_came(const Asked& asked, const cm::Route& route, const DeviceInfo& device) {
-  const bool is_of_this_host = std::ranges::any_of(
-      device.gids, [&](const auto& entry) { return entry.gid == route.remote; });
-  const auto agrees = [&](const SocketAddress& named, const Gid& came) {
-    return named.gid() == came || (is_of_this_host && is_loopback(named));
-  };
-  return agrees(asked.destination, route.local) && agrees(asked.source, route.remote);
-}
-
 ConnectionQpType type_of(cm::Service service) {
   if (service == cm::Service::uc) return ConnectionQpType::uc;
   return service == cm::Service::xrc ? ConnectionQpType::xrc_receive : ConnectionQpType::rc;
@@ -99,6 +87,19 @@ ConnectionParameters parameters_of(const cm::Reply& reply) {
 }
 
 }  // namespace
+
+// Returns true if the addresses that the request names are those by which it came. Otherwise a
+// program of another host could name a listener that is bound to the loopback address. Programs of
+// this host do so rightly: their requests travel between addresses of the device.
+bool ConnectionService::is_as_it_came(const SocketAddress& source, const SocketAddress& destination,
+                                      const cm::Route& route, const DeviceInfo& device) const {
+  const bool is_of_this_host = std::ranges::any_of(
+      device.gids, [&](const auto& entry) { return entry.gid == route.remote; });
+  const auto agrees = [&](const SocketAddress& named, const Gid& came) {
+    return network_.gid_of(named) == came || (is_of_this_host && is_loopback(named));
+  };
+  return agrees(destination, route.local) && agrees(source, route.remote);
+}
 
 void ConnectionService::handle_events() {
   while (const auto event = manager_.pull_event()) handle(*event);
@@ -171,11 +172,11 @@ void ConnectionService::handle_request(const cm::Event& event) {
   Channel& channel = channels_.at(listener->channel);
   auto device = describe(channel);
   std::optional<LocalAddress> local;
-  if (device && is_as_it_came(asked, request.route, *device)) {
+  if (device && is_as_it_came(asked.source, asked.destination, request.route, *device)) {
     SocketAddress own;
     own.family = AF_INET6;
     std::memcpy(own.address.data(), request.route.local.bytes.data(), own.address.size());
-    local = local_address(*device, own);
+    local = local_address(*device, own, request.route.local);
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
   if (!has_room(*listener) || !may_have_more(channel)) {
@@ -202,8 +203,12 @@ void ConnectionService::handle_request(const cm::Event& event) {
   by_connection_[event.id.value] = endpoint.id;
   endpoint.remote_qp = request.qp;
   endpoint.remote_psn = request.starting_psn;
-  endpoint.path_mtu = request.path_mtu;
-  endpoint.packet_lifetime = request.packet_lifetime;
+  endpoint.route.path_mtu = request.path_mtu;
+  endpoint.route.packet_lifetime = request.packet_lifetime;
+  if (device->infiniband) {
+    endpoint.route.remote_lid = is_question ? request.route.remote_lid : request.lids.remote;
+    endpoint.route.service_level = request.lids.service_level;
+  }
   endpoint.responder_resources = request.initiator_depth;
   endpoint.initiator_depth = request.responder_resources;
   endpoint.retry_count = request.retry_count;

@@ -7,18 +7,16 @@
 #include <utility>
 #include <variant>
 
-#include "live/agent/connection_service.h"
+#include "live/connections/connection_service.h"
 #include "verbs/types.h"
+#include "wire/sa.h"
 
 namespace tulle::live {
 namespace {
 
 namespace cm = management::cm;
 
-// The packet lifetime that Linux's rdma_cm assumes for RoCE: 4.096 us * 2^16 = 0.27 s
-// (CMA_IBOE_PACKET_LIFETIME in cma.c; kernels before 6.5 used 18).
-constexpr std::uint8_t default_packet_lifetime = 16;
-constexpr std::uint8_t hop_limit = 64;
+constexpr std::uint8_t hop_limit = 64;  // on RoCE, whose packets have IP headers
 // Value of RDMA_UDP_QKEY in librdmacm's header.
 constexpr std::uint32_t default_qkey = 0x0123'4567;
 // The maximum of requests that Linux's ucma module lets wait (max_backlog).
@@ -104,6 +102,15 @@ cm::Service service_of(ConnectionQpType type) {
   if (type == ConnectionQpType::uc) return cm::Service::uc;
   const bool is_xrc = type == ConnectionQpType::xrc_send || type == ConnectionQpType::xrc_receive;
   return is_xrc ? cm::Service::xrc : cm::Service::rc;
+}
+
+ConnectionRoute route_in(const wire::PathRecord& record) {
+  ConnectionRoute route;
+  route.path_mtu = wire::selected_value(record.mtu);
+  route.packet_lifetime = wire::selected_value(record.life_time);
+  route.remote_lid = record.destination_lid;
+  route.service_level = record.qos_class_and_sl & 0xF;
+  return route;
 }
 
 bool is_datagram(PortSpace space) { return space == PortSpace::udp || space == PortSpace::ipoib; }
@@ -200,7 +207,7 @@ void ConnectionService::use_device(Endpoint& endpoint, const DeviceInfo& device,
   endpoint.has_device = true;
   endpoint.device = device.name;
   endpoint.local = local;
-  endpoint.mtu_bytes = static_cast<std::uint16_t>(device.mtu_bytes);
+  endpoint.local_lid = device.infiniband ? device.infiniband->lid : std::uint16_t{0};
 }
 
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& command,
@@ -215,10 +222,10 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
   if (endpoint.state != State::idle) return EINVAL;
   if (address.family != AF_INET && address.family != AF_INET6) return EAFNOSUPPORT;
   if (!address.is_wildcard()) {
-    if (const int error = check_is_local(address); error != 0) return error;
+    if (const int error = network_.check_is_local(address); error != 0) return error;
     auto device = describe(channel);
     if (!device) return ENODEV;
-    const auto local = local_address(*device, address);
+    const auto local = local_address_of(*device, address);
     if (!local) return ENODEV;
     use_device(endpoint, *device, *local);
   }
@@ -291,16 +298,17 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Resolv
     target.address[target.family == AF_INET ? 3 : 15] = std::byte{1};
     if (target.family == AF_INET) target.address[0] = std::byte{127};
   }
-  if (const int error = find_source(own, target); error != 0) return fail(error);
+  if (const int error = network_.find_source(own, target); error != 0) return fail(error);
   auto device = describe(channel);
   if (!device) return fail(ENODEV);
-  const auto local = local_address(*device, own);
+  const auto local = local_address_of(*device, own);
   if (!local) return fail(ENODEV);
   use_device(endpoint, *device, *local);
-  const auto is_known = local_address(*device, target);
-  // A loopback destination is the GID that the device uses for it. Any other address is taken as it
-  // is.
-  endpoint.remote = is_loopback(target) && is_known ? is_known->gid : target.gid();
+  const auto is_known = local_address_of(*device, target);
+  const auto remote = network_.gid_of(target);
+  if (!remote && !is_known) return fail(EHOSTUNREACH);
+  // A loopback destination is the GID that the device uses for it.
+  endpoint.remote = is_known && (is_loopback(target) || !remote) ? is_known->gid : *remote;
   if (is_loopback(target) && !is_loopback(own)) endpoint.remote = local->gid;
   endpoint.source = own;
   endpoint.source.port = port;
@@ -310,19 +318,57 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Resolv
   return 0;
 }
 
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::ResolveRoute&) {
-  return resolve_route(endpoint);
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveRoute&) {
+  return resolve_route(channel, endpoint);
 }
 
-int ConnectionService::resolve_route(Endpoint& endpoint) {
+int ConnectionService::resolve_route(Channel& channel, Endpoint& endpoint) {
   if (endpoint.state != State::address_resolved) return EINVAL;
-  endpoint.path_mtu = verbs::mtu_code(endpoint.mtu_bytes);
-  endpoint.packet_lifetime = endpoint.ack_timeout != 0
-                                 ? static_cast<std::uint8_t>(endpoint.ack_timeout - 1)
-                                 : default_packet_lifetime;
-  endpoint.state = State::route_resolved;
-  tell(endpoint, event::RouteResolved{endpoint.id, status_of(endpoint)});
+  auto device = describe(channel);
+  if (!device) return ENODEV;
+  endpoint.state = State::resolving_route;
+  const auto route = network_.find_route(endpoint.id, *device, endpoint.remote);
+  if (route) take_route(endpoint.id, *route);
   return 0;
+}
+
+void ConnectionService::take_route(EndpointId asker, const Result<ConnectionRoute>& found) {
+  Endpoint* endpoint = find(asker);
+  if (endpoint == nullptr || endpoint->state != State::resolving_route) return;
+  if (!found) {
+    endpoint->state = State::address_resolved;
+    return tell(*endpoint, event::RouteError{asker, -found.error().error_number});
+  }
+  endpoint->route = *found;
+  if (endpoint->ack_timeout != 0) {
+    endpoint->route.packet_lifetime = static_cast<std::uint8_t>(endpoint->ack_timeout - 1);
+  }
+  endpoint->state = State::route_resolved;
+  tell(*endpoint, event::RouteResolved{asker, status_of(*endpoint)});
+}
+
+// A program may know a path. All paths of RoCE are alike, so that the resolved one is kept there.
+int ConnectionService::take_given_route(Channel& channel, Endpoint& endpoint,
+                                        std::span<const std::byte> bytes) {
+  if (endpoint.state == State::route_resolved) return 0;
+  if (endpoint.state != State::address_resolved) return EINVAL;
+  auto device = describe(channel);
+  if (!device) return ENODEV;
+  // struct ibv_path_data: flags, a reserved word, and the record.
+  constexpr std::size_t record_offset = 8;
+  wire::PathRecord record;
+  if (!device->infiniband || bytes.size() < record_offset + sizeof(record)) {
+    return resolve_route(channel, endpoint);
+  }
+  std::memcpy(&record, bytes.data() + record_offset, sizeof(record));
+  endpoint.state = State::resolving_route;
+  take_route(endpoint.id, route_in(record));
+  return 0;
+}
+
+std::optional<LocalAddress> ConnectionService::local_address_of(
+    const DeviceInfo& device, const SocketAddress& address) const {
+  return local_address(device, address, network_.gid_of(address).value_or(address.gid()));
 }
 
 int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& command) {
@@ -337,7 +383,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& comma
   endpoint.rnr_retry = std::min<std::uint8_t>(parameters.rnr_retry_count, 7);
 
   cm::Request request;
-  request.route = {endpoint.local.gid, endpoint.remote, endpoint.traffic_class};
+  request.route = route_of(endpoint);
   request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
                                                endpoint.destination.port);
   request.service = service_of(command.qp_type);
@@ -349,12 +395,20 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& comma
   request.srq = parameters.srq != 0;
   request.retry_count = endpoint.retry_count;
   request.rnr_retry_count = endpoint.rnr_retry;
-  request.path_mtu = endpoint.path_mtu;
-  request.packet_lifetime = endpoint.packet_lifetime;
-  request.ack_timeout = ack_timeout(endpoint.packet_lifetime, 0);
-  request.hop_limit = hop_limit;
+  request.path_mtu = endpoint.route.path_mtu;
+  request.packet_lifetime = endpoint.route.packet_lifetime;
+  request.ack_timeout = ack_timeout(endpoint.route.packet_lifetime, 0);
+  const bool has_lids = endpoint.route.remote_lid != 0;
+  request.hop_limit = has_lids ? 0 : hop_limit;
+  if (has_lids) {
+    request.lids = {endpoint.local_lid, endpoint.route.remote_lid, endpoint.route.service_level};
+  }
   request.private_data = with_hello(endpoint.source, endpoint.destination, parameters.private_data);
   return begin_connecting(endpoint, manager_.connect(now(), request));
+}
+
+cm::Route ConnectionService::route_of(const Endpoint& endpoint) {
+  return {endpoint.local.gid, endpoint.remote, endpoint.traffic_class, endpoint.route.remote_lid};
 }
 
 // Returns ENOMEM if the manager has too many connections.
@@ -369,7 +423,7 @@ int ConnectionService::begin_connecting(Endpoint& endpoint, cm::ConnectionId con
 int ConnectionService::ask_service(Endpoint& endpoint, const ConnectionParameters& parameters) {
   if (parameters.private_data.size() > question_data_max) return EINVAL;
   cm::ServiceQuestion question;
-  question.route = {endpoint.local.gid, endpoint.remote, endpoint.traffic_class};
+  question.route = route_of(endpoint);
   question.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
                                                 endpoint.destination.port);
   question.private_data =
@@ -460,15 +514,12 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::Disconnect&) {
              : EINVAL;
 }
 
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::SetOption& command) {
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::SetOption& command) {
   const std::uint32_t option = command.option;
   const std::vector<std::byte>& bytes = command.value;
   if (command.level == level_ib) {
-    // The program gives a path that it knows. All paths of this device are alike, so the resolved
-    // one is kept.
     if (option != option_path || bytes.empty()) return option == option_path ? EINVAL : ENOSYS;
-    if (endpoint.state == State::address_resolved) return resolve_route(endpoint);
-    return endpoint.state == State::route_resolved ? 0 : EINVAL;
+    return take_given_route(channel, endpoint, bytes);
   }
   if (command.level != level_id) return ENOSYS;
   int number = 0;
@@ -537,7 +588,7 @@ QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) 
         bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn);
   if (is_reliable) receiving.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
   receiving.path = path_of(endpoint);
-  receiving.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
+  receiving.path_mtu_bytes = verbs::mtu_bytes(endpoint.route.path_mtu);
   receiving.destination_qp = endpoint.remote_qp.value;
   receiving.rq_psn = endpoint.psn.value();
   receiving.max_dest_rd_atomic = endpoint.responder_resources;
@@ -548,15 +599,13 @@ QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) 
   sending.sq_psn = endpoint.remote_psn.value();
   sending.timeout = endpoint.ack_timeout != 0
                         ? endpoint.ack_timeout
-                        : ack_timeout(endpoint.packet_lifetime, endpoint.target_ack_delay);
+                        : ack_timeout(endpoint.route.packet_lifetime, endpoint.target_ack_delay);
   sending.retry_count = endpoint.retry_count;
   sending.rnr_retry = endpoint.rnr_retry;
   sending.max_rd_atomic = endpoint.initiator_depth;
   return states;
 }
 
-// RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
-// subnet manager is involved.
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command) {
   const SocketAddress& group = command.group;
   if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
@@ -565,15 +614,36 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMu
     return ENOBUFS;
   }
   endpoint.groups.push_back(group);
-  event::MulticastJoined joined;
-  joined.endpoint = endpoint.id;
-  joined.qp_number = 0xFF'FFFF;
-  joined.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
-  joined.path = path_of(endpoint);
-  joined.path.destination = group.gid();
-  joined.path.hop_limit = 1;  // the default of IP multicast
-  tell(endpoint, joined);
+  const std::uint32_t qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
+  const auto joined = network_.join(endpoint.id, endpoint.space, group, qkey);
+  if (joined) take_group(endpoint.id, group, *joined);
   return 0;
+}
+
+void ConnectionService::take_group(EndpointId asker, const SocketAddress& address,
+                                   const Result<ConnectionGroup>& group) {
+  Endpoint* endpoint = find(asker);
+  if (endpoint == nullptr) return;
+  const auto found = std::find_if(endpoint->groups.begin(), endpoint->groups.end(),
+                                  [&](const auto& each) { return each.gid() == address.gid(); });
+  if (found == endpoint->groups.end()) return;
+  event::MulticastJoined joined;
+  joined.endpoint = asker;
+  joined.qp_number = 0xFF'FFFF;
+  joined.qkey = endpoint->qkey != 0 ? endpoint->qkey : default_qkey;
+  joined.path = path_of(*endpoint);
+  joined.path.destination = address.gid();
+  joined.path.hop_limit = 1;  // the default of IP multicast
+  if (group) {
+    joined.path.destination = group->gid;
+    joined.path.lid = group->lid;
+    joined.path.service_level = group->service_level;
+    joined.path.is_global = true;
+  } else {
+    endpoint->groups.erase(found);
+    joined.status = -group.error().error_number;
+  }
+  tell(*endpoint, joined);
 }
 
 int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast& command) {
@@ -582,6 +652,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast
                                   [&](const SocketAddress& group) { return group.gid() == left; });
   if (found == endpoint.groups.end()) return EINVAL;
   endpoint.groups.erase(found);
+  network_.leave(endpoint.space, command.group);
   return 0;
 }
 
@@ -637,9 +708,9 @@ EndpointStatus ConnectionService::status_of(const Endpoint& endpoint) const {
   status.device = endpoint.device;
   status.port_number = 1;
   status.pkey = default_pkey.value;
-  status.has_path = endpoint.path_mtu != 0;
-  status.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
-  status.packet_lifetime = endpoint.packet_lifetime;
+  status.has_path = endpoint.route.path_mtu != 0;
+  status.path_mtu_bytes = verbs::mtu_bytes(endpoint.route.path_mtu);
+  status.packet_lifetime = endpoint.route.packet_lifetime;
   status.path = path_of(endpoint);
   return status;
 }
@@ -649,7 +720,12 @@ ConnectionPath ConnectionService::path_of(const Endpoint& endpoint) const {
   path.source = endpoint.local.gid;
   path.destination = endpoint.remote;
   path.gid_index = endpoint.local.gid_index;
-  path.hop_limit = hop_limit;
+  path.lid = endpoint.route.remote_lid;
+  path.source_lid = endpoint.local_lid;
+  path.service_level = endpoint.route.service_level;
+  // Within a subnet of InfiniBand, LIDs are enough.
+  path.is_global = path.lid == 0;
+  path.hop_limit = path.is_global ? hop_limit : 0;
   path.traffic_class = endpoint.traffic_class;
   return path;
 }
