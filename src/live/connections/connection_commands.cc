@@ -332,7 +332,7 @@ int ConnectionService::resolve_route(Channel& channel, Endpoint& endpoint) {
   return 0;
 }
 
-void ConnectionService::take_route(EndpointId asker, const Result<ConnectionRoute>& found) {
+void ConnectionService::take_route(EndpointId asker, Result<ConnectionRoute> found) {
   Endpoint* endpoint = find(asker);
   if (endpoint == nullptr || endpoint->state != State::resolving_route) return;
   if (!found) {
@@ -621,7 +621,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMu
 }
 
 void ConnectionService::take_group(EndpointId asker, const SocketAddress& address,
-                                   const Result<ConnectionGroup>& group) {
+                                   Result<ConnectionGroup> group) {
   Endpoint* endpoint = find(asker);
   if (endpoint == nullptr) return;
   const auto found = std::find_if(endpoint->groups.begin(), endpoint->groups.end(),

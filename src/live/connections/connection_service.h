@@ -61,9 +61,8 @@ class ConnectionService {
   void progress();
   // Takes the answers of the network to questions for a route or a group. Those to endpoints that
   // have gone are dropped. The error_number is what the program gets.
-  void take_route(EndpointId asker, const Result<ConnectionRoute>& route);
-  void take_group(EndpointId asker, const SocketAddress& address,
-                  const Result<ConnectionGroup>& group);
+  void take_route(EndpointId asker, Result<ConnectionRoute> route);
+  void take_group(EndpointId asker, const SocketAddress& address, Result<ConnectionGroup> group);
   // Returns Time::never() if there is no deadline.
   Time next_deadline() const { return manager_.next_deadline(); }
   // Returns the time on the clock by which the deadline is told.

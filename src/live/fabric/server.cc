@@ -413,7 +413,7 @@ void FabricServer::open_channel(Session& session, std::uint32_t host) {
   if (connections == nullptr) {
     connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_);
   }
-  const auto peer = peer_of(session.connection.get());
+  auto peer = peer_of(session.connection.get());
   const pid_t process = peer ? peer->pid : 0;
   auto events = connections->service().open_channel({process, geteuid(), false}, "tulle0", {},
                                                     session.channel);
