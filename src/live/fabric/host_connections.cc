@@ -177,6 +177,7 @@ std::optional<std::uint32_t> HostConnections::host_with(const Gid& gid) const {
 
 std::optional<Gid> HostConnections::gid_of(const SocketAddress& address) const {
   const Gid gid = address.gid();
+  if (gid.is_multicast()) return gid;
   if (!gid.is_ipv4_mapped()) {
     return host_with(gid) ? std::optional<Gid>(gid) : std::nullopt;
   }
