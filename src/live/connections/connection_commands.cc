@@ -630,6 +630,7 @@ void ConnectionService::take_group(EndpointId asker, const SocketAddress& addres
   event::MulticastJoined joined;
   joined.endpoint = asker;
   joined.qp_number = 0xFF'FFFF;
+  joined.address = address.gid();
   joined.qkey = endpoint->qkey != 0 ? endpoint->qkey : default_qkey;
   joined.path = path_of(*endpoint);
   joined.path.destination = address.gid();

@@ -95,7 +95,7 @@ void fields(Archive& archive, DeviceRemoval& e) {
 }
 template <typename Archive>
 void fields(Archive& archive, MulticastJoined& e) {
-  archive(e.endpoint, e.qp_number, e.qkey, e.path, e.status);
+  archive(e.endpoint, e.qp_number, e.qkey, e.address, e.path, e.status);
 }
 template <typename Archive>
 void fields(Archive& archive, TimewaitExit& e) {

@@ -128,6 +128,7 @@ struct MulticastJoined {
   EndpointId endpoint;
   std::uint32_t qp_number = 0;
   std::uint32_t qkey = 0;
+  Gid address;              // of the group, as the program named it
   ConnectionPath path;      // the destination is the group
   std::int32_t status = 0;  // -errno: the group was not joined
 };

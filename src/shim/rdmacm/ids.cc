@@ -224,7 +224,7 @@ Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*&
   if (found == all.ids.end()) return nullptr;
   Id& id = *found->second;
   if (const auto* joined = std::get_if<live::event::MulticastJoined>(&event)) {
-    group = find_group(id, joined->path.destination);
+    group = find_group(id, joined->address);
     if (group == nullptr) return nullptr;
     ++group->events_taken;
   }

@@ -50,7 +50,7 @@ std::vector<ConnectionEvent> events_of(EndpointId id, EndpointId other) {
           event::DatagramEstablished{id, 1, 1, {}, {}},
           event::Disconnected{id, 0},
           event::DeviceRemoval{id},
-          event::MulticastJoined{id, 1, 1, {}},
+          event::MulticastJoined{id, 1, 1, {}, {}, 0},
           event::TimewaitExit{id},
           event::Reported{ConnectionEventType::user, id, 0, 0}};
 }
