@@ -217,7 +217,14 @@ void FabricServer::turn() {
   const Time at = now();
   const bool is_due = std::min(subnet_.next_event(), hosts_.next_timeout()) <= at ||
                       time_of_connections() <= Time::zero();
-  if (has_to_manage_ || is_due) manage();
+  if (has_to_manage_ || is_due) {
+    // What a program sent comes before what it said later: a group that it leaves gets its last
+    // packets.
+    constexpr int turns_max = 16;
+    for (int i = 0; i < turns_max && data_ports_.progress(at); ++i) {
+    }
+    manage();
+  }
   has_more_data_ = data_ports_.progress(at);
   std::erase_if(sessions_, [this](const auto& session) {
     if (session->is_over) end(*session);
