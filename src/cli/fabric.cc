@@ -145,6 +145,7 @@ json_t to_json(const live::FabricNode& node) {
   out["subnet_manager"] = node.is_manager;
   if (!node.address.empty()) out["address"] = node.address;
   if (!node.is_switch) out["programs"] = node.programs;
+  if (!node.is_switch) out["listeners"] = node.listeners;
   out["ports"] = ports;
   return out;
 }

@@ -143,8 +143,9 @@ struct FabricNode {
   std::uint64_t guid = 0;
   std::uint16_t lid = 0;
   std::uint8_t lmc = 0;
-  std::uint32_t programs = 0;  // that have the host's port open
-  std::string address;         // of the host's IP network; empty: it shares this machine's
+  std::uint32_t programs = 0;   // that have the host's port open
+  std::uint32_t listeners = 0;  // of librdmacm
+  std::string address;          // of the host's IP network; empty: it shares this machine's
   std::vector<FabricPort> ports;
 };
 struct FabricNodes {
@@ -212,7 +213,7 @@ void fields(Archive& archive, FabricPort& m) {
 template <typename Archive>
 void fields(Archive& archive, FabricNode& m) {
   archive(m.name, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc, m.programs,
-          m.address, m.ports);
+          m.listeners, m.address, m.ports);
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNodes& m) {

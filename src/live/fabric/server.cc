@@ -533,6 +533,10 @@ FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
   for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
        ++node) {
     some.nodes.push_back(hosts_.node_status(node));
+    const auto connections = connections_.find(node);
+    if (connections != connections_.end()) {
+      some.nodes.back().listeners = connections->second->service().listener_count();
+    }
     const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
     if (has_address) some.nodes.back().address = host_address(node);
   }

@@ -303,6 +303,7 @@ class IdDatagrams final : public OnId<rsockets::DatagramQueue> {
     ibv_port_attr port = {};
     if (ibv_query_port(id_.verbs, id_.port_num, &port) != 0) return errno;
     mtu_bytes_ = verbs::mtu_bytes(static_cast<std::uint8_t>(port.active_mtu));
+    is_infiniband_ = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
     for (int i = 0; i < port.gid_tbl_len; ++i) {
       ibv_gid gid = {};
       if (ibv_query_gid(id_.verbs, id_.port_num, i, &gid) != 0) continue;
@@ -319,13 +320,18 @@ class IdDatagrams final : public OnId<rsockets::DatagramQueue> {
   int make_handle(const sockaddr_storage& peer,
                   std::unique_ptr<rsockets::AddressHandle>& out) override {
     ibv_ah_attr attributes = {};
-    attributes.is_global = 1;
     attributes.port_num = id_.port_num;
-    // With RoCE v2, an address is its GID.
-    const Gid destination = from_c(as_address(peer)).gid();
-    std::memcpy(attributes.grh.dgid.raw, destination.bytes.data(), sizeof attributes.grh.dgid.raw);
-    attributes.grh.sgid_index = gid_index_;
-    attributes.grh.hop_limit = 64;
+    if (is_infiniband_) {
+      if (const int error = find_route(peer, attributes); error != 0) return error;
+    } else {
+      attributes.is_global = 1;
+      // With RoCE v2, an address is its GID.
+      const Gid destination = from_c(as_address(peer)).gid();
+      std::memcpy(attributes.grh.dgid.raw, destination.bytes.data(),
+                  sizeof attributes.grh.dgid.raw);
+      attributes.grh.sgid_index = gid_index_;
+      attributes.grh.hop_limit = 64;
+    }
     ibv_ah* handle = ibv_create_ah(id_.pd, &attributes);
     if (handle == nullptr) return errno;
     out = std::make_unique<Handle>(handle);
@@ -364,8 +370,27 @@ class IdDatagrams final : public OnId<rsockets::DatagramQueue> {
   }
 
  private:
+  // Asks the connection manager for the way to a peer of the same subnet.
+  int find_route(const sockaddr_storage& peer, ibv_ah_attr& to) {
+    constexpr int milliseconds = 5'000;
+    rdma_cm_id* asking = nullptr;
+    if (rdma_create_id(nullptr, &asking, nullptr, RDMA_PS_UDP) != 0) return errno;
+    const std::unique_ptr<rdma_cm_id, int (*)(rdma_cm_id*)> owned(asking, rdma_destroy_id);
+    sockaddr_storage address = peer;
+    auto* target = reinterpret_cast<sockaddr*>(&address);
+    if (rdma_resolve_addr(asking, nullptr, target, milliseconds) != 0 ||
+        rdma_resolve_route(asking, milliseconds) != 0) {
+      return errno;
+    }
+    const ibv_sa_path_rec& path = *asking->route.path_rec;
+    to.dlid = be16toh(path.dlid);
+    to.sl = path.sl;
+    return 0;
+  }
+
   std::size_t mtu_bytes_ = 0;
   std::uint8_t gid_index_ = 0;
+  bool is_infiniband_ = false;
 };
 
 class RdmacmDevice final : public rsockets::Device {

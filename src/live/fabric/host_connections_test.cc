@@ -1,0 +1,291 @@
+// The connection managers of two hosts of a subnet with a manager of its own, in one process.
+
+#include "live/fabric/host_connections.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "fabric/subnet_managers.h"
+#include "live/fabric/host_networks.h"
+#include "live/message/socket.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr ConnectionQpType rc = ConnectionQpType::rc;
+
+Time& clock_of_test() {
+  static Time now = Time::seconds(1);
+  return now;
+}
+Time now() { return clock_of_test(); }
+
+SocketAddress ipv4(std::array<std::uint8_t, 4> bytes, std::uint16_t port) {
+  SocketAddress out;
+  out.family = AF_INET;
+  out.port = port;
+  for (std::size_t i = 0; i < bytes.size(); ++i) out.address[i] = std::byte{bytes[i]};
+  return out;
+}
+SocketAddress address_of(std::uint32_t host, std::uint16_t port) {
+  return ipv4(host_address_bytes(host), port);
+}
+
+class HostConnectionsTest : public testing::Test {
+ protected:
+  struct Program {
+    HostConnections* host = nullptr;
+    ConnectionService::ChannelNumber channel = 0;
+    UniqueFd events;
+  };
+
+  void start(bool has_manager = true) {
+    subnet_.emplace(now(), *fabric::single_switch({hosts, {}}));
+    if (has_manager) managers_.emplace(now(), *subnet_, management::subnet::ManagerSettings{});
+    services_.emplace(*subnet_, managers_ ? &*managers_ : nullptr);
+    for (std::uint32_t host = 0; host < hosts; ++host) {
+      connections_.push_back(
+          std::make_unique<HostConnections>(host, own | host, now, *subnet_, *services_));
+      programs_.push_back({connections_.back().get(), 0, {}});
+      auto events = connections_.back()->service().open_channel({100, 0, false}, "tulle0", {},
+                                                                programs_.back().channel);
+      ASSERT_TRUE(events);
+      programs_.back().events = std::move(*events);
+    }
+    settle();
+  }
+  void settle() {
+    bool has_sent = true;
+    while (has_sent) {
+      services_->progress(now(), [this](const HostServices::Delivery& delivery) {
+        connections_[delivery.client & ~own]->take(delivery);
+      });
+      has_sent = false;
+      for (auto& each : connections_) has_sent = each->progress() || has_sent;
+    }
+  }
+  void pass(Time span) {
+    const Time end = now() + span;
+    while (now() < end) {
+      clock_of_test() = now() + Time::milliseconds(100);
+      settle();
+    }
+  }
+
+  ConnectionReply ask(std::uint32_t host, ConnectionCommand command) {
+    Program& program = programs_[host];
+    auto reply = program.host->service().execute(program.channel, {0, std::move(command)});
+    settle();
+    return reply;
+  }
+  int run(std::uint32_t host, ConnectionCommand command) {
+    const ConnectionReply reply = ask(host, std::move(command));
+    const auto* failed = std::get_if<reply::Failed>(&reply);
+    return failed != nullptr ? failed->error : 0;
+  }
+  EndpointId create(std::uint32_t host, PortSpace space = PortSpace::tcp) {
+    return std::get<reply::Created>(ask(host, command::Create{space, rc})).endpoint;
+  }
+  // Takes the next event, which must be of this type.
+  template <typename Event>
+  Event take(std::uint32_t host) {
+    auto message = receive_message(programs_[host].events.get());
+    EventMessage event;
+    if (!message || !decode(message->bytes, event)) {
+      ADD_FAILURE() << "no event";
+      return {};
+    }
+    const Event* found = std::get_if<Event>(&event.event);
+    if (found == nullptr) {
+      ADD_FAILURE() << "another event: " << static_cast<int>(type_of(event.event));
+      return {};
+    }
+    return *found;
+  }
+  bool has_event(std::uint32_t host) {
+    pollfd entry{programs_[host].events.get(), POLLIN, 0};
+    return poll(&entry, 1, 0) == 1;
+  }
+  std::uint16_t lid(std::uint32_t host) const { return services_->port_of(host).lid; }
+
+  static constexpr std::uint32_t hosts = 3;
+  static constexpr std::uint32_t own = 1u << 31;
+  std::optional<fabric::Subnet> subnet_;
+  std::optional<fabric::SubnetManagers> managers_;
+  std::optional<HostServices> services_;
+  std::vector<std::unique_ptr<HostConnections>> connections_;
+  std::vector<Program> programs_;
+};
+
+TEST_F(HostConnectionsTest, ConnectsByTheLidsOfAPathRecord) {
+  start();
+  const EndpointId listener = create(0);
+  ASSERT_EQ(run(0, command::Bind{listener, address_of(0, 7000)}), 0);
+  ASSERT_EQ(run(0, command::Listen{listener, 1}), 0);
+
+  const EndpointId client = create(2);
+  ASSERT_EQ(run(2, command::ResolveAddress{client, {}, address_of(0, 7000)}), 0);
+  const auto resolved = take<event::AddressResolved>(2);
+  EXPECT_EQ(resolved.known.source.address, address_of(2, 0).address);
+  EXPECT_EQ(resolved.known.device, "tulle0");
+  ASSERT_EQ(run(2, command::ResolveRoute{{client}}), 0);
+  const auto route = take<event::RouteResolved>(2);
+  EXPECT_EQ(route.known.path.lid, lid(0));
+  EXPECT_EQ(route.known.path.source_lid, lid(2));
+  EXPECT_FALSE(route.known.path.is_global);
+  EXPECT_EQ(route.known.path_mtu_bytes, 4'096);
+
+  ConnectionParameters parameters;
+  parameters.qp_number = 0x123;
+  ASSERT_EQ(run(2, command::Connect{client, rc, parameters}), 0);
+  const auto request = take<event::ConnectRequest>(0);
+  EXPECT_EQ(request.parameters.qp_number, 0x123u);
+  EXPECT_EQ(request.known.path.lid, lid(2)) << "the way back is in the request";
+  parameters.qp_number = 0x456;
+  ASSERT_EQ(run(0, command::Accept{request.endpoint, rc, parameters}), 0);
+  const auto response = take<event::ConnectResponse>(2);
+  const QpAttributes& receiving = response.attributes.ready_to_receive;
+  EXPECT_EQ(receiving.path.lid, lid(0));
+  EXPECT_FALSE(receiving.path.is_global);
+  EXPECT_EQ(receiving.destination_qp, 0x456u);
+  ASSERT_EQ(run(2, command::Establish{{client}}), 0);
+  EXPECT_EQ(take<event::Established>(0).endpoint, request.endpoint);
+  ASSERT_EQ(run(2, command::Disconnect{{client}}), 0);
+  EXPECT_EQ(take<event::Disconnected>(0).endpoint, request.endpoint);
+}
+
+TEST_F(HostConnectionsTest, DatagramsHaveAWayBack) {
+  start();
+  const EndpointId listener = create(1, PortSpace::udp);
+  ASSERT_EQ(run(1, command::Bind{listener, address_of(1, 7000)}), 0);
+  ASSERT_EQ(run(1, command::Listen{listener, 1}), 0);
+  const EndpointId client = create(2, PortSpace::udp);
+  ASSERT_EQ(run(2, command::ResolveAddress{client, {}, address_of(1, 7000)}), 0);
+  ASSERT_EQ(run(2, command::ResolveRoute{{client}}), 0);
+  ASSERT_EQ(run(2, command::Connect{client, ConnectionQpType::ud, {}}), 0);
+  const auto request = take<event::ConnectRequest>(1);
+  EXPECT_TRUE(request.is_datagram);
+  EXPECT_EQ(request.known.path.lid, lid(2));
+}
+
+TEST_F(HostConnectionsTest, OnOneHost) {
+  start();
+  const EndpointId listener = create(1);
+  ASSERT_EQ(run(1, command::Bind{listener, ipv4({127, 0, 0, 1}, 7000)}), 0);
+  ASSERT_EQ(run(1, command::Listen{listener, 1}), 0);
+  const EndpointId client = create(1);
+  ASSERT_EQ(run(1, command::ResolveAddress{client, {}, ipv4({127, 0, 0, 1}, 7000)}), 0);
+  take<event::AddressResolved>(1);
+  ASSERT_EQ(run(1, command::ResolveRoute{{client}}), 0);
+  EXPECT_EQ(take<event::RouteResolved>(1).known.path.lid, lid(1));
+  ASSERT_EQ(run(1, command::Connect{client, rc, {}}), 0);
+  EXPECT_EQ(take<event::ConnectRequest>(1).listener, listener);
+}
+
+TEST_F(HostConnectionsTest, AddressesThatNobodyHas) {
+  start();
+  const EndpointId client = create(0);
+  for (const SocketAddress& nobody : {address_of(hosts, 7000), ipv4({192, 0, 2, 1}, 7000),
+                                      ipv4({10, 1, 0, 1}, 7000), ipv4({10, 0, 0, 0}, 7000)}) {
+    ASSERT_EQ(run(0, command::ResolveAddress{client, {}, nobody}), 0);
+    EXPECT_EQ(take<event::AddressError>(0).status, -ENETUNREACH);
+  }
+  const EndpointId other = create(0);
+  EXPECT_EQ(run(0, command::Bind{other, address_of(1, 7000)}), EADDRNOTAVAIL) << "another host's";
+}
+
+TEST_F(HostConnectionsTest, WithoutAManagerThereIsNoRoute) {
+  start(false);
+  const EndpointId client = create(0);
+  ASSERT_EQ(run(0, command::ResolveAddress{client, {}, address_of(1, 7000)}), 0);
+  take<event::AddressResolved>(0);
+  ASSERT_EQ(run(0, command::ResolveRoute{{client}}), 0);
+  EXPECT_EQ(take<event::RouteError>(0).status, -ENETUNREACH);
+}
+
+TEST_F(HostConnectionsTest, ARouteToAHostThatHasBeenCutOff) {
+  start();
+  subnet_->set_cut(now(), 1, true);  // the cable of h1
+  pass(Time::seconds(15));
+  const EndpointId client = create(0);
+  ASSERT_EQ(run(0, command::ResolveAddress{client, {}, address_of(1, 7000)}), 0);
+  take<event::AddressResolved>(0);
+  ASSERT_EQ(run(0, command::ResolveRoute{{client}}), 0);
+  EXPECT_EQ(take<event::RouteError>(0).status, -EHOSTUNREACH);
+}
+
+TEST_F(HostConnectionsTest, AManagerThatDoesNotAnswerIsAskedThreeTimes) {
+  start();
+  subnet_->set_cut(now(), 0, true);  // of the host that asks
+  const EndpointId client = create(0);
+  ASSERT_EQ(run(0, command::ResolveAddress{client, {}, address_of(1, 7000)}), 0);
+  take<event::AddressResolved>(0);
+  ASSERT_EQ(run(0, command::ResolveRoute{{client}}), 0);
+  pass(Time::milliseconds(2'500));
+  EXPECT_FALSE(has_event(0));
+  pass(Time::seconds(1));
+  EXPECT_EQ(take<event::RouteError>(0).status, -ETIMEDOUT);
+}
+
+TEST_F(HostConnectionsTest, AnAnswerToAnEndpointThatHasGoneIsDropped) {
+  start();
+  const EndpointId client = create(0);
+  ASSERT_EQ(run(0, command::ResolveAddress{client, {}, address_of(1, 7000)}), 0);
+  Program& program = programs_[0];
+  ConnectionService& service = program.host->service();
+  service.execute(program.channel, {0, command::ResolveRoute{{client}}});
+  service.execute(program.channel, {1, command::Destroy{{}, 0}});
+  command::Destroy destroy;
+  destroy.endpoint = client;
+  service.execute(program.channel, {1, destroy});
+  settle();
+  take<event::AddressResolved>(0);
+  EXPECT_FALSE(has_event(0));
+}
+
+// The switch's table shows who is a member.
+TEST_F(HostConnectionsTest, GroupsAreJoinedAndLeftWithTheirLastMember) {
+  start();
+  const SocketAddress group = ipv4({239, 1, 2, 3}, 0);
+  std::vector<EndpointId> members;
+  Lid group_lid;
+  for (int i = 0; i < 2; ++i) {
+    members.push_back(create(1, PortSpace::udp));
+    ASSERT_EQ(run(1, command::Bind{members.back(), address_of(1, 0)}), 0);
+    ASSERT_EQ(run(1, command::JoinMulticast{members.back(), group}), 0);
+    const auto joined = take<event::MulticastJoined>(1);
+    ASSERT_EQ(joined.status, 0);
+    EXPECT_EQ(joined.address, group.gid());
+    EXPECT_TRUE(joined.path.is_global);
+    EXPECT_EQ(joined.path.destination.bytes[0], 0xFF);
+    EXPECT_EQ(joined.path.destination.bytes[3], 0x01) << "the port space's signature";
+    EXPECT_EQ(joined.path.destination.bytes[15], 3);
+    group_lid = Lid(joined.path.lid);
+  }
+  const auto& node = subnet_->node(hosts);  // the switch
+  const auto is_member = [&] { return node.forwards_multicast(group_lid, 2); };
+  EXPECT_TRUE(is_member());
+  ASSERT_EQ(run(1, command::LeaveMulticast{members[0], group}), 0);
+  EXPECT_TRUE(is_member()) << "another endpoint is a member";
+  connections_[1]->service().close_channel(programs_[1].channel);
+  settle();
+  EXPECT_FALSE(is_member());
+}
+
+TEST_F(HostConnectionsTest, AGroupWithoutAManager) {
+  start(false);
+  const EndpointId member = create(1, PortSpace::udp);
+  ASSERT_EQ(run(1, command::Bind{member, address_of(1, 0)}), 0);
+  ASSERT_EQ(run(1, command::JoinMulticast{member, ipv4({239, 1, 2, 3}, 0)}), 0);
+  EXPECT_EQ(take<event::MulticastJoined>(1).status, -ENETUNREACH);
+}
+
+}  // namespace
+}  // namespace tulle::live
