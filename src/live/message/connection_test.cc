@@ -76,9 +76,10 @@ std::vector<ConnectionEvent> events() {
           event::DatagramEstablished{one, 0x777, 0x888, path(), some_bytes},
           event::Disconnected{one, -ETIMEDOUT},
           event::DeviceRemoval{one},
-          event::MulticastJoined{one, 0xFFFFFF, 0x888, path()},
+          event::MulticastJoined{one, 0xFFFFFF, 0x888, address(8).gid(), path(), -EHOSTUNREACH},
           event::TimewaitExit{one},
-          event::Reported{ConnectionEventType::user, one, -7, 0x0123'4567'89AB'CDEF}};
+          event::Reported{ConnectionEventType::user, one, -7, 0x0123'4567'89AB'CDEF},
+          event::RouteError{one, -ETIMEDOUT}};
 }
 
 std::vector<ConnectionReply> replies() {
