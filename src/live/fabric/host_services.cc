@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/quoted.h"
+#include "wire/cm.h"
 #include "wire/pkey.h"
 
 namespace tulle::live {
@@ -224,7 +225,13 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            const std::function<void(const Delivery&)>& deliver) {
   if (arrival.host < hosts_.size()) {
-    const auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
+    auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
+    const bool is_for_connections =
+        management::header_of(arrival.packet.mad).management_class == wire::cm::management_class;
+    if (!delivery && is_for_connections && begin_connections_) {
+      begin_connections_(arrival.host);
+      delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
+    }
     if (delivery) return deliver(*delivery);
   }
   if (managers_ != nullptr) managers_->receive(now, arrival);

@@ -39,6 +39,12 @@ class HostServices {
   AgentRegistered add(std::uint32_t host, std::uint32_t client, const RegisterAgent& registration);
   AgentRegistered remove(std::uint32_t host, std::uint32_t client, std::uint32_t agent);
 
+  // Calls `begin` with a host to which a connection manager's datagram has come that nobody takes
+  // there, so that somebody does.
+  void on_connection_datagram(std::function<void(std::uint32_t host)> begin) {
+    begin_connections_ = std::move(begin);
+  }
+
   // Sends a program's datagram. One that cannot be sent comes back with a status.
   void send(Time now, std::uint32_t host, std::uint32_t client, const Datagram& datagram);
   // Moves all datagrams, and gives those that have come to the caller.
@@ -62,6 +68,7 @@ class HostServices {
   fabric::SubnetManagers* managers_;
   std::vector<Host> hosts_;
   std::vector<Delivery> refused_;
+  std::function<void(std::uint32_t host)> begin_connections_;
 };
 
 // Returns the link between two ends, each a node or a node and its port: "h0", "leaf1:3".

@@ -74,7 +74,9 @@ class FabricServer {
         manager_files_(options.folder + "/managers", subnet_,
                        [this](Time at, std::uint32_t host, bool is_manager) {
                          hosts_.set_manager(at, host, is_manager);
-                       }) {}
+                       }) {
+    hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+  }
 
   Result<void> serve(const std::function<void()>& ready);
 
@@ -105,6 +107,7 @@ class FabricServer {
   void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
+  HostConnections& connections_of(std::uint32_t host);
   void open_channel(Session& session, std::uint32_t host);
   void execute(Session& session, std::span<const std::byte> bytes);
   bool progress_connections();
@@ -415,15 +418,21 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   watch(session.datagrams.get(), &session);
 }
 
-void FabricServer::open_channel(Session& session, std::uint32_t host) {
+// A host has a connection manager from the first program or peer on that needs it.
+HostConnections& FabricServer::connections_of(std::uint32_t host) {
   auto& connections = connections_[host];
   if (connections == nullptr) {
     connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_);
   }
+  return *connections;
+}
+
+void FabricServer::open_channel(Session& session, std::uint32_t host) {
+  HostConnections& connections = connections_of(host);
   auto peer = peer_of(session.connection.get());
   const pid_t process = peer ? peer->pid : 0;
-  auto events = connections->service().open_channel({process, geteuid(), false}, "tulle0", {},
-                                                    session.channel);
+  auto events = connections.service().open_channel({process, geteuid(), false}, "tulle0", {},
+                                                   session.channel);
   if (!events) return refuse(session, events.error().message);
   session.connects = host;
   const std::array<int, 1> fds = {events->get()};
