@@ -75,10 +75,12 @@ class Utilities(OnFabric):
             self.assertIn(f"{client}: end 0", other.stdout, other.describe())
 
     def test_rsockets(self):
-        for program, options, is_ready in (("rstream", ("-S", "4096", "-I", "20"), None), ("riostream", ("-S", "4096", "-I", "20"), None),
+        for program, options, is_ready in (("rstream", ("-S", "4096", "-I", "20"), None),
+                                           ("riostream", ("-S", "4096", "-I", "20"), None),
                                            ("udpong", ("-S", "512", "-C", "20"), rdma_cm.binds(UDPONG_PORT))):
             argv = [program, *options]
-            _, client = self.both(argv, [*argv, "-s", "h0"], is_ready=is_ready, ends=False)
+            server = [*argv, "-b", "10.0.0.1"] if is_ready else argv
+            _, client = self.both(server, [*argv, "-s", "h0"], is_ready=is_ready, ends=False)
             self.assertIn("usec/xfer", client.stdout, client.describe())
             self.assertGreater(len(client.stdout.splitlines()), 1, client.describe())
 
@@ -114,6 +116,7 @@ class WithoutWay(OnFabric):
     def test_a_host_without_a_cable(self):
         """Subnet administration knows no way there. The program is told, and the next one connects."""
         self.fabric("cut", "h1", "switch4")
+        wait_until(lambda: "h1 tulle0" not in self.tool("h3", "saquery", "NR").stdout, "the manager to notice")
         client = self.run_program(*self.on_host("h3", "ucmatose", "-s", "h1"), env=self.environment, expect=None, limit=30)
         self.assertNotEqual(0, client.wait())
         self.assertIn("RDMA_CM_EVENT_ROUTE_ERROR, error: -113", client.stdout + client.stderr)
