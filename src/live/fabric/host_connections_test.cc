@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -159,6 +160,42 @@ TEST_F(HostConnectionsTest, ConnectsByTheLidsOfAPathRecord) {
   EXPECT_EQ(take<event::Established>(0).endpoint, request.endpoint);
   ASSERT_EQ(run(2, command::Disconnect{{client}}), 0);
   EXPECT_EQ(take<event::Disconnected>(0).endpoint, request.endpoint);
+}
+
+// A program that writes its own management datagrams may say anything in them.
+TEST_F(HostConnectionsTest, ARequestFromAnotherAddressIsRefused) {
+  start();
+  const EndpointId listener = create(0);
+  ASSERT_EQ(run(0, command::Bind{listener, address_of(0, 7000)}), 0);
+  ASSERT_EQ(run(0, command::Listen{listener, 5}), 0);
+  const auto request_from = [&](std::uint32_t claimed) {
+    wire::cm::IpHello hello;
+    wire::cm::IpHello::IpVersion::set(hello.ip_version, 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      hello.source[12 + i] = std::byte{host_address_bytes(claimed)[i]};
+      hello.destination[12 + i] = std::byte{host_address_bytes(0)[i]};
+    }
+    management::cm::Manager forger({});
+    management::cm::Request request;
+    request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(PortSpace::tcp), 7000);
+    request.qp = QpNumber{0x77};
+    request.path_mtu = 5;
+    request.lids = {lid(2), lid(0), 0};
+    request.private_data = management::cm::PrivateData(std::as_bytes(std::span(&hello, 1)));
+    forger.connect(now(), request);
+    management::Packet packet;
+    packet.source = Lid(lid(2));
+    packet.destination = Lid(lid(0));
+    packet.source_qp = packet.destination_qp = wire::general_services_qp;
+    packet.qkey = wire::general_services_qkey;
+    packet.mad = forger.next_outgoing()->bytes;
+    subnet_->send(now(), 2, 1, packet);
+    settle();
+  };
+  request_from(1);
+  EXPECT_FALSE(has_event(0));
+  request_from(2);
+  EXPECT_EQ(take<event::ConnectRequest>(0).parameters.qp_number, 0x77u);
 }
 
 TEST_F(HostConnectionsTest, DatagramsHaveAWayBack) {
