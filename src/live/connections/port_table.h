@@ -1,7 +1,7 @@
 #pragma once
 
-// The ports of endpoints. The connection manager gives them out, because they are not the host's UDP
-// and TCP ports.
+// The ports of endpoints. The connection manager gives them out, because they are not the host's
+// UDP and TCP ports.
 
 #include <cstdint>
 #include <map>

@@ -175,7 +175,9 @@ TEST_F(HostConnectionsTest, ARequestFromAnotherAddressIsRefused) {
       hello.source[12 + i] = std::byte{host_address_bytes(claimed)[i]};
       hello.destination[12 + i] = std::byte{host_address_bytes(0)[i]};
     }
-    management::cm::Manager forger({});
+    management::cm::Manager::Settings settings;
+    settings.ca_guid = claimed;  // so that the second request is none that has come before
+    management::cm::Manager forger(settings);
     management::cm::Request request;
     request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(PortSpace::tcp), 7000);
     request.qp = QpNumber{0x77};

@@ -8,8 +8,8 @@
 
 namespace tulle::live {
 
-// The keeper's first message if the bridge is there, with a descriptor of its namespace, which would
-// otherwise go with the keeper. Any other message says why there is none.
+// The keeper's first message if the bridge is there, with a descriptor of its namespace, which
+// would otherwise go with the keeper. Any other message says why there is none.
 inline constexpr std::string_view bridge_ready = "ready";
 
 // Runs in the keeper's process, which has one thread, until the other end of `socket` is closed.

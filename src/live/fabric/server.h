@@ -21,9 +21,9 @@ struct FabricOptions {
 // Returns the path of a fabric's socket.
 std::string fabric_socket(const std::string& folder);
 
-// Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect, with
-// a sentence about the hosts' network. Returns an exit status; a message for people is on standard
-// error.
+// Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect,
+// with a sentence about the hosts' network. Returns an exit status; a message for people is on
+// standard error.
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network));
 
 }  // namespace tulle::live
