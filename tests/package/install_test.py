@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 COMMANDS = ("run", "devices", "status", "capture", "fabric", "agent", "sim", "compare")
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-paths.so", "libtulle-advice.so",
-             "rsocket/librspreload.so")
+             "rsocket/librspreload.so", "tulle-rsh")
 
 
 def cached(name):

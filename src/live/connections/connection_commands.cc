@@ -17,8 +17,6 @@ namespace {
 namespace cm = management::cm;
 
 constexpr std::uint8_t hop_limit = 64;  // on RoCE, whose packets have IP headers
-// Value of RDMA_UDP_QKEY in librdmacm's header.
-constexpr std::uint32_t default_qkey = 0x0123'4567;
 // The maximum of requests that Linux's ucma module lets wait (max_backlog).
 constexpr std::uint32_t backlog_max = 1024;
 // The most endpoints that a program has in one channel, and that a user who is limited has in all:
@@ -30,11 +28,6 @@ constexpr std::size_t ports_max = 14'116;
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
 
-// Limits the events that wait because of a program's own commands. Otherwise a program that takes
-// none would fill the agent's memory.
-constexpr std::size_t events_waiting_max = 4096;
-// The most multicast groups that an endpoint joins.
-constexpr std::size_t groups_max = 1024;
 // Limits the events that a program gives back; its socket holds far fewer.
 constexpr std::size_t given_back_max = 4096;
 
@@ -88,8 +81,6 @@ std::uint8_t ack_timeout(std::uint8_t packet_lifetime, std::uint8_t ack_delay) {
   }
   return static_cast<std::uint8_t>(std::min(timeout, 31u));
 }
-
-bool is_multicast(const SocketAddress& address) { return address.gid().is_multicast(); }
 
 template <typename T>
 bool read_option(std::span<const std::byte> bytes, T& value) {
@@ -604,57 +595,6 @@ QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) 
   sending.rnr_retry = endpoint.rnr_retry;
   sending.max_rd_atomic = endpoint.initiator_depth;
   return states;
-}
-
-int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command) {
-  const SocketAddress& group = command.group;
-  if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
-  if (group.family == 0 || !is_multicast(group)) return EINVAL;
-  if (endpoint.groups.size() >= groups_max || channel.waiting.size() >= events_waiting_max) {
-    return ENOBUFS;
-  }
-  endpoint.groups.push_back(group);
-  const std::uint32_t qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
-  const auto joined = network_.join(endpoint.id, endpoint.space, group, qkey);
-  if (joined) take_group(endpoint.id, group, *joined);
-  return 0;
-}
-
-void ConnectionService::take_group(EndpointId asker, const SocketAddress& address,
-                                   Result<ConnectionGroup> group) {
-  Endpoint* endpoint = find(asker);
-  if (endpoint == nullptr) return;
-  const auto found = std::find_if(endpoint->groups.begin(), endpoint->groups.end(),
-                                  [&](const auto& each) { return each.gid() == address.gid(); });
-  if (found == endpoint->groups.end()) return;
-  event::MulticastJoined joined;
-  joined.endpoint = asker;
-  joined.qp_number = 0xFF'FFFF;
-  joined.address = address.gid();
-  joined.qkey = endpoint->qkey != 0 ? endpoint->qkey : default_qkey;
-  joined.path = path_of(*endpoint);
-  joined.path.destination = address.gid();
-  joined.path.hop_limit = 1;  // the default of IP multicast
-  if (group) {
-    joined.path.destination = group->gid;
-    joined.path.lid = group->lid;
-    joined.path.service_level = group->service_level;
-    joined.path.is_global = true;
-  } else {
-    endpoint->groups.erase(found);
-    joined.status = -group.error().error_number;
-  }
-  tell(*endpoint, joined);
-}
-
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast& command) {
-  const Gid left = command.group.gid();
-  const auto found = std::find_if(endpoint.groups.begin(), endpoint.groups.end(),
-                                  [&](const SocketAddress& group) { return group.gid() == left; });
-  if (found == endpoint.groups.end()) return EINVAL;
-  endpoint.groups.erase(found);
-  network_.leave(endpoint.space, command.group);
-  return 0;
 }
 
 int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {

@@ -85,6 +85,12 @@ class ConnectionService {
  private:
   using Manager = management::cm::Manager;
 
+  // Value of RDMA_UDP_QKEY in librdmacm's header.
+  static constexpr std::uint32_t default_qkey = 0x0123'4567;
+  // Limits the events that wait because of a program's own commands. Otherwise a program that takes
+  // none would fill this process's memory.
+  static constexpr std::size_t events_waiting_max = 4096;
+
   struct Channel {
     ChannelNumber number = 0;
     Owner owner;
