@@ -64,6 +64,29 @@ TEST_F(Traces, AScheduleOfGoal) {
   EXPECT_NEAR(number(outcome, "exposed_us") / (expected - 150), 1, 0.02);
 }
 
+// The sender of a socket is done long before the receiver has read all. A connection's queues have
+// room for 64 messages, whoever is the slower one.
+TEST_F(Traces, ManyMessagesToASlowReaderOfASocket) {
+  constexpr int messages = 300;
+  std::string schedule = "num_ranks 2\nrank 0 {\n";
+  for (int i = 0; i < messages; ++i) {
+    schedule += fmt::format("l{}: send 4096b to 1 tag {}\n", i, i);
+  }
+  schedule += "}\nrank 1 {\n";
+  for (int i = 0; i < messages; ++i) {
+    schedule += fmt::format("l{}: recv 4096b from 0 tag {}\n", i, i);
+  }
+  folder_.write("m.goal", schedule + "}\n");
+  const auto outcome = outcome_of(
+      "[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_rate = \"400Gbps\"\n"
+      "[traffic]\npattern = \"trace\"\ntrace = \"m.goal\"\n"
+      "[fabric]\nkind = \"roce\"\nflow_control = \"none\"\n"
+      "[host]\nprofile = \"kernel-tcp\"\ntransport = \"tcp\"\n",
+      folder_.path());
+  EXPECT_EQ(number(outcome, "flows"), messages);
+  EXPECT_EQ(report::unfinished(outcome), "");
+}
+
 TEST_F(Traces, ConnectionsOfHtsim) {
   // The second connection is sent on by the receiver of the first one, which begins after 20 us.
   const std::string matrix =
