@@ -88,6 +88,13 @@ class Hosts(Network):
         nested = self.run_program(*self.on_host("h0", *argv[:4], "hostname"), env=self.environment)
         self.assertEqual("h3\n", nested.stdout)
 
+    def test_a_stopped_keeper_does_not_keep_the_fabric(self):
+        keeper = int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
+        os.kill(keeper, signal.SIGSTOP)
+        self.fabric("down")
+        self.assertEqual(0, self.up.wait(10))
+        self.assertFalse(pathlib.Path(f"/proc/{keeper}").exists())
+
     def test_nothing_stays_behind(self):
         """Neither processes nor interfaces. A program that is still there keeps its host's network."""
         children = pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children")

@@ -49,6 +49,7 @@ void ConnectionService::take_group(EndpointId asker, const SocketAddress& addres
     joined.path.is_global = true;
   } else {
     endpoint->groups.erase(found);
+    network_.leave(endpoint->space, address);
     joined.status = -group.error().error_number;
   }
   tell(*endpoint, joined);

@@ -60,6 +60,7 @@ class ConnectionNetwork {
                                                     const Gid& remote) = 0;
   virtual std::optional<ConnectionGroup> join(Asker asker, PortSpace space,
                                               const SocketAddress& group, std::uint32_t qkey) = 0;
+  // Ends what join() began, also if it was answered by an error.
   virtual void leave(PortSpace space, const SocketAddress& group) = 0;
 
   // Sends a datagram to a peer's QP1. A datagram that cannot be sent is lost, as on any network.

@@ -290,9 +290,9 @@ std::optional<ConnectionGroup> HostConnections::join(Asker asker, PortSpace spac
   ++members_[gid];
   const bool is_asked =
       ask(management::method_set, wire::attribute_member_record, components, record, &question);
-  if (is_asked) return std::nullopt;
-  --members_[gid];
-  service_.take_group(asker, group, Error{"the subnet has no manager", ENETUNREACH});
+  if (!is_asked) {
+    service_.take_group(asker, group, Error{"the subnet has no manager", ENETUNREACH});
+  }
   return std::nullopt;
 }
 

@@ -318,6 +318,26 @@ TEST_F(HostConnectionsTest, GroupsAreJoinedAndLeftWithTheirLastMember) {
   EXPECT_FALSE(is_member());
 }
 
+TEST_F(HostConnectionsTest, AJoinThatFailedDoesNotCount) {
+  start();
+  const SocketAddress group = ipv4({239, 1, 2, 3}, 0);
+  const EndpointId member = create(1, PortSpace::udp);
+  ASSERT_EQ(run(1, command::Bind{member, address_of(1, 0)}), 0);
+  subnet_->set_cut(now(), 1, true);
+  ASSERT_EQ(run(1, command::JoinMulticast{member, group}), 0);
+  pass(Time::seconds(4));
+  EXPECT_EQ(take<event::MulticastJoined>(1).status, -ETIMEDOUT);
+  subnet_->set_cut(now(), 1, false);
+  pass(Time::seconds(15));
+  ASSERT_EQ(run(1, command::JoinMulticast{member, group}), 0);
+  const auto joined = take<event::MulticastJoined>(1);
+  ASSERT_EQ(joined.status, 0);
+  const auto& node = subnet_->node(hosts);  // the switch
+  EXPECT_TRUE(node.forwards_multicast(Lid(joined.path.lid), 2));
+  ASSERT_EQ(run(1, command::LeaveMulticast{member, group}), 0);
+  EXPECT_FALSE(node.forwards_multicast(Lid(joined.path.lid), 2));
+}
+
 TEST_F(HostConnectionsTest, AGroupWithoutAManager) {
   start(false);
   const EndpointId member = create(1, PortSpace::udp);

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <string_view>
 #include <utility>
 
@@ -91,6 +92,8 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
 HostNetworks::~HostNetworks() {
   if (file_.empty()) return;  // moved from
   keeper_.reset();
+  // It has nothing to lose, and may be stopped.
+  kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
   unlink(file_.c_str());
 }
