@@ -104,8 +104,6 @@ ConnectionRoute route_in(const wire::PathRecord& record) {
   return route;
 }
 
-bool is_datagram(PortSpace space) { return space == PortSpace::udp || space == PortSpace::ipoib; }
-
 }  // namespace
 
 // Returns true if the channel's owner may have another endpoint.

@@ -27,6 +27,11 @@ enum class PortSpace : std::uint16_t {
   ib = 0x013F,
 };
 
+// Returns true if the endpoints of a port space exchange datagrams, and have no connections.
+constexpr bool is_datagram(PortSpace space) {
+  return space == PortSpace::udp || space == PortSpace::ipoib;
+}
+
 // The numbers of libibverbs' ibv_qp_type.
 enum class ConnectionQpType : std::uint8_t {
   rc = 2,
