@@ -89,6 +89,7 @@ class Hosts(Network):
         self.assertEqual("h3\n", nested.stdout)
 
     def test_a_stopped_keeper_does_not_keep_the_fabric(self):
+        self.nodes()  # The fabric answers once the bridge is there.
         keeper = int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
         os.kill(keeper, signal.SIGSTOP)
         self.fabric("down")
