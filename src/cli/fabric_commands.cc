@@ -22,10 +22,8 @@ constexpr char fabric_examples[] =
     "  tulle fabric down                             end the fabric\n"
     "\n"
     "The switches and adapters are software in a process of this user, and answer management\n"
-    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID. "
-    "Each\n"
-    "host has a name, and an IP network of namespaces joins the hosts, where this machine allows "
-    "it.\n";
+    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID.\n"
+    "Each host has a name, and where this machine allows it, an IP network joins the hosts.\n";
 constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
 
 void add_name(CLI::App* command, std::string& name) {

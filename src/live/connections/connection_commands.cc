@@ -95,15 +95,6 @@ cm::Service service_of(ConnectionQpType type) {
   return is_xrc ? cm::Service::xrc : cm::Service::rc;
 }
 
-ConnectionRoute route_in(const wire::PathRecord& record) {
-  ConnectionRoute route;
-  route.path_mtu = wire::selected_value(record.mtu);
-  route.packet_lifetime = wire::selected_value(record.life_time);
-  route.remote_lid = record.destination_lid;
-  route.service_level = record.qos_class_and_sl & 0xF;
-  return route;
-}
-
 }  // namespace
 
 // Returns true if the channel's owner may have another endpoint.
@@ -351,7 +342,7 @@ int ConnectionService::take_given_route(Channel& channel, Endpoint& endpoint,
   }
   std::memcpy(&record, bytes.data() + record_offset, sizeof(record));
   endpoint.state = State::resolving_route;
-  take_route(endpoint.id, route_in(record));
+  take_route(endpoint.id, ConnectionRoute::of(record));
   return 0;
 }
 

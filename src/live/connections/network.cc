@@ -4,6 +4,15 @@
 
 namespace tulle::live {
 
+ConnectionRoute ConnectionRoute::of(const wire::PathRecord& record) {
+  ConnectionRoute route;
+  route.path_mtu = wire::selected_value(record.mtu);
+  route.packet_lifetime = wire::selected_value(record.life_time);
+  route.remote_lid = record.destination_lid;
+  route.service_level = record.qos_class_and_sl & 0xF;
+  return route;
+}
+
 bool is_loopback(const SocketAddress& address) {
   if (address.family == AF_INET) return address.address[0] == std::byte{127};
   const Gid gid = address.gid();

@@ -16,6 +16,7 @@
 #include "live/message/connection.h"
 #include "live/message/device_info.h"
 #include "management/cm/types.h"
+#include "wire/sa.h"
 
 namespace tulle::live {
 
@@ -25,6 +26,8 @@ struct ConnectionRoute {
   std::uint8_t packet_lifetime = 0;  // 4.096 us * 2^packet_lifetime
   std::uint16_t remote_lid = 0;      // 0: there are no LIDs
   std::uint8_t service_level = 0;
+
+  static ConnectionRoute of(const wire::PathRecord& record);
 };
 // A multicast group that the host has joined.
 struct ConnectionGroup {

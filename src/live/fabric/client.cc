@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
 #include "live/fabric/namespaces.h"
 #include "live/message/connection.h"
@@ -41,7 +43,11 @@ Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<con
 template <typename Message>
 Result<Message> as(std::span<const std::byte> bytes) {
   Message message;
-  if (decoded(bytes, message)) return message;
+  if constexpr (std::is_same_v<Message, ChannelOpened>) {
+    if (decode(bytes, message)) return message;
+  } else {
+    if (decoded(bytes, message)) return message;
+  }
   Refused refused;
   if (decode(bytes, refused)) return Error{refused.reason, EINVAL};
   return strange_answer();
@@ -54,6 +60,43 @@ Result<Message> await(int socket) {
   return as<Message>(answer->bytes);
 }
 
+// What is open as long as a connection is: its answer, and the descriptors that came with it.
+template <typename Message>
+struct Opening {
+  UniqueFd connection;
+  Message message;
+  std::vector<UniqueFd> fds;
+};
+
+template <typename Message>
+Result<Opening<Message>> begin(const std::string& socket, const FabricHello& hello,
+                               std::span<const int> fds = {},
+                               int milliseconds = answer_milliseconds) {
+  auto connection = ask(socket, hello, fds);
+  if (!connection) return connection.error();
+  auto answer = await_message(connection->get(), milliseconds);
+  if (!answer) return answer.error();
+  auto message = as<Message>(answer->bytes);
+  if (!message) return message.error();
+  return Opening<Message>{std::move(*connection), std::move(*message), std::move(answer->fds)};
+}
+
+// The same, with the number of descriptors that must come.
+template <typename Message>
+Result<Opening<Message>> begin_with(std::size_t descriptors, const std::string& socket,
+                                    const FabricHello& hello, std::span<const int> fds = {}) {
+  auto opened = begin<Message>(socket, hello, fds);
+  if (opened && opened->fds.size() != descriptors) return strange_answer();
+  return opened;
+}
+
+FabricHello hello_to(const FabricPlace& place, FabricPurpose purpose) {
+  FabricHello hello;
+  hello.purpose = purpose;
+  hello.host = place.host;
+  return hello;
+}
+
 }  // namespace
 
 FabricPlace fabric_place() {
@@ -62,12 +105,9 @@ FabricPlace fabric_place() {
 }
 
 Result<HostPort> describe_host(const FabricPlace& place) {
-  FabricHello hello;
-  hello.purpose = FabricPurpose::describe;
-  hello.host = place.host;
-  auto connection = ask(place.socket, hello);
-  if (!connection) return connection.error();
-  return await<HostPort>(connection->get());
+  auto opened = begin<HostPort>(place.socket, hello_to(place, FabricPurpose::describe));
+  if (!opened) return opened.error();
+  return std::move(opened->message);
 }
 
 DeviceInfo device_of(const std::string& name, const HostPort& host) {
@@ -90,51 +130,27 @@ DeviceInfo device_of(const std::string& name, const HostPort& host) {
 }
 
 Result<FabricDataPort> open_data_port(const FabricPlace& place, int button) {
-  FabricHello hello;
-  hello.purpose = FabricPurpose::data;
-  hello.host = place.host;
-  auto connection = ask(place.socket, hello, {&button, 1});
-  if (!connection) return connection.error();
-  auto answer = await_message(connection->get(), answer_milliseconds);
-  if (!answer) return answer.error();
-  auto opened = as<DataPortOpened>(answer->bytes);
+  auto opened = begin_with<DataPortOpened>(2, place.socket, hello_to(place, FabricPurpose::data),
+                                           {&button, 1});
   if (!opened) return opened.error();
-  constexpr std::size_t descriptors = 2;
-  if (answer->fds.size() != descriptors) return strange_answer();
-  return FabricDataPort{std::move(*opened), std::move(*connection), std::move(answer->fds[0]),
-                        std::move(answer->fds[1])};
+  return FabricDataPort{std::move(opened->message), std::move(opened->connection),
+                        std::move(opened->fds[0]), std::move(opened->fds[1])};
 }
 
 Result<FabricChannel> open_fabric_channel(const FabricPlace& place) {
-  FabricHello hello;
-  hello.purpose = FabricPurpose::connect;
-  hello.host = place.host;
-  auto connection = ask(place.socket, hello);
-  if (!connection) return connection.error();
-  auto answer = await_message(connection->get(), answer_milliseconds);
-  if (!answer) return answer.error();
-  ChannelOpened opened;
-  if (!decode(answer->bytes, opened)) {
-    Refused refused;
-    if (decode(answer->bytes, refused)) return Error{refused.reason, EINVAL};
-    return strange_answer();
-  }
-  if (answer->fds.size() != 1) return strange_answer();
-  return FabricChannel{opened.channel, std::move(*connection), std::move(answer->fds[0])};
+  auto opened = begin_with<ChannelOpened>(1, place.socket, hello_to(place, FabricPurpose::connect));
+  if (!opened) return opened.error();
+  return FabricChannel{opened->message.channel, std::move(opened->connection),
+                       std::move(opened->fds[0])};
 }
 
 Result<void> enter_host_network(const FabricPlace& place) {
-  FabricHello hello;
-  hello.purpose = FabricPurpose::enter;
-  hello.host = place.host;
-  auto connection = ask(place.socket, hello);
-  if (!connection) return connection.error();
   // Hosts are made one after the other, in some 20 ms each.
   constexpr int network_milliseconds = 60'000;
-  auto answer = await_message(connection->get(), network_milliseconds);
-  if (!answer) return answer.error();
-  if (auto entered = as<HostEntered>(answer->bytes); !entered) return entered.error();
-  return enter_namespaces(answer->fds);
+  auto entered = begin<HostEntered>(place.socket, hello_to(place, FabricPurpose::enter), {},
+                                    network_milliseconds);
+  if (!entered) return entered.error();
+  return enter_namespaces(entered->fds);
 }
 
 Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,
@@ -143,15 +159,11 @@ Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ri
   hello.purpose = FabricPurpose::capture;
   hello.ring_bytes = ring_bytes;
   hello.snap_length = snap_length;
-  auto connection = ask(socket, hello);
-  if (!connection) return connection.error();
-  auto answer = await_message(connection->get(), answer_milliseconds);
-  if (!answer) return answer.error();
-  if (auto begun = as<FabricEnd>(answer->bytes); !begun) return begun.error();
-  if (answer->fds.size() != 1) return strange_answer();
-  auto ring = CaptureRing::map(std::move(answer->fds[0]));
+  auto begun = begin_with<FabricEnd>(1, socket, hello);
+  if (!begun) return begun.error();
+  auto ring = CaptureRing::map(std::move(begun->fds[0]));
   if (!ring) return ring.error();
-  return FabricCapture{std::move(*connection), std::move(*ring)};
+  return FabricCapture{std::move(begun->connection), std::move(*ring)};
 }
 
 Result<FabricNodes> fabric_status(const std::string& socket) {
@@ -184,18 +196,11 @@ Result<void> command_fabric(const std::string& socket, FabricHello command) {
 }
 
 Result<FabricPortClient> FabricPortClient::open(const FabricPlace& place) {
-  FabricHello hello;
-  hello.purpose = FabricPurpose::open;
-  hello.host = place.host;
-  auto connection = ask(place.socket, hello);
-  if (!connection) return connection.error();
-  auto answer = await_message(connection->get(), answer_milliseconds);
-  if (!answer) return answer.error();
-  if (auto opened = as<PortOpened>(answer->bytes); !opened) return opened.error();
-  if (answer->fds.size() != 1) return strange_answer();
+  auto opened = begin_with<PortOpened>(1, place.socket, hello_to(place, FabricPurpose::open));
+  if (!opened) return opened.error();
   FabricPortClient client;
-  client.connection_ = std::move(*connection);
-  client.datagrams_ = std::move(answer->fds[0]);
+  client.connection_ = std::move(opened->connection);
+  client.datagrams_ = std::move(opened->fds[0]);
   return client;
 }
 

@@ -11,6 +11,7 @@
 #include "live/fabric/host_networks.h"
 #include "management/administration/groups.h"
 #include "management/administration/paths.h"
+#include "management/administration/view.h"
 #include "management/answer.h"
 
 namespace tulle::live {
@@ -66,12 +67,6 @@ Gid group_gid(PortSpace space, const SocketAddress& group) {
     std::copy(from.begin() + 6, from.end(), gid.bytes.begin() + 6);
   }
   return gid;
-}
-
-wire::GidBytes wire_bytes(const Gid& gid) {
-  wire::GidBytes bytes;
-  std::copy(gid.bytes.begin(), gid.bytes.end(), bytes.begin());
-  return bytes;
 }
 
 }  // namespace
@@ -152,7 +147,9 @@ void HostConnections::send(const management::cm::Outgoing& datagram) {
 // --- addresses ---
 
 Gid HostConnections::gid_at(std::uint32_t host) const {
-  return device_of({}, services_.describe(host, {})).gids[0].gid;
+  const auto& node = subnet_.node(host);
+  return {management::administration::gid_bytes(node.port_info(only_port).gid_prefix,
+                                                node.port_guid(only_port))};
 }
 
 std::uint16_t HostConnections::lid_at(std::uint32_t host) const {
@@ -161,9 +158,7 @@ std::uint16_t HostConnections::lid_at(std::uint32_t host) const {
 
 std::optional<std::uint32_t> HostConnections::host_with(std::uint16_t lid) const {
   for (std::uint32_t host = 0; host < subnet_.topology().adapters(); ++host) {
-    const wire::PortInfo& info = subnet_.node(host).port_info(only_port);
-    const unsigned first = info.lid;
-    if (first != 0 && lid >= first && lid < first + (1u << wire::lmc_of(info))) return host;
+    if (subnet_.node(host).has_lid(only_port, Lid(lid))) return host;
   }
   return std::nullopt;
 }
@@ -258,8 +253,8 @@ bool HostConnections::ask(std::uint8_t method, std::uint16_t attribute, std::uin
 std::optional<ConnectionRoute> HostConnections::find_route(Asker asker, const DeviceInfo&,
                                                            const Gid& remote) {
   wire::PathRecord record;
-  record.source_gid = wire_bytes(gid_at(host_));
-  record.destination_gid = wire_bytes(remote);
+  record.source_gid = gid_at(host_).bytes;
+  record.destination_gid = remote.bytes;
   record.reversible_and_paths = wire::PathRecord::reversible | 1;
   record.pkey = default_pkey.value;
   constexpr std::uint64_t components = PathComponents::destination_gid |
@@ -277,8 +272,8 @@ std::optional<ConnectionGroup> HostConnections::join(Asker asker, PortSpace spac
                                                      std::uint32_t qkey) {
   const Gid gid = group_gid(space, group);
   wire::MemberRecord record;
-  record.group_gid = wire_bytes(gid);
-  record.port_gid = wire_bytes(gid_at(host_));
+  record.group_gid = gid.bytes;
+  record.port_gid = gid_at(host_).bytes;
   record.qkey = qkey;
   record.pkey = default_pkey.value;
   record.scope_and_join_state = wire::MemberRecord::full_member;
@@ -303,8 +298,8 @@ void HostConnections::leave(PortSpace space, const SocketAddress& group) {
   if (found == members_.end() || --found->second > 0) return;
   members_.erase(found);
   wire::MemberRecord record;
-  record.group_gid = wire_bytes(gid);
-  record.port_gid = wire_bytes(gid_at(host_));
+  record.group_gid = gid.bytes;
+  record.port_gid = gid_at(host_).bytes;
   record.scope_and_join_state = wire::MemberRecord::full_member;
   constexpr std::uint64_t components =
       MemberComponents::group_gid | MemberComponents::port_gid | MemberComponents::join_state;
@@ -323,17 +318,12 @@ void HostConnections::answer(const Question& question, const HostServices::Deliv
   if (!question.group) {
     if (error != 0) return service_.take_route(question.asker, refused);
     const auto record = record_in<wire::PathRecord>(bytes);
-    ConnectionRoute route;
-    route.path_mtu = wire::selected_value(record.mtu);
-    route.packet_lifetime = wire::selected_value(record.life_time);
-    route.remote_lid = record.destination_lid;
-    route.service_level = record.qos_class_and_sl & 0xF;
-    return service_.take_route(question.asker, route);
+    return service_.take_route(question.asker, ConnectionRoute::of(record));
   }
   if (error != 0) return service_.take_group(question.asker, *question.group, refused);
   const auto record = record_in<wire::MemberRecord>(bytes);
   ConnectionGroup group;
-  std::copy(record.group_gid.begin(), record.group_gid.end(), group.gid.bytes.begin());
+  group.gid.bytes = record.group_gid;
   group.lid = record.lid;
   group.service_level = static_cast<std::uint8_t>(record.sl_flow_and_hops >> 28);
   service_.take_group(question.asker, *question.group, group);

@@ -97,7 +97,7 @@ class FabricServer {
   }
 
   void watch(int fd, Session* session, bool is_bell = false);
-  Time time_of_connections() const;
+  Time next_management() const;
   int milliseconds_to_wait() const;
   void turn();
   void accept_all();
@@ -140,6 +140,7 @@ class FabricServer {
   DataPorts data_ports_;
   Captures captures_;
   std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;  // by host
+  Time connections_due_ = Time::never();  // when one of them has something to do
   ManagerFiles manager_files_;
   std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
@@ -183,22 +184,15 @@ void FabricServer::watch(int fd, Session* session, bool is_bell) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-// Returns how long no host's connection manager has anything to do.
-Time FabricServer::time_of_connections() const {
-  Time left = Time::never();
-  for (const auto& [host, connections] : connections_) {
-    left = std::min(left, connections->time_left());
-  }
-  return left;
+Time FabricServer::next_management() const {
+  return std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
 }
 
 int FabricServer::milliseconds_to_wait() const {
   if (has_more_data_) return 0;
-  const Time next =
-      std::min({subnet_.next_event(), hosts_.next_timeout(), data_ports_.next_event()});
-  Time left = next.is_never() ? next : next > now() ? next - now() : Time::zero();
-  left = std::min(left, time_of_connections());
-  if (left.is_never()) return -1;
+  const Time next = std::min(next_management(), data_ports_.next_event());
+  if (next.is_never()) return -1;
+  const Time left = next > now() ? next - now() : Time::zero();
   constexpr std::int64_t long_time = 3'600'000;
   return static_cast<int>(std::min((left.to_microseconds() + 999) / 1'000, long_time));
 }
@@ -218,9 +212,7 @@ void FabricServer::turn() {
     }
   }
   const Time at = now();
-  const bool is_due = std::min(subnet_.next_event(), hosts_.next_timeout()) <= at ||
-                      time_of_connections() <= Time::zero();
-  if (has_to_manage_ || is_due) {
+  if (has_to_manage_ || next_management() <= at) {
     // What a program sent comes before what it said later: a group that it leaves gets its last
     // packets.
     constexpr int turns_max = 16;
@@ -455,8 +447,11 @@ void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
 // Returns true if a host's connection manager has sent datagrams.
 bool FabricServer::progress_connections() {
   bool has_sent = false;
+  connections_due_ = Time::never();
   for (auto& [host, connections] : connections_) {
     has_sent = connections->progress() || has_sent;
+    const Time left = connections->time_left();
+    if (!left.is_never()) connections_due_ = std::min(connections_due_, now() + left);
     ConnectionService& service = connections->service();
     for (const auto channel : std::exchange(blocked_[host], {})) service.flush(channel);
     // An event tells that the program reads again. Then all that is blocked is tried.
