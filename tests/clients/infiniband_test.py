@@ -113,7 +113,7 @@ class Qperf(OnFabric):
                      "uc_rdma_write_bw", "ud_bi_bw", "ud_lat", "ver_rc_fetch_add"):
             client = self.run_program(*self.over_tulle(["qperf", "-t", "1", "h0", test], ("--host", "h3")),
                                       env=self.environment, limit=30)
-            self.assertRegex(client.stdout, rf"{test}:\s+(send_)?(bw|latency|msg_rate)\s+=\s+[\d.]+ ", client.describe())
+            self.assertRegex(client.stdout, rf"{test}:\s+(send_)?(bw|latency|msg_rate)\s+=\s+[\d.,]+ ", client.describe())
             self.assertEqual("", client.stderr)
 
 
