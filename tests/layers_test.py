@@ -34,6 +34,7 @@ MAY_KNOW = {
     "port": {"wire"},
     "management": {"wire"},
     "fabric": {"management", "port", "wire"},
+    "ipoib": {"management", "port", "wire"},
     "transport": {"verbs", "wire"},
     "device": {"port", "transport", "verbs", "wire"},
     "workload": {"device", "transport", "verbs"},
@@ -41,7 +42,7 @@ MAY_KNOW = {
     "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
     "scenario": {"device", "fabric", "port", "report", "sim", "traces", "transport", "verbs", "wire", "workload"},
     "experiment": {"device", "fabric", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
-    "live": {"device", "fabric", "port", "management", "transport", "verbs", "wire"},
+    "live": {"device", "fabric", "ipoib", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
     "ranks": {"live", "workload"},
     "shim": {"device", "live", "management", "rsockets", "transport", "verbs"},
@@ -65,7 +66,7 @@ ROOMS_WITHIN = {
 }
 
 # Rooms, and parts of rooms, that read no clock, socket, environment, random device or file, and start no thread.
-PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "fabric", "device", "sim", "workload",
+PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "ipoib", "fabric", "device", "sim", "workload",
               "traces", "rsockets/protocol"]
 
 IMPURE_SYMBOLS = re.compile(

@@ -144,6 +144,11 @@ json_t to_json(const live::FabricNode& node) {
                 {"lids", lids}};
   out["subnet_manager"] = node.is_manager;
   if (!node.address.empty()) out["address"] = node.address;
+  for (const live::FabricInterface& each : node.interfaces) {
+    json_t interface = {{"name", each.name}, {"running", each.is_running}};
+    if (!each.problem.empty()) interface["problem"] = each.problem;
+    out["interfaces"].push_back(std::move(interface));
+  }
   if (!node.is_switch) out["programs"] = node.programs;
   if (!node.is_switch) out["listeners"] = node.listeners;
   out["ports"] = ports;
@@ -157,6 +162,12 @@ void print_node(const live::FabricNode& node) {
                                  node.is_manager ? "subnet manager" : "");
   line.erase(line.find_last_not_of(' ') + 1);
   fmt::print("{}\n", line);
+  for (const live::FabricInterface& each : node.interfaces) {
+    fmt::print("  {:<8} {}\n", each.name,
+               !each.problem.empty() ? each.problem
+               : each.is_running     ? "running"
+                                     : "waits for the subnet manager");
+  }
   for (const live::FabricPort& port : node.ports) {
     const std::string peer =
         port.peer.empty() ? "" : fmt::format("{}:{}", port.peer, port.peer_port);

@@ -201,12 +201,22 @@ TEST(SubnetManagersTest, GroupsHaveTrees) {
     guids.reserve(members.size());
     for (const std::uint32_t host : members) guids.push_back(subnet.node(host).port_guid(1));
     constexpr Lid group(0xC005);
-    manager.set_receivers({{group.value, guids}});
+    // Half of the time, the first member only sends.
+    const bool only_sends = seed % 2 == 0 && guids.size() > 1;
+    management::subnet::GroupMembers of{guids, {}};
+    if (only_sends) {
+      of.senders = {guids.front()};
+      of.receivers.erase(of.receivers.begin());
+    }
+    manager.set_members({{group.value, of}});
     settle();
     // A member sends: each switch passes the packet on to all ports of the tree but the one where
     // it came in.
     std::map<std::uint32_t, int> copies;
     const auto& first = subnet.wiring().peer(*members.begin(), 0);
+    EXPECT_EQ(subnet.node(first.node)
+                  .forwards_multicast(group, static_cast<std::uint8_t>(first.port + 1)),
+              !only_sends);
     std::vector<std::pair<std::uint32_t, std::uint8_t>> queue = {
         {first.node, static_cast<std::uint8_t>(first.port + 1)}};
     for (std::size_t next = 0; next < queue.size() && next < 1'000; ++next) {
@@ -227,7 +237,7 @@ TEST(SubnetManagersTest, GroupsHaveTrees) {
       EXPECT_TRUE(members.contains(host));
       EXPECT_EQ(count, 1);
     }
-    manager.set_receivers({});
+    manager.set_members({});
     settle();
     EXPECT_FALSE(subnet.node(first.node)
                      .forwards_multicast(group, static_cast<std::uint8_t>(first.port + 1)));

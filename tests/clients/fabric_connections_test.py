@@ -51,9 +51,9 @@ class OnFabric(infiniband_test.OnFabric):
 
 class Utilities(OnFabric):
     def test_rping(self):
-        for options in ((), ("-q",)):
+        for options, address, name in (((), "10.0.0.1", "h0"), (("-q",), "10.0.0.1", "h0"), ((), "10.1.0.1", "h0-ib0")):
             argv = ["rping", "-C", "20", "-v", "-V", *options]
-            for process in self.both([*argv, "-s", "-a", "10.0.0.1"], [*argv, "-c", "-a", "h0"]):
+            for process in self.both([*argv, "-s", "-a", address], [*argv, "-c", "-a", name]):
                 self.assertIn("rdma-ping-19: ", process.stdout, process.describe())
 
     def test_ucmatose_and_udaddy(self):

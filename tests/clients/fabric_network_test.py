@@ -97,7 +97,7 @@ class Hosts(Network):
         self.assertFalse(pathlib.Path(f"/proc/{keeper}").exists())
 
     def test_nothing_stays_behind(self):
-        """Neither processes nor interfaces. A program that is still there keeps its host's network."""
+        """Neither processes nor interfaces. A program that is still there stays alone in its host's namespaces."""
         children = pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children")
         keeper = int(children.read_text().split()[0])
         server = self.serve("h1")
@@ -105,8 +105,8 @@ class Hosts(Network):
         self.fabric("down")
         self.assertEqual(0, self.up.wait())
         wait_until(lambda: not pathlib.Path(f"/proc/{keeper}").exists(), "the end of the keeper")
-        routes = pathlib.Path(f"/proc/{server.pid}/net/fib_trie").read_text()
-        self.assertRegex(routes, r"-- 10\.0\.0\.2\n +/32 host LOCAL")
+        wait_until(lambda: "eth0" not in pathlib.Path(f"/proc/{server.pid}/net/dev").read_text(), "the end of the bridge")
+        self.assertNotEqual(os.readlink(f"/proc/{server.pid}/ns/net"), os.readlink("/proc/self/ns/net"))
         server.end()
 
 
@@ -169,7 +169,13 @@ class Surroundings(fabric_test.FabricTest):
         return last
 
     def test_with_networks(self):
-        self.assertEqual("Its hosts have an IP network, in which h0 is 10.0.0.1.", self.up_and_down())
+        self.assertEqual("They have IP over InfiniBand (ib0), in which h0 is 10.1.0.1.", self.up_and_down())
+
+    def test_without_a_file_for_interfaces(self):
+        hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/net; exec "$@"',
+                "sh"]
+        last = self.up_and_down(*hide)
+        self.assertEqual("They have no IP over InfiniBand: /dev/net/tun: No such file or directory.", last)
 
     def test_without_namespaces(self):
         forbid = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",

@@ -40,15 +40,29 @@ DataPorts::Port* DataPorts::find(SubnetTraffic::Program program) {
   return found == ports_.end() ? nullptr : found->get();
 }
 
+bool DataPorts::is_free(SubnetTraffic::Program program) {
+  return find(program) == nullptr && std::none_of(own_.begin(), own_.end(), [&](const auto& own) {
+           return own.program == program;
+         });
+}
+
+Result<DataPorts::Own> DataPorts::open_own(Time now, std::uint32_t host, Take take) {
+  std::uint32_t slot = SubnetTraffic::slots_max;
+  while (slot > 0 && !is_free({host, slot})) --slot;
+  if (slot == 0) return Error{"the port of this host has no place left", EMFILE};
+  const SubnetTraffic::Program program{host, slot};
+  own_.push_back({program, std::move(take)});
+  traffic_.attach(now, program);
+  return Own{program, first_qp_of(slot, 0), qps_per_process};
+}
+
 Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client,
                                           UniqueFd button) {
   std::uint32_t slot = 1;
-  while (slot <= SubnetTraffic::slots_max && find(SubnetTraffic::Program{host, slot}) != nullptr) {
-    ++slot;
-  }
+  while (slot <= SubnetTraffic::slots_max && !is_free({host, slot})) ++slot;
   if (slot > SubnetTraffic::slots_max) {
     return Error{fmt::format("{} programs have the port of this host open, which is the most",
-                             SubnetTraffic::slots_max),
+                             programs(host)),
                  EMFILE};
   }
   if (!is_button(button.get())) {
@@ -154,7 +168,11 @@ bool DataPorts::read(Time now, Port& port) {
 bool DataPorts::deliver_all(Time now) {
   bool has_moved = false;
   while (const auto program = traffic_.take_ready()) {
-    if (Port* port = find(*program)) has_moved |= deliver(now, *port);
+    if (Port* port = find(*program)) {
+      has_moved |= deliver(now, *port);
+    } else {
+      has_moved |= deliver_own(now, *program);
+    }
   }
   for (const auto& port : ports_) {
     if (port->is_full) has_moved |= deliver(now, *port);
@@ -182,6 +200,18 @@ bool DataPorts::deliver(Time now, Port& port) {
     if (unrung_bytes < early_ring_bytes) continue;
     port.rings.ring_if_asleep();
     unrung_bytes = 0;
+  }
+  return has_moved;
+}
+
+// Returns true if there were packets.
+bool DataPorts::deliver_own(Time now, SubnetTraffic::Program program) {
+  const auto found = std::find_if(own_.begin(), own_.end(),
+                                  [&](const auto& own) { return own.program == program; });
+  if (found == own_.end()) return false;
+  bool has_moved = false;
+  for (; traffic_.has_packet(program); has_moved = true) {
+    found->take(now, traffic_.take(now, program));
   }
   return has_moved;
 }

@@ -3,8 +3,11 @@
 // The hosts' ports as programs use them for data: rings of packets between programs and the
 // subnet's switches.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -36,6 +39,20 @@ class DataPorts {
   // A client may have rung.
   void answer(std::uint32_t client);
 
+  // A user of a host's port in this process, which is given packets as they come.
+  using Take = std::function<void(Time now, std::span<const std::byte> packet)>;
+  struct Own {
+    fabric::SubnetTraffic::Program program;
+    std::uint32_t first_qp = 0;
+    std::uint32_t qp_count = 0;
+  };
+  // Opens a part of a host's port for such a user, for ever. Its function may not call this object.
+  Result<Own> open_own(Time now, std::uint32_t host, Take take);
+  // Sends its packet. Returns false if there is no room.
+  bool send(Time now, const Own& own, std::span<const std::byte> packet) {
+    return traffic_.offer(now, own.program, packet) == fabric::SubnetTraffic::Offer::taken;
+  }
+
   // Links may have gone up or down.
   void follow(Time now) { traffic_.follow(now); }
   // Moves packets for a while. Returns true if there is more to do at once.
@@ -56,22 +73,29 @@ class DataPorts {
     bool is_held_back = false;  // its next packet has found no room
     bool is_full = false;       // packets wait for room in its ring
   };
+  struct OwnPort {
+    fabric::SubnetTraffic::Program program;
+    Take take;
+  };
   static constexpr int rounds_in_a_turn = 16;
   static constexpr int packets_in_a_round = 64;
   // A sleeper is woken when so much has been written, although more is to come: both ends then work
   // at the same time.
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
 
+  bool is_free(fabric::SubnetTraffic::Program program);
   Port* find(std::uint32_t client);
   Port* find(fabric::SubnetTraffic::Program program);
   bool read(Time now, Port& port);
   bool read_all(Time now);
   bool deliver_all(Time now);
   bool deliver(Time now, Port& port);
+  bool deliver_own(Time now, fabric::SubnetTraffic::Program program);
   bool send_to_sleep();
 
   fabric::SubnetTraffic traffic_;
   std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<OwnPort> own_;
   // By host and slot: how many programs have had the slot. The next one gets other numbers of queue
   // pairs (live/slots.h).
   std::vector<std::vector<std::uint8_t>> turns_;

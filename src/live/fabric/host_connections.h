@@ -9,7 +9,6 @@
 // nobody needs to be asked for it.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "fabric/subnet.h"
 #include "live/connections/connection_service.h"
 #include "live/connections/network.h"
+#include "live/fabric/host_administration.h"
 #include "live/fabric/host_services.h"
 #include "wire/sa.h"
 
@@ -31,7 +31,7 @@ class HostConnections : private ConnectionNetwork {
   // `client` is this object's number at the services, which no program has. All that it is given
   // must outlive it.
   HostConnections(std::uint32_t host, std::uint32_t client, Now now, const fabric::Subnet& subnet,
-                  HostServices& services);
+                  HostServices& services, HostAdministration& administration);
   ~HostConnections() override;
 
   ConnectionService& service() { return service_; }
@@ -43,12 +43,6 @@ class HostConnections : private ConnectionNetwork {
   Time time_left() const;
 
  private:
-  // Questions to subnet administration, by the lower half of their transaction ID.
-  struct Question {
-    EndpointId asker;
-    std::optional<SocketAddress> group;  // none: the question is for a route
-  };
-
   Result<DeviceInfo> describe(const std::string& device, const std::string& interfaces) override;
   int check_is_local(const SocketAddress& address) override;
   int find_source(SocketAddress& source, const SocketAddress& destination) override;
@@ -61,25 +55,18 @@ class HostConnections : private ConnectionNetwork {
   void send(const management::cm::Outgoing& datagram) override;
   bool receive(Time now, const Handle& handle) override;
 
-  Gid gid_at(std::uint32_t host) const;
+  Gid gid_at(std::uint32_t host) const { return port_gid(subnet_, host); }
   std::uint16_t lid_at(std::uint32_t host) const;
   std::optional<std::uint32_t> host_with(std::uint16_t lid) const;
   std::optional<std::uint32_t> host_with(const Gid& gid) const;
-  template <typename Record>
-  bool ask(std::uint8_t method, std::uint16_t attribute, std::uint64_t components,
-           const Record& record, const Question* question);
-  void answer(const Question& question, const HostServices::Delivery& delivery);
 
   const std::uint32_t host_;
   const std::uint32_t client_;
   const Now now_;
   const fabric::Subnet& subnet_;
   HostServices& services_;
-  std::uint32_t connection_agent_ = 0;
-  std::uint32_t administration_agent_ = 0;
-  std::uint32_t next_question_ = 1;
-  std::map<std::uint32_t, Question> questions_;
-  std::map<Gid, std::uint32_t> members_;  // endpoints in each group
+  HostAdministration& administration_;
+  std::uint32_t agent_ = 0;
   std::vector<management::Packet> arrived_;
   bool has_sent_ = false;
   ConnectionService service_;

@@ -52,8 +52,10 @@ class HostConnectionsTest : public testing::Test {
     if (has_manager) managers_.emplace(now(), *subnet_, management::subnet::ManagerSettings{});
     services_.emplace(*subnet_, managers_ ? &*managers_ : nullptr);
     for (std::uint32_t host = 0; host < hosts; ++host) {
-      connections_.push_back(
-          std::make_unique<HostConnections>(host, own | host, now, *subnet_, *services_));
+      administrations_.push_back(
+          std::make_unique<HostAdministration>(host, own | asks | host, now, *subnet_, *services_));
+      connections_.push_back(std::make_unique<HostConnections>(
+          host, own | host, now, *subnet_, *services_, *administrations_.back()));
       programs_.push_back({connections_.back().get(), 0, {}});
       auto events = connections_.back()->service().open_channel({100, 0, false}, "tulle0", {},
                                                                 programs_.back().channel);
@@ -66,7 +68,9 @@ class HostConnectionsTest : public testing::Test {
     bool has_sent = true;
     while (has_sent) {
       services_->progress(now(), [this](const HostServices::Delivery& delivery) {
-        connections_[delivery.client & ~own]->take(delivery);
+        const std::uint32_t host = delivery.client & ~(own | asks);
+        if ((delivery.client & asks) != 0) return administrations_[host]->take(delivery);
+        connections_[host]->take(delivery);
       });
       has_sent = false;
       for (auto& each : connections_) has_sent = each->progress() || has_sent;
@@ -118,9 +122,11 @@ class HostConnectionsTest : public testing::Test {
 
   static constexpr std::uint32_t hosts = 3;
   static constexpr std::uint32_t own = 1u << 31;
+  static constexpr std::uint32_t asks = 1u << 30;  // a client that asks administration
   std::optional<fabric::Subnet> subnet_;
   std::optional<fabric::SubnetManagers> managers_;
   std::optional<HostServices> services_;
+  std::vector<std::unique_ptr<HostAdministration>> administrations_;
   std::vector<std::unique_ptr<HostConnections>> connections_;
   std::vector<Program> programs_;
 };
@@ -232,12 +238,23 @@ TEST_F(HostConnectionsTest, AddressesThatNobodyHas) {
   start();
   const EndpointId client = create(0);
   for (const SocketAddress& nobody : {address_of(hosts, 7000), ipv4({192, 0, 2, 1}, 7000),
-                                      ipv4({10, 1, 0, 1}, 7000), ipv4({10, 0, 0, 0}, 7000)}) {
+                                      ipv4({10, 2, 0, 1}, 7000), ipv4({10, 0, 0, 0}, 7000)}) {
     ASSERT_EQ(run(0, command::ResolveAddress{client, {}, nobody}), 0);
     EXPECT_EQ(take<event::AddressError>(0).status, -ENETUNREACH);
   }
   const EndpointId other = create(0);
   EXPECT_EQ(run(0, command::Bind{other, address_of(1, 7000)}), EADDRNOTAVAIL) << "another host's";
+}
+
+// The addresses of IP over InfiniBand are the hosts', too.
+TEST_F(HostConnectionsTest, AddressesOfBothNetworks) {
+  start();
+  const EndpointId client = create(0);
+  const SocketAddress there = ipv4(infiniband_address_bytes(1), 7000);
+  ASSERT_EQ(run(0, command::ResolveAddress{client, {}, there}), 0);
+  const auto resolved = take<event::AddressResolved>(0);
+  EXPECT_EQ(resolved.known.source.address, ipv4(infiniband_address_bytes(0), 0).address);
+  EXPECT_EQ(run(0, command::Bind{create(0), ipv4(infiniband_address_bytes(0), 7000)}), 0);
 }
 
 TEST_F(HostConnectionsTest, WithoutAManagerThereIsNoRoute) {

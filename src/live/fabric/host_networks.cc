@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +24,7 @@ namespace tulle::live {
 namespace {
 
 constexpr std::array<std::uint8_t, 2> network_bytes = {10, 0};
+constexpr std::uint8_t infiniband_network = 1;  // in place of the second byte
 constexpr int bridge_milliseconds = 10'000;
 constexpr char keeper_has_ended[] = "the process that makes the hosts' networks has ended";
 
@@ -34,7 +35,9 @@ std::string_view text_of(const ReceivedMessage& message) {
 Result<void> write_names(const std::string& path, std::uint32_t hosts) {
   std::string text = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n";
   for (std::uint32_t host = 0; host < hosts; ++host) {
-    text += fmt::format("{}\t{}\n", host_address(host), fabric::host_name(host));
+    const std::string name = fabric::host_name(host);
+    text += fmt::format("{}\t{}\n{}\t{}-ib0\n", host_address(host), name, infiniband_address(host),
+                        name);
   }
   constexpr mode_t readable = 0644;
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, readable));
@@ -56,9 +59,20 @@ std::array<std::uint8_t, 4> host_address_bytes(std::uint32_t host) {
           static_cast<std::uint8_t>(number)};
 }
 
+std::array<std::uint8_t, 4> infiniband_address_bytes(std::uint32_t host) {
+  auto bytes = host_address_bytes(host);
+  bytes[1] = infiniband_network;
+  return bytes;
+}
+
+std::string infiniband_address(std::uint32_t host) {
+  return fmt::format("{}", fmt::join(infiniband_address_bytes(host), "."));
+}
+
 std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> address) {
   const unsigned number = address[2] * 256u + address[3];
-  const bool is_here = address[0] == network_bytes[0] && address[1] == network_bytes[1];
+  const bool is_here = address[0] == network_bytes[0] &&
+                       (address[1] == network_bytes[1] || address[1] == infiniband_network);
   if (!is_here || number == 0) return std::nullopt;
   return number - 1;
 }
@@ -84,7 +98,9 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
   others.reset();
   auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
   if (!first) return first.error();
-  if (text_of(*first) != bridge_ready) return Error{std::string(text_of(*first))};
+  const std::string_view said = text_of(*first);
+  if (first->fds.empty() || !said.starts_with(bridge_ready)) return Error{std::string(said)};
+  networks.no_interfaces_ = said.substr(std::min(bridge_ready.size() + 1, said.size()));
   networks.bridge_ = std::move(first->fds);
   return networks;
 }
@@ -103,13 +119,56 @@ std::span<const UniqueFd> HostNetworks::find(std::uint32_t host) const {
   return found == made_.end() ? std::span<const UniqueFd>() : found->second;
 }
 
-Result<void> HostNetworks::ask(std::uint32_t host) {
+// Asks the keeper for something that it answers.
+Result<void> HostNetworks::ask(std::uint32_t host, const std::string& interface,
+                               const std::string& request) {
   if (!keeper_) return Error{keeper_has_ended};
-  if (asked_.contains(host)) return {};
-  const std::string text = fmt::format("{}", host);
-  if (auto sent = send_message(keeper_.get(), std::as_bytes(std::span(text))); !sent) return sent;
-  asked_.insert(host);
-  return {};
+  if (asked_.contains({host, interface})) return {};
+  std::vector<int> namespaces;
+  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
+  auto sent = send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces);
+  if (sent) asked_.insert({host, interface});
+  return sent;
+}
+
+Result<void> HostNetworks::ask(std::uint32_t host) {
+  return ask(host, {}, fmt::format("host {}", host));
+}
+
+Result<void> HostNetworks::ask_for_interface(std::uint32_t host, const std::string& name,
+                                             std::size_t mtu,
+                                             std::span<const std::string> addresses) {
+  std::string request = fmt::format("interface {} {} {}", host, name, mtu);
+  for (const std::string& address : addresses) request += " " + address;
+  return ask(host, name, request);
+}
+
+void HostNetworks::set_mtu(std::uint32_t host, const std::string& name, std::size_t mtu) {
+  const std::string request = fmt::format("mtu {} {} {}", host, name, mtu);
+  std::vector<int> namespaces;
+  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
+  static_cast<void>(send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces));
+}
+
+HostNetworks::Answer HostNetworks::read_answer(ReceivedMessage& message) {
+  std::istringstream words{std::string(text_of(message))};
+  Answer answer;
+  std::string kind;
+  words >> kind >> answer.host;
+  if (kind != "host") words >> answer.interface;
+  if (message.fds.empty()) {
+    std::getline(words >> std::ws, answer.reason);
+    if (answer.reason.empty()) answer.reason = "the process that makes networks says nothing";
+  } else if (kind == "host") {
+    made_[answer.host] = std::move(message.fds);
+  } else {
+    constexpr std::size_t descriptors = 2;
+    words >> answer.index;
+    if (message.fds.size() != descriptors) return {};
+    answer.packets = std::move(message.fds[0]);
+    answer.addresses = std::move(message.fds[1]);
+  }
+  return answer;
 }
 
 void HostNetworks::take_answers(const Answered& answered) {
@@ -117,16 +176,14 @@ void HostNetworks::take_answers(const Answered& answered) {
     auto message = receive_message(keeper_.get());
     if (!message && message.error().error_number == EAGAIN) return;
     if (!message) break;
-    const std::string_view text = text_of(*message);
-    std::uint32_t host = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), host);
-    if (read.ec != std::errc() || asked_.erase(host) == 0) continue;
-    const auto digits = static_cast<std::size_t>(read.ptr - text.data());
-    if (!message->fds.empty()) made_[host] = std::move(message->fds);
-    answered(host, std::string(text.substr(std::min(digits + 1, text.size()))));
+    Answer answer = read_answer(*message);
+    if (asked_.erase({answer.host, answer.interface}) == 0) continue;
+    answered(std::move(answer));
   }
   keeper_.reset();
-  for (const std::uint32_t host : std::exchange(asked_, {})) answered(host, keeper_has_ended);
+  for (const auto& [host, interface] : std::exchange(asked_, {})) {
+    answered({host, interface, keeper_has_ended});
+  }
 }
 
 }  // namespace tulle::live

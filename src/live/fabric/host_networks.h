@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "live/message/socket.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -31,8 +33,13 @@ namespace tulle::live {
 // which has room for more hosts than a subnet has LIDs.
 std::string host_address(std::uint32_t host);
 std::array<std::uint8_t, 4> host_address_bytes(std::uint32_t host);
-// Returns the host that has the address, or nothing if the address is not in the network.
+// Returns the host that has the address in one of the two networks, or nothing.
 std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> address);
+
+// Returns the IPv4 address of a host's first interface of IP over InfiniBand, in the same way:
+// 10.1.0.1 is that of h0, in 10.1.0.0/16.
+std::string infiniband_address(std::uint32_t host);
+std::array<std::uint8_t, 4> infiniband_address_bytes(std::uint32_t host);
 
 class HostNetworks {
  public:
@@ -48,23 +55,43 @@ class HostNetworks {
   std::span<const UniqueFd> find(std::uint32_t host) const;
   // Asks the keeper to make a host's namespaces. The answer comes to take_answers().
   Result<void> ask(std::uint32_t host);
+
+  // Says why there can be no interfaces of IP over InfiniBand; empty if there can be.
+  const std::string& no_interfaces() const { return no_interfaces_; }
+  // Asks for an interface of a host, whose namespaces have been made, with these addresses.
+  Result<void> ask_for_interface(std::uint32_t host, const std::string& name, std::size_t mtu,
+                                 std::span<const std::string> addresses);
+  // Changes the longest packet of an interface.
+  void set_mtu(std::uint32_t host, const std::string& name, std::size_t mtu);
+
   // The descriptor is readable when an answer has come, and closed once the keeper has ended.
   int descriptor() const { return keeper_.get(); }
-  // Calls `answered` with each host that was asked for and is settled now, and with the reason if
-  // its namespaces could not be made.
-  using Answered = std::function<void(std::uint32_t host, const std::string& reason)>;
+  struct Answer {
+    std::uint32_t host = 0;
+    std::string interface {};  // empty: the answer is about the namespaces, which find() has
+    std::string reason{};      // why there is none; empty: it was made
+    int index = 0;             // of the interface
+    UniqueFd packets{};        // to and from the interface
+    UniqueFd addresses{};      // a socket of NETLINK_ROUTE, which tells of changes
+  };
+  // Calls `answered` with each host and interface that was asked for and is settled now.
+  using Answered = std::function<void(Answer answer)>;
   void take_answers(const Answered& answered);
 
  private:
   HostNetworks(UniqueFd keeper, pid_t process, std::string file)  // without a bridge
       : keeper_(std::move(keeper)), process_(process), file_(std::move(file)) {}
 
+  Result<void> ask(std::uint32_t host, const std::string& interface, const std::string& request);
+  Answer read_answer(ReceivedMessage& message);
+
   UniqueFd keeper_;
   std::vector<UniqueFd> bridge_;  // the bridge's namespace
   pid_t process_;
   std::string file_;  // of names
   std::map<std::uint32_t, std::vector<UniqueFd>> made_;
-  std::set<std::uint32_t> asked_;
+  std::set<std::pair<std::uint32_t, std::string>> asked_;  // hosts and interfaces
+  std::string no_interfaces_;
 };
 
 }  // namespace tulle::live

@@ -86,16 +86,16 @@ HostPort HostServices::describe(std::uint32_t host, const std::string& manager_f
 
 InfinibandPort HostServices::port_of(std::uint32_t host) const {
   const auto& node = subnet_.node(host);
-  const wire::PortInfo& info = node.port_info(port);
+  const wire::PortInfo& info = node.port_info(host_port);
   InfinibandPort out;
-  out.port_guid = node.port_guid(port);
+  out.port_guid = node.port_guid(host_port);
   out.gid_prefix = info.gid_prefix;
   out.lid = info.lid;
   out.lmc = static_cast<std::uint8_t>(wire::lmc_of(info));
   out.sm_lid = info.master_sm_lid;
   out.sm_sl = wire::lower_half(info.neighbor_mtu_and_master_sm_sl);
-  out.state = static_cast<std::uint8_t>(node.state(port));
-  out.physical_state = static_cast<std::uint8_t>(node.physical_state(port));
+  out.state = static_cast<std::uint8_t>(node.state(host_port));
+  out.physical_state = static_cast<std::uint8_t>(node.physical_state(host_port));
   out.capability_mask = info.capability_mask;
   out.mtu_code = wire::upper_half(info.neighbor_mtu_and_master_sm_sl);
   out.virtual_lanes_code = wire::upper_half(info.operational_lanes_and_enforcement);
@@ -103,12 +103,12 @@ InfinibandPort HostServices::port_of(std::uint32_t host) const {
   out.speed = wire::upper_half(info.speed_active_and_enabled);
   out.extended_speed = wire::upper_half(info.extended_speed_active_and_supported);
   out.gigabits_per_second = wire::link_rate_of(info) / 10;
-  for (const be16 pkey : node.pkeys(port)) out.pkeys.push_back(pkey);
+  for (const be16 pkey : node.pkeys(host_port)) out.pkeys.push_back(pkey);
   return out;
 }
 
 PortCounters HostServices::counters(std::uint32_t host) const {
-  const management::performance::Counters& counted = subnet_.counters(host, port);
+  const management::performance::Counters& counted = subnet_.counters(host, host_port);
   PortCounters out;
   out.values = {counted.bytes_sent / 4, counted.bytes_received / 4, counted.packets_sent,
                 counted.packets_received, counted.transmit_discards};
@@ -124,7 +124,7 @@ FabricNode HostServices::node_status(std::uint32_t index) const {
   out.description = node.settings().description;
   out.is_switch = node.is_switch();
   out.guid = node.settings().guid;
-  const wire::PortInfo& addresses = node.port_info(node.addressed_port(port));
+  const wire::PortInfo& addresses = node.port_info(node.addressed_port(host_port));
   out.lid = addresses.lid;
   out.lmc = static_cast<std::uint8_t>(wire::lmc_of(addresses));
   out.is_manager = (addresses.capability_mask & wire::capability_is_sm) != 0;
@@ -175,7 +175,7 @@ AgentRegistered HostServices::remove(std::uint32_t host, std::uint32_t client,
 void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
                         const Datagram& datagram) {
   const auto& node = subnet_.node(host);
-  const wire::PortInfo& info = node.port_info(port);
+  const wire::PortInfo& info = node.port_info(host_port);
   DatagramService::Question question;
   question.agent = datagram.agent;
   question.timeout = Time::milliseconds(datagram.timeout_milliseconds);
@@ -186,7 +186,7 @@ void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
   packet.service_level = datagram.service_level & 0xF;
   packet.source_qp = packet.destination_qp = QpNumber(datagram.qp & qp_number_max);
   packet.qkey = Qkey(datagram.qkey);
-  const auto pkeys = node.pkeys(port);
+  const auto pkeys = node.pkeys(host_port);
   packet.pkey = Pkey(pkeys[std::min<std::size_t>(datagram.pkey_index, pkeys.size() - 1)]);
   const std::size_t bytes = std::min(datagram.bytes.size(), packet.mad.size());
   std::copy_n(datagram.bytes.begin(), bytes, packet.mad.begin());
@@ -209,7 +209,7 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
     is_moving = managers_ != nullptr && managers_->progress(now);
     for (std::uint32_t host = 0; host < hosts_.size(); ++host) {
       while (const auto packet = hosts_[host].service.take_packet()) {
-        subnet_.send(now, host, port, *packet);
+        subnet_.send(now, host, host_port, *packet);
         is_moving = true;
       }
     }
@@ -238,7 +238,7 @@ void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
 }
 
 void HostServices::set_manager(Time now, std::uint32_t host, bool is_manager) {
-  subnet_.set_manager(now, host, port, is_manager);
+  subnet_.set_manager(now, host, host_port, is_manager);
   if (managers_ != nullptr) managers_->set_program(now, host, is_manager);
 }
 
@@ -250,7 +250,7 @@ Time HostServices::next_timeout() const {
 
 Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) const {
   const management::Packet& packet = delivery.packet;
-  const wire::PortInfo& info = subnet_.node(host).port_info(port);
+  const wire::PortInfo& info = subnet_.node(host).port_info(host_port);
   Datagram out;
   out.agent = delivery.agent;
   out.status = delivery.has_timed_out ? ETIMEDOUT : 0;
@@ -261,7 +261,7 @@ Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) 
   out.service_level = packet.service_level;
   out.path_bits =
       static_cast<std::uint8_t>(packet.destination.value & ((1u << wire::lmc_of(info)) - 1));
-  const auto pkeys = subnet_.node(host).pkeys(port);
+  const auto pkeys = subnet_.node(host).pkeys(host_port);
   const auto found = std::find_if(pkeys.begin(), pkeys.end(), [&](const be16 each) {
     return wire::is_same_partition(Pkey(each), packet.pkey);
   });

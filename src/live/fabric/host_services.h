@@ -19,6 +19,8 @@
 
 namespace tulle::live {
 
+inline constexpr std::uint8_t host_port = 1;  // the number of a host's only port
+
 class HostServices {
  public:
   using Delivery = management::DatagramService::Delivery;
@@ -30,7 +32,9 @@ class HostServices {
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
   InfinibandPort port_of(std::uint32_t host) const;
   // Returns true, once, if a manager has asked that the programs of a host register anew.
-  bool take_reregistration(std::uint32_t host) { return subnet_.take_reregistration(host, port); }
+  bool take_reregistration(std::uint32_t host) {
+    return subnet_.take_reregistration(host, host_port);
+  }
   PortCounters counters(std::uint32_t host) const;
   FabricNode node_status(std::uint32_t node) const;
 
@@ -59,7 +63,6 @@ class HostServices {
     management::DatagramService service;
     std::set<std::uint32_t> clients;
   };
-  static constexpr std::uint8_t port = 1;
 
   void receive(Time now, const fabric::Subnet::Arrival& arrival,
                const std::function<void(const Delivery&)>& deliver);

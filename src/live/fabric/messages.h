@@ -135,6 +135,12 @@ struct FabricPort {
   std::string peer;  // the other end of the cable; empty: none
   std::uint8_t peer_port = 0;
 };
+// An interface of IP over InfiniBand.
+struct FabricInterface {
+  std::string name;
+  bool is_running = false;  // packets can pass
+  std::string problem;      // why it could not be made; empty: it was
+};
 struct FabricNode {
   std::string name;
   std::string description;
@@ -146,6 +152,7 @@ struct FabricNode {
   std::uint32_t programs = 0;   // that have the host's port open
   std::uint32_t listeners = 0;  // of librdmacm
   std::string address;          // of the host's IP network; empty: it shares this machine's
+  std::vector<FabricInterface> interfaces;
   std::vector<FabricPort> ports;
 };
 struct FabricNodes {
@@ -211,9 +218,13 @@ void fields(Archive& archive, FabricPort& m) {
           m.peer_port);
 }
 template <typename Archive>
+void fields(Archive& archive, FabricInterface& m) {
+  archive(m.name, m.is_running, m.problem);
+}
+template <typename Archive>
 void fields(Archive& archive, FabricNode& m) {
   archive(m.name, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc, m.programs,
-          m.listeners, m.address, m.ports);
+          m.listeners, m.address, m.interfaces, m.ports);
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNodes& m) {

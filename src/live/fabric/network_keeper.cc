@@ -2,17 +2,28 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/if_tun.h>
+#include <linux/nsfs.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "fabric/subnet.h"
 #include "live/fabric/host_networks.h"
@@ -26,6 +37,14 @@ namespace {
 
 constexpr int kinds = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
 constexpr char names_file[] = "/etc/hosts";
+constexpr char interfaces_file[] = "/dev/net/tun";
+
+// What the keeper knows.
+struct Keeper {
+  const std::string& file;
+  pid_t process = 0;
+  bool has_users = false;
+};
 
 // Writes the whole text, and returns false if the file does not take it.
 bool write_file(const char* path, const std::string& text) {
@@ -146,7 +165,7 @@ Result<void> become_host(std::uint32_t host, const std::string& file, pid_t keep
 }
 
 // Tells of the namespaces that this process is in.
-Result<void> send_namespaces(int socket, std::uint32_t host, bool has_users) {
+Result<void> send_namespaces(int socket, const std::string& answer, bool has_users) {
   std::vector<UniqueFd> opened;
   std::vector<int> numbers;
   for (const char* kind : {"user", "net", "mnt", "uts"}) {
@@ -156,52 +175,166 @@ Result<void> send_namespaces(int socket, std::uint32_t host, bool has_users) {
     numbers.push_back(one->get());
     opened.push_back(std::move(*one));
   }
-  const std::string number = fmt::format("{}", host);
-  return send_message(socket, std::as_bytes(std::span(number)), numbers);
+  return send_message(socket, std::as_bytes(std::span(answer)), numbers);
 }
 
 void send_text(int socket, const std::string& text) {
   static_cast<void>(send_message(socket, std::as_bytes(std::span(text))));
 }
 
-// Makes a host in a process of its own, since it does not stay in the bridge's namespaces. What has
-// been made before something fails goes with the process.
-void make_host(int socket, std::uint32_t host, const std::string& file, bool has_users) {
-  const pid_t keeper = getpid();
+// --- IP over InfiniBand ---
+
+// Makes an interface without a link below IP (TUN), whose packets this process has.
+Result<UniqueFd> open_interface(const std::string& name) {
+  UniqueFd opened(open(interfaces_file, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!opened) return system_error(fmt::format("cannot open {}", interfaces_file));
+  ifreq request{};
+  request.ifr_flags = IFF_TUN | IFF_NO_PI;
+  name.copy(request.ifr_name, IFNAMSIZ - 1);
+  if (ioctl(opened.get(), TUNSETIFF, &request) != 0) {
+    return system_error("cannot make the interface " + name);
+  }
+  return opened;
+}
+
+// Makes a socket that tells of all changes of addresses.
+Result<UniqueFd> open_address_socket() {
+  UniqueFd opened(socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE));
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  address.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (!opened || bind(opened.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return system_error("cannot make a socket that tells of addresses");
+  }
+  return opened;
+}
+
+// A request, with the words behind the host's number.
+struct Request {
+  std::string_view kind;
+  std::uint32_t host = 0;
+  std::vector<std::string> rest;
+
+  std::string answer() const {
+    return rest.empty() ? fmt::format("{} {}", kind, host)
+                        : fmt::format("{} {} {}", kind, host, rest.front());
+  }
+};
+
+Result<void> make_interface(int socket, const Request& request) {
+  constexpr std::size_t first_address = 2;
+  if (request.rest.size() < first_address) return Error{"the request names no interface"};
+  const std::string& name = request.rest[0];
+  auto interface = open_interface(name);
+  if (!interface) return interface.error();
+  auto addresses = open_address_socket();
+  if (!addresses) return addresses.error();
+  std::string commands = fmt::format("link set dev {} mtu {}\n", name, request.rest[1]);
+  // The interface's IPv6 address is made of the port's GUID, and not by the kernel.
+  std::string ipv6_commands = fmt::format("link set dev {} addrgenmode none\n", name);
+  for (std::size_t i = first_address; i < request.rest.size(); ++i) {
+    const bool is_ipv4 = request.rest[i].find(':') == std::string::npos;
+    std::string& to = is_ipv4 ? commands : ipv6_commands;
+    to += fmt::format("address add {} {} dev {}\n", request.rest[i], is_ipv4 ? "broadcast +" : "",
+                      name);
+  }
+  commands += fmt::format("link set {} up\n", name);
+  // Some machines have no IPv6.
+  static_cast<void>(run_ip(ipv6_commands));
+  if (auto made = run_ip(commands); !made) return made;
+  const unsigned index = if_nametoindex(name.c_str());
+  const std::array<int, 2> fds = {interface->get(), addresses->get()};
+  const std::string text = fmt::format("{} {}", request.answer(), index);
+  return send_message(socket, std::as_bytes(std::span(text)), fds);
+}
+
+Result<void> change_interface(const Request& request) {
+  if (request.rest.size() != 2) return Error{"the request names no interface"};
+  return run_ip(fmt::format("link set dev {} mtu {}\n", request.rest[0], request.rest[1]));
+}
+
+// Goes to the network of a host, of whose namespaces there are these descriptors.
+Result<void> go_to_host(std::span<const UniqueFd> namespaces) {
+  for (const UniqueFd& one : namespaces) {
+    if (ioctl(one.get(), NS_GET_NSTYPE) != CLONE_NEWNET) continue;
+    if (setns(one.get(), CLONE_NEWNET) != 0) return system_error("cannot go to the host");
+    return {};
+  }
+  return Error{"the host has no network"};
+}
+
+// --- requests ---
+
+Result<void> carry_out(int socket, const Request& request, std::span<const UniqueFd> namespaces,
+                       const Keeper& keeper) {
+  if (request.kind == "host") {
+    auto made = become_host(request.host, keeper.file, keeper.process);
+    return made ? send_namespaces(socket, request.answer(), keeper.has_users) : made;
+  }
+  if (auto gone = go_to_host(namespaces); !gone) return gone;
+  if (request.kind == "interface") return make_interface(socket, request);
+  return change_interface(request);
+}
+
+// Carries a request out in a process of its own, since it does not stay in the bridge's namespaces.
+// What has been made before something fails goes with the process.
+void handle(int socket, const Request& request, std::span<const UniqueFd> namespaces,
+            const Keeper& keeper) {
   const pid_t maker = fork();
   if (maker == 0) {
-    auto made = become_host(host, file, keeper);
-    if (made) made = send_namespaces(socket, host, has_users);
-    if (!made) send_text(socket, fmt::format("{} {}", host, made.error().message));
+    const auto done = carry_out(socket, request, namespaces, keeper);
+    if (!done) send_text(socket, fmt::format("{} {}", request.answer(), done.error().message));
     _exit(0);
   }
   int status = 0;
   if (maker > 0) waitpid(maker, &status, 0);
   if (maker > 0 && status == 0) return;
-  send_text(socket, fmt::format("{} the process that makes it has ended early", host));
+  send_text(socket, fmt::format("{} the process that makes it has ended early", request.answer()));
+}
+
+// Returns nothing if the text is no request.
+std::optional<Request> read_request(std::string_view text, std::uint32_t hosts) {
+  Request request;
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  if (words.size() < 2) return std::nullopt;
+  request.kind = words[0];
+  const auto read =
+      std::from_chars(words[1].data(), words[1].data() + words[1].size(), request.host);
+  if (read.ec != std::errc() || request.host >= hosts) return std::nullopt;
+  request.rest.assign(words.begin() + 2, words.end());
+  return request;
 }
 
 }  // namespace
 
 void keep_networks(int socket, const std::string& file, std::uint32_t hosts) {
-  bool has_users = false;
-  const auto bridge = make_bridge(has_users);
+  Keeper keeper{file, getpid(), false};
+  const auto bridge = make_bridge(keeper.has_users);
   if (!bridge) return send_text(socket, bridge.error().message);
   auto network = open_namespace("net");
   if (!network) return send_text(socket, network.error().message);
+  std::string ready(bridge_ready);
+  if (access(interfaces_file, R_OK | W_OK) != 0) {
+    ready += fmt::format(" {}: {}", interfaces_file, std::strerror(errno));
+  }
   const std::array<int, 1> fds = {network->get()};
-  if (!send_message(socket, std::as_bytes(std::span(bridge_ready)), fds)) return;
+  if (!send_message(socket, std::as_bytes(std::span(ready)), fds)) return;
   network->reset();
   for (;;) {
-    pollfd request{socket, POLLIN, 0};
-    if (poll(&request, 1, -1) < 0) continue;
+    pollfd wanted{socket, POLLIN, 0};
+    if (poll(&wanted, 1, -1) < 0) continue;
     auto message = receive_message(socket);
     if (!message) return;
-    const auto* text = reinterpret_cast<const char*>(message->bytes.data());
-    std::uint32_t host = 0;
-    const auto read = std::from_chars(text, text + message->bytes.size(), host);
-    if (read.ec != std::errc() || host >= hosts) return;
-    make_host(socket, host, file, has_users);
+    const std::string_view text(reinterpret_cast<const char*>(message->bytes.data()),
+                                message->bytes.size());
+    const auto request = read_request(text, hosts);
+    if (!request) return;
+    handle(socket, *request, message->fds, keeper);
   }
 }
 

@@ -27,9 +27,11 @@
 #include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/host_administration.h"
 #include "live/fabric/host_connections.h"
 #include "live/fabric/host_networks.h"
 #include "live/fabric/host_services.h"
+#include "live/fabric/ip_interfaces.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
 #include "live/message/port_attributes.h"
@@ -42,8 +44,13 @@ namespace {
 
 constexpr std::size_t sessions_max = 1'024;
 constexpr int messages_in_a_turn = 64;
-// The hosts' connection managers are clients of the services, too, with numbers of their own.
+// The hosts' connection managers, and their questions to subnet administration, are clients of the
+// services, too, with numbers of their own.
 constexpr std::uint32_t own_clients = 1u << 31;
+constexpr std::uint32_t administration_clients = 1u << 30;
+// The lowest bits of an event's datum say what kind of thing its address belongs to.
+constexpr std::uint64_t kind_mask = 3;
+enum class EventKind : std::uint8_t { session, bell, packets, addresses };
 constexpr int no_memory_pause_microseconds = 10'000;
 
 // A connection of a program, and the port that it may have opened.
@@ -76,6 +83,17 @@ class FabricServer {
                          hosts_.set_manager(at, host, is_manager);
                        }) {
     hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+    if (networks == nullptr || !networks->no_interfaces().empty()) return;
+    interfaces_.emplace(
+        now, subnet_, data_ports_, *networks,
+        [this](std::uint32_t host) -> HostAdministration& {
+          has_to_manage_ = true;  // it is about to be asked
+          return administration_of(host);
+        },
+        [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
+          const bool has_packets = source == IpInterfaces::Source::packets;
+          watch(fd, &link, has_packets ? EventKind::packets : EventKind::addresses);
+        });
   }
 
   Result<void> serve(const std::function<void()>& ready);
@@ -96,7 +114,8 @@ class FabricServer {
     return Time::nanoseconds(std::chrono::nanoseconds(since).count());
   }
 
-  void watch(int fd, Session* session, bool is_bell = false);
+  void watch(int fd, void* of, EventKind kind = EventKind::session);
+  void handle(const epoll_event& event);
   Time next_management() const;
   int milliseconds_to_wait() const;
   void turn();
@@ -107,6 +126,7 @@ class FabricServer {
   void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
   void open_port(Session& session, std::uint32_t host);
+  HostAdministration& administration_of(std::uint32_t host);
   HostConnections& connections_of(std::uint32_t host);
   void open_channel(Session& session, std::uint32_t host);
   void execute(Session& session, std::span<const std::byte> bytes);
@@ -114,6 +134,8 @@ class FabricServer {
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
   void enter(Session& session, std::uint32_t host);
   void admit(Session& session, std::uint32_t host);
+  void take_network(HostNetworks::Answer answer);
+  void pass_reregistrations();
   void begin_capture(Session& session, const FabricHello& hello);
   void end_capture(std::uint32_t client);
   void manage();
@@ -139,8 +161,10 @@ class FabricServer {
   HostServices hosts_;
   DataPorts data_ports_;
   Captures captures_;
-  std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;  // by host
-  Time connections_due_ = Time::never();  // when one of them has something to do
+  std::map<std::uint32_t, std::unique_ptr<HostAdministration>> administrations_;  // by host
+  std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;         // by host
+  std::optional<IpInterfaces> interfaces_;  // none: the hosts have no IP over InfiniBand
+  Time connections_due_ = Time::never();    // when one of them has something to do
   ManagerFiles manager_files_;
   std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
@@ -174,13 +198,12 @@ Result<void> FabricServer::serve(const std::function<void()>& ready) {
   return {};
 }
 
-// An event's datum is a session's address. The lowest bit says that the bell was rung, so that the
-// connection need not be looked at.
-void FabricServer::watch(int fd, Session* session, bool is_bell) {
-  static_assert(alignof(Session) > 1);
+// An event's datum is the address of a session, or of an interface.
+void FabricServer::watch(int fd, void* of, EventKind kind) {
+  static_assert(alignof(Session) > kind_mask);
   epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = reinterpret_cast<std::uintptr_t>(session) | (is_bell ? 1u : 0u);
+  event.events = kind == EventKind::packets ? EPOLLIN | EPOLLET : EPOLLIN;
+  event.data.u64 = reinterpret_cast<std::uintptr_t>(of) | static_cast<std::uint64_t>(kind);
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -189,28 +212,40 @@ Time FabricServer::next_management() const {
 }
 
 int FabricServer::milliseconds_to_wait() const {
-  if (has_more_data_) return 0;
-  const Time next = std::min(next_management(), data_ports_.next_event());
+  if (has_more_data_ || has_to_manage_) return 0;
+  Time next = std::min(next_management(), data_ports_.next_event());
+  if (interfaces_) next = std::min(next, interfaces_->next_event());
   if (next.is_never()) return -1;
   const Time left = next > now() ? next - now() : Time::zero();
   constexpr std::int64_t long_time = 3'600'000;
   return static_cast<int>(std::min((left.to_microseconds() + 999) / 1'000, long_time));
 }
 
+void FabricServer::handle(const epoll_event& event) {
+  const std::uint64_t datum = event.data.u64;
+  void* const of = reinterpret_cast<void*>(datum & ~kind_mask);
+  if (of == nullptr) {
+    has_to_manage_ = true;
+    return;
+  }
+  switch (static_cast<EventKind>(datum & kind_mask)) {
+    case EventKind::session:
+      return handle(*static_cast<Session*>(of));
+    case EventKind::bell:  // the connection need not be looked at
+      return data_ports_.answer(static_cast<Session*>(of)->id);
+    case EventKind::packets:
+      return interfaces_->read(now(), *static_cast<IpInterfaces::Link*>(of),
+                               IpInterfaces::Source::packets);
+    case EventKind::addresses:
+      return interfaces_->read(now(), *static_cast<IpInterfaces::Link*>(of),
+                               IpInterfaces::Source::addresses);
+  }
+}
+
 void FabricServer::turn() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
-  for (int i = 0; i < count; ++i) {
-    const std::uint64_t datum = events[i].data.u64;
-    auto* session = reinterpret_cast<Session*>(datum & ~std::uint64_t{1});
-    if (session == nullptr) {
-      has_to_manage_ = true;
-    } else if ((datum & 1) != 0) {
-      data_ports_.answer(session->id);
-    } else {
-      handle(*session);
-    }
-  }
+  for (int i = 0; i < count; ++i) handle(events[i]);
   const Time at = now();
   if (has_to_manage_ || next_management() <= at) {
     // What a program sent comes before what it said later: a group that it leaves gets its last
@@ -221,6 +256,7 @@ void FabricServer::turn() {
     manage();
   }
   has_more_data_ = data_ports_.progress(at);
+  if (interfaces_) has_more_data_ = interfaces_->progress(at) || has_more_data_;
   std::erase_if(sessions_, [this](const auto& session) {
     if (session->is_over) end(*session);
     return session->is_over;
@@ -234,27 +270,47 @@ void FabricServer::manage() {
   if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
   if (networks_ != nullptr) {
-    networks_->take_answers([this](std::uint32_t host, const std::string& reason) {
-      for (const auto& session : sessions_) {
-        if (session->entered != host || session->is_over) continue;
-        session->entered.reset();
-        if (reason.empty()) admit(*session, host);
-        if (!reason.empty()) refuse(*session, no_network(host, reason));
-      }
-    });
+    networks_->take_answers(
+        [this](HostNetworks::Answer answer) { take_network(std::move(answer)); });
   }
   do {
     hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
   } while (progress_connections());
   data_ports_.follow(now());
-  for (const auto& session : sessions_) {
-    if (!session->data_host || !hosts_.take_reregistration(*session->data_host)) continue;
-    for (const auto& other : sessions_) {
-      if (other->data_host == session->data_host) other->must_register_anew = true;
-    }
-  }
+  pass_reregistrations();
+  if (interfaces_) interfaces_->follow(now());
   for (const auto& session : sessions_) {
     if (session->data_host && !session->is_over) tell_of_port(*session);
+  }
+}
+
+// The keeper has made a host's namespaces, or an interface.
+void FabricServer::take_network(HostNetworks::Answer answer) {
+  const std::uint32_t host = answer.host;
+  if (!answer.interface.empty()) {
+    if (interfaces_) interfaces_->take(now(), std::move(answer));
+    return;
+  }
+  if (answer.reason.empty() && interfaces_) interfaces_->begin(now(), host);
+  for (const auto& session : sessions_) {
+    if (session->entered != host || session->is_over) continue;
+    session->entered.reset();
+    if (answer.reason.empty()) admit(*session, host);
+    if (!answer.reason.empty()) refuse(*session, no_network(host, answer.reason));
+  }
+}
+
+// Tells all users of a port that they must register with the manager anew.
+void FabricServer::pass_reregistrations() {
+  for (std::uint32_t host = 0; host < subnet_.topology().adapters(); ++host) {
+    const bool has_user = (interfaces_ && interfaces_->has(host)) ||
+                          std::any_of(sessions_.begin(), sessions_.end(),
+                                      [host](const auto& each) { return each->data_host == host; });
+    if (!has_user || !hosts_.take_reregistration(host)) continue;
+    if (interfaces_) interfaces_->register_anew(now(), host);
+    for (const auto& session : sessions_) {
+      if (session->data_host == host) session->must_register_anew = true;
+    }
   }
 }
 
@@ -410,11 +466,21 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   watch(session.datagrams.get(), &session);
 }
 
+HostAdministration& FabricServer::administration_of(std::uint32_t host) {
+  auto& administration = administrations_[host];
+  if (administration == nullptr) {
+    administration = std::make_unique<HostAdministration>(
+        host, own_clients | administration_clients | host, now, subnet_, hosts_);
+  }
+  return *administration;
+}
+
 // A host has a connection manager from the first program or peer on that needs it.
 HostConnections& FabricServer::connections_of(std::uint32_t host) {
   auto& connections = connections_[host];
   if (connections == nullptr) {
-    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_);
+    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_,
+                                                    administration_of(host));
   }
   return *connections;
 }
@@ -475,7 +541,7 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   session.told = opened.port.port;
   const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
-  watch(data_ports_.bell(session.id), &session, true);
+  watch(data_ports_.bell(session.id), &session, EventKind::bell);
 }
 
 // Lets the program enter the host's network. The first one waits until it has been made.
@@ -543,6 +609,7 @@ FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
     }
     const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
     if (has_address) some.nodes.back().address = host_address(node);
+    if (interfaces_) some.nodes.back().interfaces = interfaces_->status(node);
   }
   return some;
 }
@@ -562,7 +629,11 @@ void FabricServer::take_datagrams(Session& session) {
 // A program that does not read loses what comes.
 void FabricServer::deliver(const management::DatagramService::Delivery& delivery) {
   if ((delivery.client & own_clients) != 0) {
-    return connections_.at(delivery.client & ~own_clients)->take(delivery);
+    const std::uint32_t host = delivery.client & ~(own_clients | administration_clients);
+    if ((delivery.client & administration_clients) != 0) {
+      return administrations_.at(host)->take(delivery);
+    }
+    return connections_.at(host)->take(delivery);
   }
   const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
     return session->id == delivery.client;
@@ -582,6 +653,11 @@ std::optional<HostNetworks> networks_of(const FabricOptions& options, std::strin
     return {};
   }
   sentence = fmt::format("Its hosts have an IP network, in which h0 is {}.", host_address(0));
+  const std::string& lacks = networks->no_interfaces();
+  sentence += lacks.empty()
+                  ? fmt::format("\nThey have IP over InfiniBand (ib0), in which h0 is {}.",
+                                infiniband_address(0))
+                  : fmt::format("\nThey have no IP over InfiniBand: {}.", lacks);
   return std::move(*networks);
 }
 

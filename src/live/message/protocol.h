@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 13;
+inline constexpr std::uint16_t protocol_version = 14;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes

@@ -74,7 +74,7 @@ void Administration::follow(subnet::Manager& manager) {
   }
   if (is_first || groups_.changes() != group_changes_) {
     group_changes_ = groups_.changes();
-    manager.set_receivers(groups_.receivers());
+    manager.set_members(groups_.members());
   }
   while (const auto notice = manager.take_notice()) report_from_node(*notice);
 }

@@ -246,12 +246,12 @@ void Groups::forget_absent(const View& view) {
   }
 }
 
-std::map<std::uint16_t, std::vector<std::uint64_t>> Groups::receivers() const {
-  std::map<std::uint16_t, std::vector<std::uint64_t>> out;
+subnet::Members Groups::members() const {
+  subnet::Members out;
   for (const auto& [gid, group] : groups_) {
-    auto& ports = out[group.record.lid];
+    subnet::GroupMembers& of = out[group.record.lid];
     for (const auto& [guid, states] : group.join_states) {
-      if ((states & receives) != 0) ports.push_back(guid);
+      ((states & receives) != 0 ? of.receivers : of.senders).push_back(guid);
     }
   }
   return out;

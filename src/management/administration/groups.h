@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "management/administration/view.h"
+#include "management/subnet/multicast.h"
 #include "wire/lrh.h"
 #include "wire/sa.h"
 
@@ -58,9 +59,9 @@ class Groups {
   // Forgets the members that the subnet does not have any more.
   void forget_absent(const View& view);
 
-  // Returns the ports (by GUID) to which each group's packets go.
-  std::map<std::uint16_t, std::vector<std::uint64_t>> receivers() const;
-  // Returns a number that changes whenever receivers() may have.
+  // Returns who sends and receives the packets of each group.
+  subnet::Members members() const;
+  // Returns a number that changes whenever members() may have.
   std::uint64_t changes() const { return changes_; }
 
  private:

@@ -180,9 +180,9 @@ void Manager::expire(Time now) {
   advance(now);
 }
 
-void Manager::set_receivers(Receivers receivers) {
-  if (receivers == receivers_) return;
-  receivers_ = std::move(receivers);
+void Manager::set_members(Members members) {
+  if (members == members_) return;
+  members_ = std::move(members);
   wants_groups_ = true;
 }
 
@@ -405,7 +405,7 @@ void Manager::end_sweep(Time now) {
 void Manager::begin_groups() {
   phase_ = Phase::setting_groups;
   wants_groups_ = false;
-  ask(groups_.questions(graph_, receivers_));
+  ask(groups_.questions(graph_, members_));
 }
 
 void Manager::begin_light_sweep() {

@@ -75,7 +75,7 @@ class Manager {
   void want_sweep(Time now);
 
   // Says which ports get the packets of which multicast LIDs. The switches' tables follow.
-  void set_receivers(Receivers receivers);
+  void set_members(Members members);
 
   // Takes a datagram for QP0 of the manager's port.
   void receive(Time now, const Packet& packet);
@@ -141,7 +141,7 @@ class Manager {
   LidAssignment lids_;
   KnownTables tables_;
   KnownGroups groups_;
-  Receivers receivers_;
+  Members members_;
   Graph graph_;    // as it is
   Graph working_;  // as the sweep makes it
   std::deque<Packet> outgoing_;

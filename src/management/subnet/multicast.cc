@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -19,17 +20,19 @@ class Trees {
     }
   }
 
-  void add(std::uint16_t lid, const std::vector<std::uint64_t>& receivers) {
+  void add(std::uint16_t lid, const GroupMembers& members) {
     std::uint32_t root = no_node;
-    for (const std::uint64_t guid : receivers) {
-      const auto found = by_guid_.find(guid);
-      if (found == by_guid_.end()) continue;
-      const GraphNode& node = graph_.nodes[found->second];
-      const GraphPort& port = node.end_port();
-      if (!node.is_switch() && (!port.has_peer() || !graph_.nodes[port.peer].is_switch())) continue;
-      const std::uint32_t first = node.is_switch() ? found->second : port.peer;
-      if (root == no_node) begin_at(root = first);
-      join(lid, first, node.is_switch() ? std::uint8_t{0} : port.peer_port);
+    for (const std::uint64_t guid : members.receivers) {
+      const auto at = place_of(guid);
+      if (!at) continue;
+      if (root == no_node) begin_at(root = at->first);
+      ports_[{at->first, lid}].set(at->second);
+      join(lid, at->first);
+    }
+    // Nobody hears those who send if there is no receiver.
+    if (root == no_node) return;
+    for (const std::uint64_t guid : members.senders) {
+      if (const auto at = place_of(guid)) join(lid, at->first);
     }
   }
 
@@ -44,6 +47,17 @@ class Trees {
     std::uint8_t port = 0;
     std::uint8_t nodes_port = 0;
   };
+
+  // Returns the switch of a port, and the port there that leads to it.
+  std::optional<std::pair<std::uint32_t, std::uint8_t>> place_of(std::uint64_t guid) const {
+    const auto found = by_guid_.find(guid);
+    if (found == by_guid_.end()) return std::nullopt;
+    const GraphNode& node = graph_.nodes[found->second];
+    if (node.is_switch()) return std::pair{found->second, std::uint8_t{0}};
+    const GraphPort& port = node.end_port();
+    if (!port.has_peer() || !graph_.nodes[port.peer].is_switch()) return std::nullopt;
+    return std::pair{port.peer, port.peer_port};
+  }
 
   // Finds the shortest paths to a switch.
   void begin_at(std::uint32_t root) {
@@ -64,9 +78,8 @@ class Trees {
     }
   }
 
-  // Adds a receiver, and the way from its switch to the root as far as it is not there yet.
-  void join(std::uint16_t lid, std::uint32_t node, std::uint8_t port) {
-    ports_[{node, lid}].set(port);
+  // Adds the way from a switch to the root, as far as it is not there yet.
+  void join(std::uint16_t lid, std::uint32_t node) {
     while (node != root_ && steps_[node].node != no_node) {
       const Step& step = steps_[node];
       PortSet& own = ports_[{node, lid}];
@@ -104,11 +117,11 @@ AttributeData block_of(const Trees& trees, std::uint32_t node, std::size_t block
 
 }  // namespace
 
-std::vector<Question> KnownGroups::questions(const Graph& graph, const Receivers& receivers) {
+std::vector<Question> KnownGroups::questions(const Graph& graph, const Members& all) {
   Trees trees(graph);
-  for (const auto& [lid, guids] : receivers) trees.add(lid, guids);
+  for (const auto& [lid, members] : all) trees.add(lid, members);
   const std::size_t entries =
-      receivers.empty() ? 0 : receivers.rbegin()->first - first_multicast_lid + std::size_t{1};
+      all.empty() ? 0 : all.rbegin()->first - first_multicast_lid + std::size_t{1};
   std::set<std::uint64_t> here;
   std::vector<Question> questions;
   for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {

@@ -112,8 +112,8 @@ struct Run {
         if (script.one_in(4)) {
           manager.set_allowed(now, script.one_in(2));
         } else {
-          manager.set_receivers({{static_cast<std::uint16_t>(first_multicast_lid + script.byte()),
-                                  {script.below(12), script.below(12)}}});
+          manager.set_members({{static_cast<std::uint16_t>(first_multicast_lid + script.byte()),
+                                {{script.below(12), script.below(12)}, {script.below(12)}}}});
         }
         break;
       default:

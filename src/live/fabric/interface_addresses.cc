@@ -1,0 +1,106 @@
+#include "live/fabric/interface_addresses.h"
+
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+namespace tulle::live {
+namespace {
+
+constexpr unsigned mapped_bits = 96;  // of an IPv4 address in IPv6
+
+// Returns the address in a message about one; nothing if there is none.
+std::optional<ipoib::HostAddress> address_in(const ifaddrmsg& about,
+                                             std::span<const std::byte> attributes) {
+  std::optional<ipoib::HostAddress> found;
+  bool is_local = false;
+  while (attributes.size() >= sizeof(rtattr)) {
+    rtattr attribute;
+    std::memcpy(&attribute, attributes.data(), sizeof(attribute));
+    if (attribute.rta_len < sizeof(attribute) || attribute.rta_len > attributes.size()) break;
+    const auto value = attributes.subspan(sizeof(attribute), attribute.rta_len - sizeof(attribute));
+    // With an address at the other end of a point-to-point link, IFA_LOCAL has this host's.
+    const bool is_address =
+        attribute.rta_type == IFA_LOCAL || (attribute.rta_type == IFA_ADDRESS && !is_local);
+    ipoib::HostAddress address;
+    if (is_address && about.ifa_family == AF_INET && value.size() == sizeof(be32)) {
+      be32 bytes;
+      std::memcpy(&bytes, value.data(), sizeof(bytes));
+      found = {Gid::from_ipv4(bytes), mapped_bits + about.ifa_prefixlen};
+    } else if (is_address && about.ifa_family == AF_INET6 && value.size() == sizeof(Gid::bytes)) {
+      std::memcpy(address.ip.bytes.data(), value.data(), value.size());
+      address.prefix_bits = about.ifa_prefixlen;
+      found = address;
+    }
+    is_local = is_local || attribute.rta_type == IFA_LOCAL;
+    attributes =
+        attributes.subspan(std::min(attributes.size(), std::size_t{RTA_ALIGN(attribute.rta_len)}));
+  }
+  constexpr unsigned bits_max = 128;
+  if (found && found->prefix_bits > bits_max) return std::nullopt;
+  return found;
+}
+
+}  // namespace
+
+void InterfaceAddresses::ask(int socket) {
+  struct {
+    nlmsghdr header;
+    ifaddrmsg about;
+  } question{};
+  question.header.nlmsg_len = sizeof(question);
+  question.header.nlmsg_type = RTM_GETADDR;
+  question.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  static_cast<void>(::send(socket, &question, sizeof(question), MSG_DONTWAIT));
+}
+
+bool InterfaceAddresses::read(int socket) {
+  constexpr std::size_t bytes_max = 32'768;  // the kernel's messages are no longer
+  constexpr int messages_in_a_turn = 16;
+  static thread_local std::array<std::byte, bytes_max> buffer;
+  bool has_changed = false;
+  for (int i = 0; i < messages_in_a_turn; ++i) {
+    const ssize_t bytes = recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (bytes > 0) {
+      has_changed = take(std::span(buffer).first(static_cast<std::size_t>(bytes))) || has_changed;
+      continue;
+    }
+    if (bytes < 0 && errno == ENOBUFS) ask(socket);
+    break;
+  }
+  return has_changed;
+}
+
+bool InterfaceAddresses::take(std::span<const std::byte> message) {
+  bool has_changed = false;
+  while (message.size() >= sizeof(nlmsghdr)) {
+    nlmsghdr header;
+    std::memcpy(&header, message.data(), sizeof(header));
+    if (header.nlmsg_len < sizeof(header) || header.nlmsg_len > message.size()) break;
+    const auto body = message.subspan(sizeof(header), header.nlmsg_len - sizeof(header));
+    message = message.subspan(std::min(message.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
+    const bool is_new = header.nlmsg_type == RTM_NEWADDR;
+    if ((!is_new && header.nlmsg_type != RTM_DELADDR) || body.size() < sizeof(ifaddrmsg)) continue;
+    ifaddrmsg about;
+    std::memcpy(&about, body.data(), sizeof(about));
+    if (about.ifa_index != static_cast<unsigned>(index_)) continue;
+    const auto address = address_in(about, body.subspan(sizeof(about)));
+    if (!address) continue;
+    const auto found = std::find(addresses_.begin(), addresses_.end(), *address);
+    if (is_new && found == addresses_.end() && addresses_.size() < addresses_max) {
+      addresses_.push_back(*address);
+      has_changed = true;
+    } else if (!is_new && found != addresses_.end()) {
+      addresses_.erase(found);
+      has_changed = true;
+    }
+  }
+  return has_changed;
+}
+
+}  // namespace tulle::live
