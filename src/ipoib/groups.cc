@@ -152,7 +152,8 @@ Question Groups::leave(const Gid& gid, std::uint8_t join_state) const {
 }
 
 void Groups::progress(Time now, std::uint32_t& next_number, std::vector<Question>& questions) {
-  for (Question& question : std::exchange(leaving_, {})) questions.push_back(std::move(question));
+  questions.insert(questions.end(), leaving_.begin(), leaving_.end());
+  leaving_.clear();
   if (now < next_deadline_) return;
   next_deadline_ = Time::never();
   for (auto at = groups_.begin(); at != groups_.end();) {

@@ -146,6 +146,13 @@ void ConnectionService::handle(const cm::Event& event) {
   }
 }
 
+ConnectionService::Endpoint* ConnectionService::listener_at(PortSpace space,
+                                                            const SocketAddress& address) {
+  if (Endpoint* listener = find(ports_.listener(space, address))) return listener;
+  const auto other = network_.other_address(address);
+  return other ? find(ports_.listener(space, *other)) : nullptr;
+}
+
 // Handles a REQ or SIDR_REQ to a service with a listener, which may listen at another address.
 void ConnectionService::handle_request(const cm::Event& event) {
   const bool is_question = event.kind == Kind::service_question;
@@ -153,7 +160,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
   const auto space = static_cast<PortSpace>(request.service_id >> 16 & 0xFFFF);
   Asked asked;
   const bool is_known = read_hello(request, asked);
-  Endpoint* listener = is_known ? find(ports_.listener(space, asked.destination)) : nullptr;
+  Endpoint* listener = is_known ? listener_at(space, asked.destination) : nullptr;
   const auto refuse = [&](wire::cm::Reason reason, wire::cm::ServiceStatus status) {
     if (!is_question) {
       manager_.reject(now(), event.id, reason, {});

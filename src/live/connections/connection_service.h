@@ -227,6 +227,7 @@ class ConnectionService {
   // events.cc: the events of management::cm
   void handle_events();
   void handle(const management::cm::Event& event);
+  Endpoint* listener_at(PortSpace space, const SocketAddress& address);
   void handle_request(const management::cm::Event& event);
   void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
   void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);

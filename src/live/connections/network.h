@@ -59,6 +59,10 @@ class ConnectionNetwork {
   // Returns the GID of the port that has the address, or nothing if no host has it.
   virtual std::optional<Gid> gid_of(const SocketAddress& address) const = 0;
 
+  // Returns another address of the same port. A request to one of them that nobody listens to is
+  // for who listens to the other.
+  virtual std::optional<SocketAddress> other_address(const SocketAddress&) const { return {}; }
+
   virtual std::optional<ConnectionRoute> find_route(Asker asker, const DeviceInfo& device,
                                                     const Gid& remote) = 0;
   virtual std::optional<ConnectionGroup> join(Asker asker, PortSpace space,

@@ -139,6 +139,16 @@ Result<DeviceInfo> HostConnections::describe(const std::string& name, const std:
   return device_of(name, services_.describe(host_, {}));
 }
 
+// Libraries that look for the addresses of a device find those of both networks, and listen at one.
+std::optional<SocketAddress> HostConnections::other_address(const SocketAddress& address) const {
+  if (!address.gid().is_ipv4_mapped() || gid_of(address) != gid_at(host_)) return std::nullopt;
+  SocketAddress other = address;
+  const std::size_t at = address.family == AF_INET ? 1 : 13;  // the network's second byte
+  const std::byte first{host_address_bytes(host_)[1]}, second{infiniband_address_bytes(host_)[1]};
+  other.address[at] = address.address[at] == first ? second : first;
+  return other;
+}
+
 int HostConnections::check_is_local(const SocketAddress& address) {
   return is_loopback(address) || gid_of(address) == gid_at(host_) ? 0 : EADDRNOTAVAIL;
 }

@@ -47,6 +47,7 @@ class HostConnections : private ConnectionNetwork {
   int check_is_local(const SocketAddress& address) override;
   int find_source(SocketAddress& source, const SocketAddress& destination) override;
   std::optional<Gid> gid_of(const SocketAddress& address) const override;
+  std::optional<SocketAddress> other_address(const SocketAddress& address) const override;
   std::optional<ConnectionRoute> find_route(Asker asker, const DeviceInfo& device,
                                             const Gid& remote) override;
   std::optional<ConnectionGroup> join(Asker asker, PortSpace space, const SocketAddress& group,

@@ -254,7 +254,17 @@ TEST_F(HostConnectionsTest, AddressesOfBothNetworks) {
   ASSERT_EQ(run(0, command::ResolveAddress{client, {}, there}), 0);
   const auto resolved = take<event::AddressResolved>(0);
   EXPECT_EQ(resolved.known.source.address, ipv4(infiniband_address_bytes(0), 0).address);
-  EXPECT_EQ(run(0, command::Bind{create(0), ipv4(infiniband_address_bytes(0), 7000)}), 0);
+  // Who listens at one of a host's addresses hears requests to the other.
+  const EndpointId listener = create(1);
+  ASSERT_EQ(run(1, command::Bind{listener, there}), 0);
+  ASSERT_EQ(run(1, command::Listen{listener, 1}), 0);
+  const EndpointId other = create(0);
+  ASSERT_EQ(run(0, command::ResolveAddress{other, {}, address_of(1, 7000)}), 0);
+  take<event::AddressResolved>(0);
+  ASSERT_EQ(run(0, command::ResolveRoute{{other}}), 0);
+  take<event::RouteResolved>(0);
+  ASSERT_EQ(run(0, command::Connect{other, rc, {}}), 0);
+  take<event::ConnectRequest>(1);
 }
 
 TEST_F(HostConnectionsTest, WithoutAManagerThereIsNoRoute) {

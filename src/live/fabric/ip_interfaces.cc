@@ -160,6 +160,8 @@ void IpInterfaces::follow(Time now, std::uint32_t host, Host& of) {
   }
 }
 
+bool IpInterfaces::has(std::uint32_t host) const { return hosts_.contains(host); }
+
 void IpInterfaces::register_anew(Time now, std::uint32_t host) {
   const auto found = hosts_.find(host);
   if (found == hosts_.end()) return;
