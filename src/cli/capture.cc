@@ -19,6 +19,7 @@
 #include "live/service_process.h"
 #include "report/erf.h"
 #include "report/pcapng.h"
+#include "wire/flow_control.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::cli {
@@ -91,6 +92,7 @@ class Capture {
   Source* oldest();
   void write_frame(Source& source);
   void write_packet(const Source& source);
+  void write_flow_control(const Source& source, const live::CapturedAt& at, Time when);
   std::uint32_t interface_of(const live::CapturedAt& at);
   bool flush();
   Time time_of(std::int64_t unix_ns) const {
@@ -148,11 +150,23 @@ void Capture::write_packet(const Source& source) {
   constexpr std::uint32_t packet_bytes_max = 0xFFFF - report::erf_header_bytes;
   const Time when = time_of(source.frame.unix_nanoseconds);
   const std::uint32_t original = std::min(source.frame.original_bytes, packet_bytes_max);
+  if (original == wire::flow_control_bytes) return write_flow_control(source, at, when);
   const auto header = report::erf_header(when, report::ErfType::infiniband, original, false);
   const std::array<std::span<const std::byte>, 2> pieces = {
       header, std::span(source.bytes).subspan(sizeof at)};
   const auto all = static_cast<std::uint32_t>(original + header.size());
   file_.packet(buffer_, when, report::Direction::outbound, interface_of(at), pieces, all);
+}
+
+void Capture::write_flow_control(const Source& source, const live::CapturedAt& at, Time when) {
+  const auto packet = std::span(source.bytes).subspan(sizeof at);
+  std::array<std::byte, report::erf_link_bytes> filled{};
+  std::copy_n(packet.begin(), std::min(packet.size(), filled.size()), filled.begin());
+  const auto header =
+      report::erf_header(when, report::ErfType::infiniband_link, filled.size(), false);
+  const std::array<std::span<const std::byte>, 2> pieces = {header, filled};
+  file_.packet(buffer_, when, report::Direction::outbound, interface_of(at), pieces,
+               header.size() + filled.size());
 }
 
 void Capture::write_frame(Source& source) {
@@ -251,7 +265,8 @@ Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& o
   if (!status) return status.error();
   std::vector<std::string> names;
   for (const live::FabricNode& node : status->nodes) names.push_back(node.name);
-  auto begun = live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length);
+  auto begun = live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length,
+                                    options.has_flow_control);
   if (!begun) return begun.error();
   capture.add_fabric(std::move(begun->ring), std::move(names));
   return std::move(begun->connection);

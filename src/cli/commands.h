@@ -51,6 +51,7 @@ struct CaptureOptions {
   std::uint32_t buffer_mebibytes = 32;
   // The name of a software fabric, whose links are captured; nothing: this host's processes.
   std::optional<std::string> fabric;
+  bool has_flow_control = false;  // of a fabric: credits, too
 };
 int capture(const live::Settings& settings, const CaptureOptions& options);
 

@@ -254,6 +254,10 @@ void add_capture(CLI::App& app, int& status) {
                    "Capture the links of this software fabric (tulle fabric up), in place of this "
                    "host's processes")
       ->type_name("NAME");
+  command
+      ->add_flag("--flow-control", options.has_flow_control,
+                 "With --fabric: also capture the flow control packets, which tell credits")
+      ->needs("--fabric");
   command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")
       ->check(CLI::Range(1, 1024));

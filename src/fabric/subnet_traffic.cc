@@ -362,7 +362,12 @@ void SubnetTraffic::send_all(Time now, At at) {
   if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr || port.is_down()) return;
   const At to{peer.node, peer.port};
   while (port.has_control()) {
-    if (nodes_[to.node]->port(to.port).handle_control(now, port.pull_control())) continue;
+    const port::Control control = port.pull_control();
+    if (on_tell_) [[unlikely]] {
+      const std::uint32_t sent = port.credits().senders[control.credit.lane].total_sent();
+      on_tell_({at.node, static_cast<std::uint16_t>(at.port + 1), control.credit, sent});
+    }
+    if (nodes_[to.node]->port(to.port).handle_control(now, control)) continue;
     kick(to);
   }
   for (FrameRef ref = from.pull(now, at.port); ref != no_frame; ref = from.pull(now, at.port)) {

@@ -25,6 +25,7 @@
 #include "base/time.h"
 #include "fabric/subnet.h"
 #include "fabric/switch.h"
+#include "port/flow_control/control.h"
 #include "port/frame.h"
 #include "port/payloads.h"
 #include "wire/path.h"
@@ -90,6 +91,16 @@ class SubnetTraffic {
   };
   // Sets an observer of all that links carry, or none.
   void on_send(std::function<void(const Sent&)> told) { on_send_ = std::move(told); }
+  // Credits that a port tells the other end of its link, and what it has sent itself on that lane
+  // in total, in blocks of 64 bytes modulo 2^12.
+  struct Told {
+    std::uint32_t node = 0;
+    std::uint16_t port = 0;  // from 1 on
+    port::CreditUpdate update;
+    std::uint32_t total_sent = 0;
+  };
+  // Sets an observer of these, or none.
+  void on_tell(std::function<void(const Told&)> told) { on_tell_ = std::move(told); }
   // Returns when run() must be called although nothing has happened.
   Time next_event() const {
     if (!to_send_.empty()) return Time::zero();
@@ -164,6 +175,7 @@ class SubnetTraffic {
   std::uint32_t next_multicast_ = 1;
   port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
+  std::function<void(const Told&)> on_tell_;
   Counters counters_;
 };
 

@@ -14,7 +14,13 @@ namespace tulle::report {
 
 inline constexpr std::size_t erf_header_bytes = 16;
 
-enum class ErfType : std::uint8_t { infiniband = 21 };
+enum class ErfType : std::uint8_t {
+  infiniband = 21,
+  infiniband_link = 25,  // flow control packets
+};
+// Wireshark 4 looks for the addresses of an LRH and a GRH in a flow control packet, which has six
+// bytes and neither, and calls it malformed if it ends before. Zeros fill it up.
+inline constexpr std::size_t erf_link_bytes = 48;
 
 // Returns the header of a packet whose `packet_bytes` bytes follow it, all that were on the wire.
 // `damaged` says that the packet failed the link layer's check.

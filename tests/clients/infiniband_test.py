@@ -291,22 +291,72 @@ class Mpi(OnFabric):
 
 
 class Capture(OnFabric):
+    def start_capture(self, *options):
+        self.path = self.folder / "links.pcapng"
+        capture = self.start(TULLE, "capture", "--fabric", "default", "-o", self.path, *options, env=self.environment)
+        wait_until(lambda: self.path.exists() and self.path.stat().st_size > 0, "the capture")
+        return capture
+
+    def end_capture(self, capture):
+        capture.signal(signal.SIGINT)
+        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertNotIn("lost", capture.stderr)
+
+    def tshark(self, *arguments):
+        return self.run_program("tshark", "-r", self.path, *arguments, limit=60).stdout.splitlines()
+
+    def peers(self):
+        """Returns the port at the other end of each port's cable, both as a capture names them."""
+        return {f"{name} port {port['port']}": f"{port['peer']} port {port['peer_port']}"
+                for name, node in self.nodes().items() for port in node["ports"] if port.get("peer")}
+
+    def test_no_packet_without_credits(self):
+        """An account of the credits on every link and lane, from what the links carried alone (IBTA 7.9.4)."""
+        capture = self.start_capture("--flow-control")
+        self.perftest("ib_write_bw", "-s", 65536, "-t", 64, iterations=300)
+        self.perftest("ib_send_bw", "-c", "UD", "-s", 64, "-S", 5, iterations=500)
+        self.perftest("ib_write_bw", "-S", 3, "-s", 4096, iterations=500)
+        self.end_capture(capture)
+        self.assertEqual([], self.tshark("-Y", "_ws.malformed")[:5])
+        fields = ["frame.interface_name", "frame.len", "infiniband.lrh.vl", "infiniband_link.vl", "infiniband_link.fctbs",
+                  "infiniband_link.fccl"]
+        peers = self.peers()
+        sent, limits = {}, {}  # by port and lane: blocks that it has sent, and that it may have sent
+        checked = collections.Counter()
+        for line in self.tshark("-T", "fields", *(part for name in fields for part in ("-e", name))):
+            port, length, lane, told_lane, total, limit = line.split("\t")
+            if told_lane:
+                key = port, int(told_lane, 0)
+                self.assertEqual(int(total, 0), sent.setdefault(key, int(total, 0)), f"what {key} says that it has sent")
+                limits[peers[port], key[1]] = int(limit, 0)
+                continue
+            key = port, int(lane, 0)
+            if key not in sent:
+                continue  # the port has not said yet what it had sent before the capture
+            # A packet takes its bytes without the VCRC, and 512 at least, in blocks of 64.
+            sent[key] = (sent[key] + max(512, int(length) - 2 + 63) // 64) % 4096
+            if key in limits:
+                self.assertLess((limits[key] - sent[key]) % 4096, 2048, f"{key} sends without credits")
+                checked[key] += 1
+        for lane in (0, 3, 5):
+            self.assertGreater(checked["h3 port 1", lane], 200, checked)
+        for lane in (0, 3):  # datagrams have no answers, so that these ports told nothing of lane 5
+            self.assertGreater(checked["switch5 port 3", lane], 200, checked)
+
     def test_wireshark_reads_every_hop(self):
         """Native InfiniBand: nothing is malformed, and each packet is on each of its links once, on its lane."""
-        path = self.folder / "links.pcapng"
-        capture = self.start(TULLE, "capture", "--fabric", "default", "-o", path, env=self.environment)
-        wait_until(lambda: path.exists() and path.stat().st_size > 0, "the capture")
+        capture = self.start_capture()
         self.pingpong("rc", "-l", 3, size=3000)
         self.pingpong("uc", "-g", 0, size=3000)
         self.pingpong("ud", size=1000)
-        capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.end_capture(capture)
         self.assertRegex(capture.stderr, r"Captured \d+ packets of 6 ports\.\n$")
-        tshark = lambda *arguments: self.run_program("tshark", "-r", path, *arguments, limit=60).stdout.splitlines()
+        tshark = self.tshark
         self.assertEqual([], tshark("-Y", "_ws.malformed")[:5])
         fields = ["frame.interface_name", "infiniband.lrh.slid", "infiniband.lrh.dlid", "infiniband.lrh.vl",
                   "infiniband.lrh.sl", "infiniband.lrh.lnh", "infiniband.bth.opcode"]
-        rows = [line.split("\t") for line in tshark("-T", "fields", *(part for name in fields for part in ("-e", name)))]
+        rows = [line.split("\t") for line in tshark("-Y", "infiniband.lrh", "-T", "fields",
+                                                    *(part for name in fields for part in ("-e", name)))]
         hops = collections.defaultdict(collections.Counter)
         for interface, source, destination, lane, level, header, opcode in rows:
             self.assertEqual(int(lane, 0), int(level, 0) % 8)

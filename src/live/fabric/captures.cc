@@ -8,17 +8,17 @@
 #include <utility>
 
 #include "port/framing/infiniband.h"
+#include "wire/flow_control.h"
 
 namespace tulle::live {
-Result<int> Captures::add(std::uint32_t client, std::uint32_t ring_bytes,
-                          std::uint32_t snap_length) {
+Result<int> Captures::add(std::uint32_t client, const Wanted& wanted) {
   if (captures_.size() >= captures_max) {
     return Error{fmt::format("{} captures of the fabric run, which is the most", captures_max),
                  EBUSY};
   }
-  auto ring = CaptureRing::create(ring_bytes);
+  auto ring = CaptureRing::create(wanted.ring_bytes);
   if (!ring) return ring.error();
-  captures_.push_back({client, snap_length, std::move(*ring)});
+  captures_.push_back({client, wanted, std::move(*ring)});
   return captures_.back().ring.fd();
 }
 
@@ -38,18 +38,28 @@ void Captures::record(const fabric::SubnetTraffic::Sent& sent) {
   const std::span<std::byte> bytes(packet.data(), sent.packet.size());
   // The lane of this link stands in the upper half of the first byte (IBTA 7.7.1).
   bytes[0] = (bytes[0] & std::byte{0x0F}) | static_cast<std::byte>(sent.lane << 4);
-  const auto checks = port::checks_of(bytes);
-  const std::array<std::span<const std::byte>, 3> pieces = {std::as_bytes(std::span(&at, 1)), bytes,
-                                                            checks};
+  write(false, at, bytes, port::checks_of(bytes));
+}
+
+void Captures::record(const fabric::SubnetTraffic::Told& told) {
+  const auto packet =
+      wire::encode(wire::flow_control_packet(told.update.lane, told.total_sent, told.update.limit));
+  write(true, {told.node, told.port}, packet, {});
+}
+
+void Captures::write(bool is_flow_control, const CapturedAt& at, std::span<const std::byte> packet,
+                     std::span<const std::byte> checks) {
+  const std::array<std::span<const std::byte>, 3> pieces = {std::as_bytes(std::span(&at, 1)),
+                                                            packet, checks};
   CapturedFrame frame;
   frame.unix_nanoseconds = unix_nanoseconds();
-  frame.original_bytes = static_cast<std::uint32_t>(bytes.size() + checks.size());
+  frame.original_bytes = static_cast<std::uint32_t>(packet.size() + checks.size());
   frame.outbound = true;
   for (Capture& capture : captures_) {
+    if (is_flow_control && !capture.wanted.has_flow_control) continue;
+    const std::uint32_t snap_length = capture.wanted.snap_length;
     const std::uint32_t kept =
-        capture.snap_length == 0
-            ? 0
-            : capture.snap_length + static_cast<std::uint32_t>(sizeof(CapturedAt));
+        snap_length == 0 ? 0 : snap_length + static_cast<std::uint32_t>(sizeof(CapturedAt));
     static_cast<void>(capture.ring.write(frame, pieces, kept));
   }
 }

@@ -1,10 +1,12 @@
 #pragma once
 
-// Captures of a software fabric: every packet with data that a port sends over a link goes into a
-// ring of each capture (live/path/packets/capture_ring.h), with the checks that it has on a cable.
+// Captures of a software fabric: every packet with data that a port sends over a link, and every
+// flow control packet, goes into a ring of each capture (live/path/packets/capture_ring.h), with
+// the checks that it has on a cable.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -13,7 +15,8 @@
 
 namespace tulle::live {
 
-// Stands in front of a packet in the ring.
+// Stands in front of a packet in the ring. A packet of wire::flow_control_bytes is a flow control
+// packet. All others are longer.
 struct CapturedAt {
   std::uint32_t node = 0;
   std::uint32_t port = 0;  // from 1 on
@@ -24,15 +27,24 @@ class Captures {
   static constexpr std::size_t captures_max = 8;
 
   // Makes a client's ring and returns its descriptor, which stays this object's.
-  Result<int> add(std::uint32_t client, std::uint32_t ring_bytes, std::uint32_t snap_length);
+  struct Wanted {
+    std::uint32_t ring_bytes = 0;
+    std::uint32_t snap_length = 0;  // 0: whole packets
+    bool has_flow_control = false;
+  };
+  Result<int> add(std::uint32_t client, const Wanted& wanted);
   void remove(std::uint32_t client);
   bool empty() const { return captures_.empty(); }
   void record(const fabric::SubnetTraffic::Sent& sent);
+  void record(const fabric::SubnetTraffic::Told& told);
 
  private:
+  void write(bool is_flow_control, const CapturedAt& at, std::span<const std::byte> packet,
+             std::span<const std::byte> checks);
+
   struct Capture {
     std::uint32_t client = 0;
-    std::uint32_t snap_length = 0;  // 0: whole packets
+    Wanted wanted;
     CaptureRing ring;
   };
   std::vector<Capture> captures_;

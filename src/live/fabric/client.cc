@@ -154,11 +154,12 @@ Result<void> enter_host_network(const FabricPlace& place) {
 }
 
 Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,
-                                     std::uint32_t snap_length) {
+                                     std::uint32_t snap_length, bool has_flow_control) {
   FabricHello hello;
   hello.purpose = FabricPurpose::capture;
   hello.ring_bytes = ring_bytes;
   hello.snap_length = snap_length;
+  hello.has_flow_control = has_flow_control;
   auto begun = begin_with<FabricEnd>(1, socket, hello);
   if (!begun) return begun.error();
   auto ring = CaptureRing::map(std::move(begun->fds[0]));

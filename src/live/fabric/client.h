@@ -53,7 +53,7 @@ struct FabricCapture {
   CaptureRing ring;
 };
 Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ring_bytes,
-                                     std::uint32_t snap_length);
+                                     std::uint32_t snap_length, bool has_flow_control);
 // Cuts or joins a cable, or ends the fabric.
 Result<void> command_fabric(const std::string& socket, FabricHello command);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -139,30 +140,39 @@ bool DataPorts::progress(Time now) {
 bool DataPorts::read_all(Time now) {
   bool has_read = false;
   for (const auto& port : ports_) {
-    if (port->is_awake || port->is_held_back) has_read |= read(now, *port);
+    if (port->is_awake || port->held_back_lanes != 0) has_read |= read(now, *port);
   }
   return has_read;
 }
 
 // Takes some of the packets that a program has sent. Returns true if there were any.
 bool DataPorts::read(Time now, Port& port) {
-  RingReader& ring = port.rings.in();
-  port.is_held_back = false;
+  port.held_back_lanes = 0;
+  int taken = 0;
+  for (std::uint32_t left = port.rings.lanes_in_use(); left != 0; left &= left - 1) {
+    taken += read_lane(now, port, static_cast<std::uint32_t>(std::countr_zero(left)));
+  }
+  if (taken == 0) return false;
+  port.rings.tell();
+  port.is_awake = true;  // it may have been held back, and asleep
+  return true;
+}
+
+// Returns how many packets it took.
+int DataPorts::read_lane(Time now, Port& port, std::uint32_t lane) {
+  RingReader& ring = port.rings.in(lane);
   int taken = 0;
   while (taken < packets_in_a_round) {
     const auto record = ring.take();
     if (!record) break;
     if (traffic_.offer(now, port.program, record->content) == SubnetTraffic::Offer::no_room) {
       ring.put_back(*record);
-      port.is_held_back = true;
+      port.held_back_lanes |= 1u << lane;
       break;
     }
     ++taken;
   }
-  if (taken == 0) return false;
-  port.rings.tell();
-  port.is_awake = true;  // it may have been held back, and asleep
-  return true;
+  return taken;
 }
 
 bool DataPorts::deliver_all(Time now) {
@@ -187,7 +197,12 @@ bool DataPorts::deliver(Time now, Port& port) {
   bool has_moved = false;
   port.is_full = false;
   while (traffic_.has_packet(port.program)) {
-    std::byte* const room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+    std::byte* room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+    if (room == nullptr) {
+      // The program may have made room before it could see that this end waits.
+      port.rings.wait_for_room();
+      room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+    }
     if (room == nullptr) {
       port.is_full = true;
       break;
@@ -223,8 +238,12 @@ bool DataPorts::send_to_sleep() {
   for (const auto& port : ports_) {
     if (!port->is_awake) continue;
     port->rings.fall_asleep();
-    // The next packet of a port that is held back waits for room, and not for a ring.
-    const bool has_more = !port->is_held_back && port->rings.in().has_more();
+    // The next packet of a lane that is held back waits for room, and not for a ring.
+    bool has_more = false;
+    const std::uint32_t lanes = port->rings.lanes_in_use() & ~port->held_back_lanes;
+    for (std::uint32_t left = lanes; left != 0 && !has_more; left &= left - 1) {
+      has_more = port->rings.in(static_cast<std::uint32_t>(std::countr_zero(left))).has_more();
+    }
     port->is_awake = has_more;
     if (!has_more) continue;
     port->rings.stay_awake();

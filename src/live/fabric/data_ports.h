@@ -69,9 +69,9 @@ class DataPorts {
     std::uint32_t client = 0;
     FabricRings rings;
     UniqueFd bell;
-    bool is_awake = false;      // its ring is looked at in each turn
-    bool is_held_back = false;  // its next packet has found no room
-    bool is_full = false;       // packets wait for room in its ring
+    bool is_awake = false;              // its rings are looked at in each turn
+    std::uint32_t held_back_lanes = 0;  // as bits: their next packet has found no room
+    bool is_full = false;               // packets wait for room in its ring
   };
   struct OwnPort {
     fabric::SubnetTraffic::Program program;
@@ -87,6 +87,7 @@ class DataPorts {
   Port* find(std::uint32_t client);
   Port* find(fabric::SubnetTraffic::Program program);
   bool read(Time now, Port& port);
+  int read_lane(Time now, Port& port, std::uint32_t lane);
   bool read_all(Time now);
   bool deliver_all(Time now);
   bool deliver(Time now, Port& port);

@@ -172,7 +172,8 @@ class Run {
   void write_any(Program& from) {
     const std::size_t payload = 4 * (script_.half() % 1'025);
     const std::size_t bytes = 8 + 12 + payload;
-    std::byte* room = from.rings->reserve(bytes);
+    const std::uint32_t lane = script_.below(FabricRings::lanes);
+    std::byte* room = from.rings->reserve(bytes, lane);
     if (room == nullptr) return;
     const auto to =
         static_cast<std::uint16_t>(script_.one_in(8) ? script_.half() : 1 + script_.below(8));
@@ -181,7 +182,7 @@ class Run {
     encode(from, to, qp, bytes, room);
     const auto noise = script_.one_in(8) ? script_.bytes(4) : std::vector<std::byte>();
     std::ranges::copy(noise, room + script_.below(16));
-    from.rings->publish(script_.one_in(32) ? script_.half() % 16'384 : bytes);
+    from.rings->publish(script_.one_in(32) ? script_.half() % 16'384 : bytes, lane);
     from.rings->ring_if_asleep();
   }
 

@@ -64,8 +64,9 @@ class DataPortsTest : public testing::Test {
     return made;
   }
   Bytes packet(const Program& from, const Program& to, std::size_t payload,
-               std::uint32_t number = 0) const {
+               std::uint32_t number = 0, std::uint8_t level = 0) const {
     wire::LocalPath path;
+    path.local.service_level = level;
     path.local.source = Lid(subnet_.node(from.host).port_info(1).lid);
     path.local.destination = Lid(subnet_.node(to.host).port_info(1).lid);
     wire::Packet packet;
@@ -78,11 +79,11 @@ class DataPortsTest : public testing::Test {
     return bytes;
   }
   // Returns false if the program's ring has no room.
-  bool send(Program& from, const Bytes& bytes) {
-    std::byte* room = from.rings->reserve(bytes.size());
+  bool send(Program& from, const Bytes& bytes, std::uint32_t lane = 0) {
+    std::byte* room = from.rings->reserve(bytes.size(), lane);
     if (room == nullptr) return false;
     std::memcpy(room, bytes.data(), bytes.size());
-    from.rings->publish(bytes.size());
+    from.rings->publish(bytes.size(), lane);
     from.rings->ring_if_asleep();
     return true;
   }
@@ -157,6 +158,28 @@ TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
   turn({&a, &good});
   EXPECT_TRUE(receive(good) == packet(a, good, 64, 9));
   EXPECT_GT(ports_->counters().overdue, 0u);
+}
+
+// A program that reads nothing stops the lane of who sends to it. The sender's other lane goes on at
+// once, to whom it likes.
+TEST_F(DataPortsTest, AVictimOnAnotherLaneIsNotStopped) {
+  Program a = program(0, 1), stuck = program(2, 2), good = program(1, 3);
+  while (send(a, packet(a, stuck, 4'096))) turn({&a});
+  for (std::uint32_t i = 0; i < 1'000; ++i) {
+    const Bytes sent = packet(a, good, 1'024, i, 1);
+    ASSERT_TRUE(send(a, sent, 1));
+    turn({&a, &good});
+    ASSERT_TRUE(receive(good) == sent) << i;
+  }
+  EXPECT_EQ(ports_->counters().overdue + ports_->counters().lost, 0u);
+  // The slow one has lost nothing either.
+  int slow = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    while (!receive(stuck).empty()) ++slow;
+    turn({&a, &stuck});
+  }
+  EXPECT_GT(slow, 64);
+  EXPECT_EQ(ports_->counters().overdue + ports_->counters().lost, 0u);
 }
 
 TEST_F(DataPortsTest, AHostHasAsManyPlacesAsSlots) {

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -60,9 +59,9 @@ void InterfaceAddresses::ask(int socket) {
 }
 
 bool InterfaceAddresses::read(int socket) {
-  constexpr std::size_t bytes_max = 32'768;  // the kernel's messages are no longer
   constexpr int messages_in_a_turn = 16;
-  static thread_local std::array<std::byte, bytes_max> buffer;
+  constexpr std::size_t bytes_max = 32'768;  // the kernel's messages are no longer
+  std::vector<std::byte> buffer(bytes_max);
   bool has_changed = false;
   for (int i = 0; i < messages_in_a_turn; ++i) {
     const ssize_t bytes = recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT);

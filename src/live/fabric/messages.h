@@ -57,6 +57,7 @@ struct FabricHello {
   std::string file;                 // attribute: as in live/message/port_attributes.h
   std::uint32_t ring_bytes = 0;     // capture
   std::uint32_t snap_length = 0;    // capture: most bytes of a packet; 0: all
+  bool has_flow_control = false;    // capture: flow control packets, too
 };
 // A host's port, as a kernel shows it.
 struct HostPort {
@@ -167,7 +168,8 @@ struct FabricEnd {
 
 template <typename Archive>
 void fields(Archive& archive, FabricHello& m) {
-  archive(m.purpose, m.host, m.ends, m.first, m.file, m.ring_bytes, m.snap_length);
+  archive(m.purpose, m.host, m.ends, m.first, m.file, m.ring_bytes, m.snap_length,
+          m.has_flow_control);
 }
 template <typename Archive>
 void fields(Archive& archive, InfinibandPort& p) {

@@ -575,10 +575,14 @@ std::string FabricServer::no_network(std::uint32_t host, const std::string& reas
 
 void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
   if (session.captures) return refuse(session, "this connection has a capture");
-  auto ring = captures_.add(session.id, hello.ring_bytes, hello.snap_length);
+  auto ring =
+      captures_.add(session.id, {hello.ring_bytes, hello.snap_length, hello.has_flow_control});
   if (!ring) return refuse(session, ring.error().message);
   session.captures = true;
   data_ports_.traffic().on_send([this](const auto& sent) { captures_.record(sent); });
+  if (hello.has_flow_control) {
+    data_ports_.traffic().on_tell([this](const auto& told) { captures_.record(told); });
+  }
   const std::array<int, 1> fds = {*ring};
   FabricEnd begun;
   if (!send_message(session.connection.get(), encoded(begun), fds)) session.is_over = true;
@@ -586,7 +590,9 @@ void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
 
 void FabricServer::end_capture(std::uint32_t client) {
   captures_.remove(client);
-  if (captures_.empty()) data_ports_.traffic().on_send({});
+  if (!captures_.empty()) return;
+  data_ports_.traffic().on_send({});
+  data_ports_.traffic().on_tell({});
 }
 
 void FabricServer::change_cable(Session& session, const FabricHello& hello) {

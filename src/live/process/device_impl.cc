@@ -45,7 +45,10 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant,
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
-  if (grant.fabric != nullptr) configuration.framing = &port::infiniband;
+  if (grant.fabric != nullptr) {
+    configuration.framing = &port::infiniband;
+    configuration.port = &FabricPath::port_settings();
+  }
   configuration.recovery.kind = recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   if (recovery == transport::Recovery::selective_repeat) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <variant>
 
+#include "fabric/subnet_traffic.h"
 #include "live/path/memory/packet_bytes.h"
 #include "port/framing/infiniband.h"
 
@@ -19,63 +21,80 @@ std::size_t packet_bytes(const device::Datagram& datagram) {
 
 }  // namespace
 
-FabricPath::FabricPath(FabricRings rings)
-    : rings_(std::move(rings)),
-      kept_(std::make_unique_for_overwrite<std::byte[]>(PacketRing::content_bytes_max)) {
-  rings_.fall_asleep();
+const port::Settings& FabricPath::port_settings() {
+  static const port::Settings settings;  // whose lanes can be stopped
+  return settings;
 }
+
+FabricPath::FabricPath(FabricRings rings) : rings_(std::move(rings)) { rings_.fall_asleep(); }
 
 // --- sending ---
 
 void FabricPath::transmit(device::Adapter& adapter, Time now) {
   has_more_ = false;
-  if (!resume(now)) return;
-  for (int i = 0; i < packets_max; ++i) {
-    if (!adapter.pull_datagram(now, datagram_)) return rings_.ring_if_asleep();
-    if (send(now) == Sent::kept) return rings_.ring_if_asleep();
+  if (full_lanes_ != 0) resume_lanes(adapter, now);
+  for (int i = 0; i < packets_max;) {
+    if (adapter.pull_datagram(now, datagram_)) {
+      send(adapter, now);
+      ++i;
+      continue;
+    }
+    rings_.ring_if_asleep();
+    if (full_lanes_ == 0) return;
+    // The reader may have made room before it could see that this end waits.
+    if (!is_polled_) rings_.wait_for_room();
+    if (!resume_lanes(adapter, now)) return;
   }
   rings_.ring_if_asleep();
   has_more_ = true;
 }
 
-// Sends the datagram that was pulled, or keeps it until there is room.
-FabricPath::Sent FabricPath::send(Time now) {
+// Only the lane of a datagram that was pulled can have too little room, if it is stalled.
+void FabricPath::send(device::Adapter& adapter, Time now) {
+  const auto& path = std::get<wire::LocalPath>(datagram_.path);
+  const std::uint32_t lane = port::default_lanes[path.local.service_level] % FabricRings::lanes;
   const std::size_t bytes = packet_bytes(datagram_);
-  std::byte* room = rings_.reserve(bytes, !is_polled_);
-  if (room != nullptr) {
-    is_stalled_ = false;
-    if (encode(room)) {
-      publish(bytes);
-    } else {
-      ++counters_.dropped;
-    }
-    return Sent::done;
-  }
-  if (is_stalled_ || !encode(kept_.get())) {
+  std::byte* const room = rings_.reserve(bytes, lane);
+  if (room == nullptr || !encode(room)) {
     ++counters_.dropped;
-    return Sent::done;
+    return;
   }
-  ++counters_.delayed;
-  kept_bytes_ = bytes;
-  full_since_ = now;
-  look_again_ = now + look_again_after;
-  return Sent::kept;
+  publish(bytes, lane);
+  if (!has_room(lane)) stop_full(adapter, now, lane);
 }
 
-// Sends the packet that was kept. Returns false while there is no room.
-bool FabricPath::resume(Time now) {
-  if (kept_bytes_ == 0) return true;
-  std::byte* room = rings_.reserve(kept_bytes_, !is_polled_);
-  if (room != nullptr) {
-    std::memcpy(room, kept_.get(), kept_bytes_);
-    publish(kept_bytes_);
-  } else {
-    look_again_ = now + look_again_after;
-    if (now < full_since_ + patience) return false;
-    is_stalled_ = true;
-    ++counters_.dropped;
+// Returns true if the lane has room for any packet.
+bool FabricPath::has_room(std::uint32_t lane) {
+  return rings_.reserve(fabric::SubnetTraffic::packet_bytes_max, lane) != nullptr;
+}
+
+void FabricPath::stop_full(device::Adapter& adapter, Time now, std::uint32_t lane) {
+  if (lanes_[lane].is_stalled) return;
+  ++counters_.delayed;
+  full_lanes_ |= 1u << lane;
+  lanes_[lane].full_since = now;
+  look_again_ = now + look_again_after;
+  const port::Pause stop{static_cast<std::uint8_t>(1u << lane), 0};
+  adapter.port().handle_control(now, port::Control::of(stop));
+}
+
+// Lets lanes go on that have room again, or that have waited for too long. Returns true if there
+// were such.
+bool FabricPath::resume_lanes(device::Adapter& adapter, Time now) {
+  std::uint32_t resumed = 0;
+  look_again_ = now + look_again_after;
+  for (std::uint32_t left = full_lanes_; left != 0; left &= left - 1) {
+    const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
+    Lane& of = lanes_[lane];
+    const bool is_free = has_room(lane);
+    const bool is_overdue = !of.is_stalled && now >= of.full_since + patience;
+    if (is_free) full_lanes_ &= ~(1u << lane);
+    if (is_free || is_overdue) resumed |= 1u << lane;
+    of.is_stalled = !is_free && (of.is_stalled || is_overdue);
   }
-  kept_bytes_ = 0;
+  if (resumed == 0) return false;
+  const port::Pause go{0, static_cast<std::uint8_t>(resumed)};
+  adapter.port().handle_control(now, port::Control::of(go));
   return true;
 }
 
@@ -87,8 +106,8 @@ bool FabricPath::encode(std::byte* room) const {
       datagram_, room + port::encode_link_headers(path, transport_bytes(datagram_), headers));
 }
 
-void FabricPath::publish(std::size_t bytes) {
-  rings_.publish(bytes);
+void FabricPath::publish(std::size_t bytes, std::uint32_t lane) {
+  rings_.publish(bytes, lane);
   ++counters_.sent;
   unrung_bytes_ += bytes;
   if (unrung_bytes_ < early_ring_bytes) return;
@@ -103,7 +122,7 @@ void FabricPath::set_polled(bool is_polled) {
   if (is_polled) return rings_.stay_awake();
   rings_.fall_asleep();
   // Whoever polled looked for room by itself.
-  if (kept_bytes_ > 0) static_cast<void>(rings_.reserve(kept_bytes_, true));
+  if (full_lanes_ != 0) rings_.wait_for_room();
 }
 
 void FabricPath::ask_to_be_rung() { rings_.fall_asleep(); }
@@ -149,6 +168,9 @@ void FabricPath::handle(std::span<const std::byte> packet, device::Adapter& adap
   adapter.handle_frame(now, arrival, packet.subspan(link.bytes));
 }
 
-void FabricPath::rebase(Time by) { tulle::rebase(by, full_since_, look_again_); }
+void FabricPath::rebase(Time by) {
+  tulle::rebase(by, look_again_);
+  for (Lane& lane : lanes_) tulle::rebase(by, lane.full_since);
+}
 
 }  // namespace tulle::live

@@ -3,9 +3,9 @@
 // A program's packets on a host of a software fabric: native InfiniBand packets, from the LRH to
 // the pad, in rings to and from the fabric's process (live/path/fabric/rings.h).
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/time.h"
 #include "device/adapter.h"
@@ -18,13 +18,16 @@ class FabricPath final : public RingPath {
  public:
   explicit FabricPath(FabricRings rings);
 
-  // Pulls and sends packets until the adapter has no more, the ring has no room, or a fixed number
-  // is sent. The program's memory may go meanwhile: a packet whose payload is gone is lost.
+  // The port of an adapter that sends by this path: a lane whose ring is full is stopped.
+  static const port::Settings& port_settings();
+
+  // Pulls and sends packets until the adapter has no more for lanes that have room, or a fixed
+  // number is sent. The program's memory may go meanwhile: a packet whose payload is gone is lost.
   void transmit(device::Adapter& adapter, Time now);
   // Returns true if transmit() stopped although it could go on.
   bool has_more() const { return has_more_; }
   // Returns when transmit() must look again whether there is room, should nobody ring.
-  Time next_deadline() const { return kept_bytes_ > 0 ? look_again_ : Time::never(); }
+  Time next_deadline() const { return full_lanes_ != 0 ? look_again_ : Time::never(); }
 
   bool has_peers() const override { return true; }
   void set_polled(bool is_polled) override;
@@ -37,37 +40,42 @@ class FabricPath final : public RingPath {
   struct Counters {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    std::uint64_t delayed = 0;  // times the ring was full and a packet waited
-    std::uint64_t dropped = 0;  // packets whose payload was gone, or that waited for too long
+    std::uint64_t delayed = 0;  // times a lane's ring was full
+    std::uint64_t dropped =
+        0;  // packets whose payload was gone, or whose lane was full for too long
     std::uint64_t refused = 0;  // records that came and are no packet
   };
   const Counters& counters() const { return counters_; }
 
  private:
-  // A fabric that takes nothing for so long loses what does not fit, as a network would.
+  // A lane of which the fabric takes nothing for so long loses what does not fit, as a network
+  // would.
   static constexpr Time patience = Time::milliseconds(100);
   static constexpr Time look_again_after = Time::milliseconds(1);
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
   // A reader tells the writer how far it has read after so many bytes, and when it has read all.
   static constexpr std::size_t told_bytes = std::size_t{32} << 10;
 
-  enum class Sent : std::uint8_t { done, kept };
-  Sent send(Time now);
-  bool resume(Time now);
+  struct Lane {
+    Time full_since;
+    bool is_stalled = false;  // the fabric has taken nothing for `patience`
+  };
+  void send(device::Adapter& adapter, Time now);
   bool encode(std::byte* room) const;
-  void publish(std::size_t bytes);
+  void publish(std::size_t bytes, std::uint32_t lane);
+  bool has_room(std::uint32_t lane);
+  void stop_full(device::Adapter& adapter, Time now, std::uint32_t lane);
+  bool resume_lanes(device::Adapter& adapter, Time now);
   int take_all(device::Adapter& adapter, Time now, int packets) override;
   void ask_to_be_rung() override;
   void handle(std::span<const std::byte> packet, device::Adapter& adapter, Time now);
 
   FabricRings rings_;
   device::Datagram datagram_;
-  std::unique_ptr<std::byte[]> kept_;  // a packet that waits for room
-  std::size_t kept_bytes_ = 0;
   std::size_t unrung_bytes_ = 0;
-  Time full_since_;
+  std::uint32_t full_lanes_ = 0;  // as bits
+  std::array<Lane, FabricRings::lanes> lanes_;
   Time look_again_;
-  bool is_stalled_ = false;  // the fabric has taken nothing for `patience`
   bool has_more_ = false;
   Counters counters_;
 };

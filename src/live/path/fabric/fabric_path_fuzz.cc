@@ -36,6 +36,7 @@ constexpr std::size_t receive_bytes = GuardedRegion::receive_bytes;
 device::Configuration configuration() {
   device::Configuration made;
   made.framing = &port::infiniband;
+  made.port = &FabricPath::port_settings();
   return made;
 }
 
@@ -174,7 +175,7 @@ class Run {
     static_cast<void>(adapter_.post_send(*connection_.qp, request));
     path_.transmit(adapter_, now_);
     if (script_.one_in(2)) return;
-    while (fabric_.in().take()) continue;
+    while (fabric_.in(script_.below(FabricRings::lanes)).take()) continue;
     fabric_.tell();
   }
 

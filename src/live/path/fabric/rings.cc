@@ -17,23 +17,33 @@ constexpr std::size_t memory_page_bytes = 4'096;
 
 // What one end says to the other.
 struct FabricRings::Flags {
-  alignas(PacketRing::line_bytes) RingProgress progress;  // how far this end has read
+  // How far this end has read each ring.
+  alignas(PacketRing::line_bytes) std::array<RingProgress, lanes> progress;
   alignas(PacketRing::line_bytes) std::atomic<std::uint32_t> sleeps{0};
   std::atomic<std::uint32_t> waits_for_room{0};
+  std::atomic<std::uint32_t> used{0};  // lanes on which this end has sent
 };
 
 struct FabricRings::Memory {
   Flags program;
   Flags fabric;
-  alignas(memory_page_bytes) std::byte to_fabric[PacketRing::ring_bytes];
+  alignas(memory_page_bytes) std::byte to_fabric[lanes][PacketRing::ring_bytes];
   alignas(memory_page_bytes) std::byte to_program[PacketRing::ring_bytes];
 };
 
 FabricRings::FabricRings(Memory* memory, UniqueFd button, End end)
     : memory_(memory), button_(std::move(button)), end_(end) {
-  const bool is_program = end == End::program;
-  out_ = RingWriter(is_program ? memory->to_fabric : memory->to_program, other().progress);
-  in_ = RingReader(is_program ? memory->to_program : memory->to_fabric, own().progress);
+  if (end == End::program) {
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+      out_[lane] = RingWriter(memory->to_fabric[lane], other().progress[lane]);
+    }
+    in_[0] = RingReader(memory->to_program, own().progress[0]);
+    return;
+  }
+  out_[0] = RingWriter(memory->to_program, other().progress[0]);
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+    in_[lane] = RingReader(memory->to_fabric[lane], own().progress[lane]);
+  }
 }
 
 FabricRings::FabricRings(FabricRings&& other) noexcept
@@ -42,6 +52,7 @@ FabricRings::FabricRings(FabricRings&& other) noexcept
       end_(other.end_),
       out_(other.out_),
       in_(other.in_),
+      used_(other.used_),
       has_written_(other.has_written_) {}
 
 FabricRings::~FabricRings() {
@@ -65,20 +76,25 @@ FabricRings::Flags& FabricRings::other() {
   return end_ == End::program ? memory_->fabric : memory_->program;
 }
 
-std::byte* FabricRings::reserve(std::size_t content_bytes, bool must_ring) {
-  std::byte* room = out_.reserve(content_bytes);
-  if (room != nullptr || !must_ring) return room;
-  own().waits_for_room.store(1, std::memory_order_relaxed);
-  full_fence();
-  // The reader may have made room before it could see that this end waits.
-  room = out_.reserve(content_bytes);
-  if (room != nullptr) own().waits_for_room.store(0, std::memory_order_relaxed);
-  return room;
+std::byte* FabricRings::reserve(std::size_t content_bytes, std::uint32_t lane) {
+  return out_[lane].reserve(content_bytes);
 }
 
-void FabricRings::publish(std::size_t content_bytes) {
-  out_.publish(content_bytes);
+void FabricRings::wait_for_room() {
+  own().waits_for_room.store(1, std::memory_order_relaxed);
+  full_fence();
+}
+
+void FabricRings::publish(std::size_t content_bytes, std::uint32_t lane) {
+  out_[lane].publish(content_bytes);
   has_written_ = true;
+  if ((used_ >> lane & 1) != 0) return;
+  used_ |= 1u << lane;
+  own().used.store(used_, std::memory_order_release);
+}
+
+std::uint32_t FabricRings::lanes_in_use() {
+  return other().used.load(std::memory_order_acquire) & ((1u << lanes) - 1);
 }
 
 void FabricRings::ring_if_asleep() {
@@ -90,7 +106,7 @@ void FabricRings::ring_if_asleep() {
 }
 
 void FabricRings::tell() {
-  in_.tell();
+  for (std::uint32_t lane = 0; lane < (end_ == End::program ? 1 : lanes); ++lane) in_[lane].tell();
   full_fence();
   std::atomic<std::uint32_t>& waits = other().waits_for_room;
   if (waits.load(std::memory_order_relaxed) == 0) return;

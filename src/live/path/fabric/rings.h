@@ -1,7 +1,11 @@
 #pragma once
 
-// The memory between a program and the process of a software fabric: a ring of packets in each
-// direction, and a bell to wake the other end. Both ends can write to all of it. So each end
+// The memory between a program and the process of a software fabric: a ring of packets for each
+// virtual lane from the program to the fabric, one ring from the fabric to the program, and a bell
+// to wake the other end. The room in a lane's ring is what the program may send on it, counted as
+// InfiniBand counts credits: both ends know the bytes that have come in total. A lane that is full
+// holds up no other.
+// Both ends can write to all of it. So each end
 // believes nothing that it reads there: the rings' ends keep their places themselves
 // (live/path/memory/packet_ring.h), and a wrong flag costs a wake-up or a wait of the end that set
 // it wrong.
@@ -9,6 +13,7 @@
 // An end sleeps at its own bell, a socket, and rings the other end's by the button that belongs to
 // it. Calls by a button never block, whatever the other end does to it.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -34,16 +39,24 @@ class FabricRings {
 
   // --- writing ---
 
-  // Returns room for a record, or null. With `must_ring`, the other end then rings once it has made
-  // room.
-  std::byte* reserve(std::size_t content_bytes, bool must_ring = true);
-  void publish(std::size_t content_bytes);
+  // The fabric's end writes on lane 0 alone.
+  static constexpr std::uint32_t lanes = 8;
+
+  // Returns room for a record, or null.
+  std::byte* reserve(std::size_t content_bytes, std::uint32_t lane = 0);
+  // Says that this end waits for room, so that the other end rings once it has made some. The
+  // caller must look once more after this.
+  void wait_for_room();
+  void publish(std::size_t content_bytes, std::uint32_t lane = 0);
   // Wakes the other end if it sleeps and something was written since the last call.
   void ring_if_asleep();
 
   // --- reading ---
 
-  RingReader& in() { return in_; }
+  // The program's end has lane 0 alone.
+  RingReader& in(std::uint32_t lane = 0) { return in_[lane]; }
+  // The fabric's end: returns the lanes on which the program has ever sent, as bits.
+  std::uint32_t lanes_in_use();
   // Tells the other end what has been read, and rings if it waits for room.
   void tell();
   // Says that this end is about to sleep, and must be rung for what comes. The caller must look at
@@ -66,8 +79,9 @@ class FabricRings {
   Memory* memory_;
   UniqueFd button_;
   End end_;
-  RingWriter out_;
-  RingReader in_;
+  std::array<RingWriter, lanes> out_;
+  std::array<RingReader, lanes> in_;
+  std::uint32_t used_ = 0;  // the program's end: lanes on which it has sent
   bool has_written_ = false;
 };
 

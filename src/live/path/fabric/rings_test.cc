@@ -111,6 +111,7 @@ TEST(FabricRingsTest, WhoWaitsForRoomIsRung) {
     ends.program->publish(4'096);
     ++written;
   }
+  ends.program->wait_for_room();
   EXPECT_GT(written, 32);
   EXPECT_EQ(rings_at(ends.of_program.bell), 0);
   ASSERT_TRUE(ends.fabric->in().take());
@@ -120,10 +121,24 @@ TEST(FabricRingsTest, WhoWaitsForRoomIsRung) {
   ends.fabric->tell();
   EXPECT_EQ(rings_at(ends.of_program.bell), 0) << "it was told";
   // Who polls is not rung.
-  while (ends.program->reserve(4'096, false) != nullptr) ends.program->publish(4'096);
+  while (ends.program->reserve(4'096) != nullptr) ends.program->publish(4'096);
   ASSERT_TRUE(ends.fabric->in().take());
   ends.fabric->tell();
   EXPECT_EQ(rings_at(ends.of_program.bell), 0);
+}
+
+// A lane that is full holds up no other, and the fabric reads those on which there was something.
+TEST(FabricRingsTest, LanesHaveRingsOfTheirOwn) {
+  Ends ends;
+  EXPECT_EQ(ends.fabric->lanes_in_use(), 0u);
+  while (ends.program->reserve(4'096, 2) != nullptr) ends.program->publish(4'096, 2);
+  ASSERT_NE(ends.program->reserve(100, 5), nullptr);
+  ends.program->publish(100, 5);
+  EXPECT_EQ(ends.fabric->lanes_in_use(), 1u << 2 | 1u << 5);
+  EXPECT_EQ(ends.fabric->in(5).take()->content.size(), 100u);
+  EXPECT_FALSE(ends.fabric->in(5).take());
+  EXPECT_FALSE(ends.fabric->in(0).take());
+  EXPECT_EQ(ends.fabric->in(2).take()->content.size(), 4'096u);
 }
 
 TEST(FabricRingsTest, MemoryThatCouldShrinkIsRefused) {
@@ -174,6 +189,9 @@ void write_all(FabricRings& rings, const UniqueFd& bell, int records, std::uint6
     std::byte* room = rings.reserve(bytes);
     while (room == nullptr) {
       rings.ring_if_asleep();
+      rings.wait_for_room();
+      room = rings.reserve(bytes);
+      if (room != nullptr) break;
       pollfd waits{bell.get(), POLLIN, 0};
       if (poll(&waits, 1, 20'000) <= 0) return;
       rings_at(bell);
