@@ -340,8 +340,9 @@ class Capture(OnFabric):
                 checked[key] += 1
         for lane in (0, 3, 5):
             self.assertGreater(checked["h3 port 1", lane], 200, checked)
-        for lane in (0, 3):  # datagrams have no answers, so that these ports told nothing of lane 5
-            self.assertGreater(checked["switch5 port 3", lane], 200, checked)
+        # What a switch's port has sent is known once it has told credits for what came the other way.
+        self.assertGreater(checked["switch5 port 3", 0], 1000, checked)
+        self.assertGreater(checked["switch5 port 3", 3], 0, checked)
 
     def test_wireshark_reads_every_hop(self):
         """Native InfiniBand: nothing is malformed, and each packet is on each of its links once, on its lane."""
