@@ -33,8 +33,8 @@ BETWEEN_TRAPS = 1.5
 DATA = {6, 7, 8, 10}  # opcodes of RC WRITE: first, middle, last, only
 # The capture keeps this much of each packet: up to its BTH, behind a GRH.
 KEPT_BYTES = 80
-# A packet every 16 us (0.25 GB/s, the rate of the hosts in the file), and no more than 16 that wait for an acknowledgement: the connection stands still while
-# its way is cut, as a full one does.
+# A packet every 16 us (0.25 GB/s, the rate of the hosts in the file), and no more than 16 that wait for an acknowledgement:
+# the connection stands still while its way is cut, as a full one does.
 LOAD = ["--rate_limit=0.25", "--rate_units=g", "--rate_limit_type=SW", "--burst_size=1", "-t", "16", "-Q", "1"]
 
 
@@ -169,7 +169,8 @@ def main():
         row = {"name": name, "value": statistics.median(gaps), "unit": "ms", "rounds": len(gaps)}
         history.append(row)
         spread = f"{min(gaps):.1f} to {max(gaps):.1f}"
-        print(json.dumps(row) if arguments.json else f"{name:40} {row['value']:8.1f} ms   ({spread}, {len(gaps)} cuts)", flush=True)
+        said = f"{name:40} {row['value']:8.1f} ms   ({spread}, {len(gaps)} cuts)"
+        print(json.dumps(row) if arguments.json else said, flush=True)
     return 0
 
 

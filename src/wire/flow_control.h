@@ -39,8 +39,8 @@ constexpr FlowControlPacket flow_control_packet(std::uint8_t lane, std::uint32_t
 
 inline constexpr std::size_t flow_control_bytes = sizeof(FlowControlPacket) + vcrc_bytes;
 
-// Returns the packet as it is on the wire, with its CRC (LPCRC), whose polynomial and seed are those
-// of the VCRC.
+// Returns the packet as it is on the wire, with its CRC (LPCRC). Polynomial and seed are those of
+// the VCRC.
 inline std::array<std::byte, flow_control_bytes> encode(const FlowControlPacket& packet) {
   std::array<std::byte, flow_control_bytes> out;
   const auto bytes = std::as_bytes(std::span(&packet, 1));

@@ -160,8 +160,8 @@ TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
   EXPECT_GT(ports_->counters().overdue, 0u);
 }
 
-// A program that reads nothing stops the lane of who sends to it. The sender's other lane goes on at
-// once, to whom it likes.
+// A program that reads nothing stops the lane of who sends to it. The sender's other lane goes on,
+// to whom it likes.
 TEST_F(DataPortsTest, AVictimOnAnotherLaneIsNotStopped) {
   Program a = program(0, 1), stuck = program(2, 2), good = program(1, 3);
   while (send(a, packet(a, stuck, 4'096))) turn({&a});
