@@ -36,6 +36,7 @@ void Groups::join_anew(Time now, const Gid& port, bool is_up) {
   is_up_ = is_up;
   for (auto& [gid, group] : groups_) {
     group.state = Group::State::idle;
+    group.held = 0;
     group.patience = Time::zero();
     set_deadline(group, now);
   }
@@ -62,7 +63,9 @@ void Groups::set_wanted(Time now, const std::set<Gid>& ip_groups) {
     group.is_wanted = false;
     const bool may_be_member =
         group.state == Group::State::joined || group.state == Group::State::asked;
-    if (may_be_member && is_up_) leaving_.push_back(leave(gid, group.asked_as));
+    const auto states = static_cast<std::uint8_t>(group.held | group.asked_as);
+    if (may_be_member && is_up_) leaving_.push_back(leave(gid, states));
+    group.held = 0;
     group.state = Group::State::refused;  // and is forgotten soon
     group.waiting.clear();
     set_deadline(group, now);
@@ -161,7 +164,7 @@ void Groups::progress(Time now, std::uint32_t& next_number, std::vector<Question
     const bool is_due = is_up_ && now >= group.deadline;
     const bool is_idle = !group.is_wanted && now >= group.used_at + idle_time;
     if (is_due && group.state == Group::State::joined && is_idle) {
-      questions.push_back(leave(gid, group.asked_as));
+      questions.push_back(leave(gid, group.held));
       at = groups_.erase(at);
       continue;
     }
@@ -198,6 +201,7 @@ bool Groups::take(Time now, std::uint32_t number, const MemberRecord* record,
     return true;
   }
   group.state = Group::State::joined;
+  group.held |= group.asked_as;
   group.record = *record;
   group.record.group_gid = gid.bytes;
   group.patience = Time::zero();

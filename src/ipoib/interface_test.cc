@@ -103,6 +103,36 @@ TEST(IpoibTest, BroadcastsAndGroups) {
   EXPECT_TRUE(subnet.members[of_ip(wanted)].empty());
 }
 
+// A host that has sent to a group before it joined it leaves it altogether, and so does one that only
+// sent, after a while.
+TEST(IpoibTest, GroupsAreLeftAltogether) {
+  Subnet subnet;
+  subnet.add();
+  subnet.add();
+  const Gid wanted = group(0xEF01'0203);
+  const auto report = [&](std::uint8_t type, std::uint32_t host) {
+    IpPacket packet = ipv4_packet(Subnet::ip(host), wanted, 8, 2);
+    const std::array<std::uint8_t, 8> igmp = {type, 0, 0, 0, 0xEF, 1, 2, 3};
+    std::memcpy(packet.data() + 20, igmp.data(), igmp.size());
+    subnet.send(host, packet);
+  };
+  report(0x16, 1);
+  subnet.send(0, ipv4_packet(Subnet::ip(0), wanted));
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), wire::MemberRecord::send_only_non_member);
+  report(0x16, 0);
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]),
+            wire::MemberRecord::send_only_non_member | wire::MemberRecord::full_member);
+  report(0x17, 0);
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), 0);
+
+  subnet.send(0, ipv4_packet(Subnet::ip(0), wanted));
+  subnet.pass(Time::seconds(20));
+  subnet.send(0, ipv4_packet(Subnet::ip(0), wanted));
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), wire::MemberRecord::send_only_non_member);
+  subnet.pass(Time::seconds(120));
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), 0);
+}
+
 // A group that nobody has joined has no packets, and is not asked for with each of them.
 TEST(IpoibTest, AGroupThatIsNotThere) {
   Subnet subnet;

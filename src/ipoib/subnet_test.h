@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ipoib/interface.h"
@@ -72,6 +73,7 @@ class Subnet {
   std::uint64_t packets = 0;  // on the wire
   std::vector<std::unique_ptr<Host>> hosts;
   std::map<Gid, std::set<std::uint32_t>> members;  // by group: the hosts that receive
+  std::map<std::pair<Gid, std::uint32_t>, std::uint8_t> join_states;  // by group and host
 
   Host& add(Pkey pkey = partition) {
     const auto number = static_cast<std::uint32_t>(hosts.size());
@@ -148,6 +150,8 @@ class Subnet {
     auto member = std::get<wire::MemberRecord>(question.record);
     const Gid gid{member.group_gid};
     if (question.kind == Question::Kind::leave) {
+      auto& states = join_states[{gid, number_of(host)}];
+      states &= static_cast<std::uint8_t>(~member.scope_and_join_state);
       members[gid].erase(number_of(host));
       return;
     }
@@ -159,6 +163,7 @@ class Subnet {
         mlid_of.try_emplace(gid, static_cast<std::uint16_t>(0xC000 + mlid_of.size()));
     mlids[place->second] = gid;
     if (receives) members[gid].insert(number_of(host));
+    join_states[{gid, number_of(host)}] |= member.scope_and_join_state;
     member.lid = place->second;
     member.qkey = qkey;
     member.mtu = wire::selected(wire::Selector::exactly, mtu_code);

@@ -85,8 +85,8 @@ bool HostAdministration::find_path(const wire::PathRecord& record, std::uint64_t
 }
 
 bool HostAdministration::join(const wire::MemberRecord& record, std::uint64_t components,
-                              Answered<wire::MemberRecord> answered) {
-  ++members_[record.group_gid];
+                              Answered<wire::MemberRecord> answered, bool is_again) {
+  if (!is_again) ++members_[record.group_gid];
   return ask(management::method_set, wire::attribute_member_record, components, record,
              read_into<wire::MemberRecord>(std::move(answered)));
 }

@@ -42,9 +42,9 @@ class HostAdministration {
                  Answered<wire::PathRecord> answered);
   // Joins a group, and makes it if the record says enough. The caller then has the group, whatever
   // the answer is, until it calls leave(). Returns false, and answers nothing, if the subnet has no
-  // manager.
+  // manager. A caller that has the group already asks once more with `is_again`.
   bool join(const wire::MemberRecord& record, std::uint64_t components,
-            Answered<wire::MemberRecord> answered);
+            Answered<wire::MemberRecord> answered, bool is_again = false);
   // Ends what a call of join() began. The join states are those of the group's last user.
   void leave(const wire::GidBytes& group,
              std::uint8_t join_states = wire::MemberRecord::full_member);

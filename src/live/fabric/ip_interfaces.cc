@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -39,8 +40,9 @@ struct IpInterfaces::Link {
   UniqueFd address_socket;
   std::optional<InterfaceAddresses> addresses;
   std::optional<ipoib::Interface> interface;
-  std::uint32_t generation = 0;  // of the state machine
-  std::size_t mtu = usual_mtu;   // that the interface has
+  std::set<wire::GidBytes> groups;  // that it has at subnet administration
+  std::uint32_t generation = 0;     // of the state machine
+  std::size_t mtu = usual_mtu;      // that the interface has
   bool has_carrier = true;
   bool is_busy = false;                     // it is in the list
   bool has_more = false;                    // the host may have more packets
@@ -251,14 +253,16 @@ void IpInterfaces::ask(Link& link, const ipoib::Question& question) {
   }
   const auto& member = std::get<wire::MemberRecord>(question.record);
   if (question.kind == ipoib::Question::Kind::leave) {
+    if (link.groups.erase(member.group_gid) == 0) return;
     return administration.leave(member.group_gid, member.scope_and_join_state);
   }
+  const bool is_again = !link.groups.insert(member.group_gid).second;
   const auto take = [this, &link, is_current, number](int error, const wire::MemberRecord& record) {
     if (!is_current(link)) return;
     link.interface->take_group(now_(), number, error == 0 ? &record : nullptr);
     note(link);
   };
-  if (!administration.join(member, question.components, take)) take(ENETUNREACH, {});
+  if (!administration.join(member, question.components, take, is_again)) take(ENETUNREACH, {});
 }
 
 // The interface has a carrier while IP packets can pass, and the MTU of the partition.
