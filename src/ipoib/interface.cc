@@ -306,10 +306,13 @@ void Interface::search(Time now, const Neighbours::Search& search) {
 // --- subnet administration ---
 
 std::optional<Question> Interface::pull_question() {
-  if (questions_.empty()) return std::nullopt;
-  Question question = questions_.back();
-  questions_.pop_back();
-  return question;
+  // In order: a group may be left and joined again.
+  if (next_question_ == questions_.size()) {
+    questions_.clear();
+    next_question_ = 0;
+    return std::nullopt;
+  }
+  return questions_[next_question_++];
 }
 
 void Interface::take_path(Time now, std::uint32_t number, const wire::PathRecord* record) {

@@ -126,6 +126,7 @@ class Interface {
   Neighbours neighbours_;
   std::uint32_t next_number_ = 1;
   std::vector<Question> questions_;
+  std::size_t next_question_ = 0;  // the first of these that was not pulled
   std::vector<Neighbours::Search> searches_;
   std::deque<std::vector<std::byte>> queued_;
   std::vector<std::byte> pulled_;

@@ -122,10 +122,9 @@ TEST(IpoibTest, GroupsAreLeftAltogether) {
   report(0x16, 0);
   EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]),
             wire::MemberRecord::send_only_non_member | wire::MemberRecord::full_member);
+  // It has just sent, and so it joins once more to send.
   report(0x17, 0);
-  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), 0);
-
-  subnet.send(0, ipv4_packet(Subnet::ip(0), wanted));
+  EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), wire::MemberRecord::send_only_non_member);
   subnet.pass(Time::seconds(20));
   subnet.send(0, ipv4_packet(Subnet::ip(0), wanted));
   EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), wire::MemberRecord::send_only_non_member);
