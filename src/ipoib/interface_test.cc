@@ -103,8 +103,8 @@ TEST(IpoibTest, BroadcastsAndGroups) {
   EXPECT_TRUE(subnet.members[of_ip(wanted)].empty());
 }
 
-// A host that has sent to a group before it joined it leaves it altogether, and so does one that only
-// sent, after a while.
+// A host that has sent to a group before it joined it leaves it altogether, and so does one that
+// only sent, after a while.
 TEST(IpoibTest, GroupsAreLeftAltogether) {
   Subnet subnet;
   subnet.add();
