@@ -162,7 +162,7 @@ void Groups::progress(Time now, std::uint32_t& next_number, std::vector<Question
   for (auto at = groups_.begin(); at != groups_.end();) {
     auto& [gid, group] = *at;
     const bool is_due = is_up_ && now >= group.deadline;
-    const bool is_idle = !group.is_wanted && now >= group.used_at + idle_time;
+    const bool is_idle = !group.is_wanted && (!group.used_at || now >= *group.used_at + idle_time);
     if (is_due && group.state == Group::State::joined && is_idle) {
       questions.push_back(leave(gid, group.held));
       at = groups_.erase(at);
@@ -174,7 +174,7 @@ void Groups::progress(Time now, std::uint32_t& next_number, std::vector<Question
     }
     const bool may_ask = gid == broadcast_gid_ || broadcast() != nullptr;
     if (is_due && group.state == Group::State::joined) {
-      group.deadline = group.is_wanted ? Time::never() : group.used_at + idle_time;
+      group.deadline = group.is_wanted ? Time::never() : *group.used_at + idle_time;
     } else if (is_due && !may_ask) {
       group.deadline = Time::never();  // until the group of broadcasts is joined
     } else if (is_due) {

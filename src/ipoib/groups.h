@@ -61,13 +61,13 @@ class Groups {
   struct Group {
     bool is_wanted = false;  // the host receives it
     enum class State : std::uint8_t { idle, asked, joined, refused } state = State::idle;
-    std::uint8_t asked_as = 0;     // join state
-    std::uint8_t held = 0;         // join states that the port has
-    std::uint32_t question = 0;    // asked
-    Time deadline = Time::zero();  // when something is to be done
-    Time used_at = Time::zero();
-    Time patience = Time::zero();  // refused: how long until the next try
-    wire::MemberRecord record;     // joined
+    std::uint8_t asked_as = 0;      // join state
+    std::uint8_t held = 0;          // join states that the port has
+    std::uint32_t question = 0;     // asked
+    Time deadline = Time::zero();   // when something is to be done
+    std::optional<Time> used_at{};  // when it was last sent to
+    Time patience = Time::zero();   // refused: how long until the next try
+    wire::MemberRecord record;      // joined
     WaitingPackets waiting;
   };
   static Joined route_of(const Group& group);

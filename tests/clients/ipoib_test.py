@@ -171,9 +171,12 @@ class Programs(Ipoib):
                 for listener in listeners:
                     self.assertEqual((0, "listens\n" + "hello\n" * 3), (listener.wait(20), listener.stdout))
                 sender.end()
-        # It is a group of the subnet.
-        self.start(*self.on_host("h1", "/usr/bin/python3", "-c", LISTENER, "239.1.2.3", 3), env=self.environment)
-        wait_until(lambda: "ff12:401b:ffff::f01:203" in self.tool("h0", "saquery", "-g").stdout, "the group", pause=0.1)
+        # The group lasts as long as somebody listens.
+        listener = self.start(*self.on_host("h1", "/usr/bin/python3", "-c", LISTENER, "239.1.2.3", 3), env=self.environment)
+        is_there = lambda: "ff12:401b:ffff::f01:203" in self.tool("h0", "saquery", "-g").stdout  # noqa: E731
+        wait_until(is_there, "the group", pause=0.1)
+        listener.end()
+        wait_until(lambda: not is_there(), "its end", pause=0.1)
 
     def test_wireshark_reads_it(self):
         path = self.folder / "ipoib.pcapng"

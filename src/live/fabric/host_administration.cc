@@ -98,11 +98,18 @@ void HostAdministration::leave(const wire::GidBytes& group, std::uint8_t join_st
   wire::MemberRecord record;
   record.group_gid = group;
   record.port_gid = port_gid(subnet_, host_).bytes;
-  record.scope_and_join_state = join_states;
   constexpr std::uint64_t components =
       MemberComponents::group_gid | MemberComponents::port_gid | MemberComponents::join_state;
-  static_cast<void>(
-      ask(wire::method_delete, wire::attribute_member_record, components, record, {}));
+  // One at a time: administration refuses states together of which it does not have all, as after a
+  // group has ended and begun again. The last one ends the group.
+  for (const std::uint8_t state :
+       {wire::MemberRecord::send_only_full_member, wire::MemberRecord::send_only_non_member,
+        wire::MemberRecord::non_member, wire::MemberRecord::full_member}) {
+    if ((join_states & state) == 0) continue;
+    record.scope_and_join_state = state;
+    static_cast<void>(
+        ask(wire::method_delete, wire::attribute_member_record, components, record, {}));
+  }
 }
 
 void HostAdministration::take(const HostServices::Delivery& delivery) {
