@@ -5,6 +5,7 @@
 
 #include "management/administration/groups.h"
 #include "wire/ipoib.h"
+#include "wire/pkey.h"
 
 namespace tulle::ipoib {
 namespace {
@@ -122,8 +123,7 @@ Question Groups::join(Group& group, const Gid& gid, std::uint32_t number) const 
   MemberRecord record;
   record.group_gid = gid.bytes;
   record.port_gid = port_.bytes;
-  constexpr std::uint16_t full_member = 0x8000;
-  record.pkey = partition_.value | full_member;
+  record.pkey = wire::full_member(partition_).value;
   record.scope_and_join_state = group.asked_as;
   Question question{Question::Kind::join, number, 0, {}};
   question.components = MemberComponents::group_gid | MemberComponents::port_gid |

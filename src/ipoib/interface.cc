@@ -62,10 +62,11 @@ std::size_t mtu_bytes(std::uint8_t code) {
 
 // --- the port ---
 
-void Interface::set_port(Time now, const PortView& port) {
-  if (port == port_) return;
+bool Interface::set_port(Time now, const PortView& port) {
+  if (port == port_) return false;
   port_ = port;
   register_anew(now);
+  return true;
 }
 
 void Interface::register_anew(Time now) {

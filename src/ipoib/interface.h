@@ -57,7 +57,8 @@ class Interface {
   Interface(Pkey partition, QpNumber qp)
       : partition_(partition), qp_(qp), groups_(partition), neighbours_(partition) {}
 
-  void set_port(Time now, const PortView& port);
+  // Returns true if the port has changed.
+  bool set_port(Time now, const PortView& port);
   // The manager asks that everything be registered with it anew.
   void register_anew(Time now);
   void set_addresses(Time now, std::vector<HostAddress> addresses);

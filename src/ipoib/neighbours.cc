@@ -8,8 +8,6 @@
 namespace tulle::ipoib {
 namespace {
 
-using management::administration::PathComponents;
-
 // RFC 4861 §10 has these for IPv6.
 constexpr Time confirmed_for = Time::seconds(30);
 constexpr Time between_tries = Time::seconds(1);
@@ -100,15 +98,9 @@ void Neighbours::route_anew(Time now, const Gid& port) {
 Question Neighbours::ask_path(Neighbour& neighbour, std::uint32_t number) const {
   neighbour.question = number;
   neighbour.wants_path = false;
-  wire::PathRecord record;
-  record.source_gid = port_.bytes;
-  record.destination_gid = neighbour.address->gid;
-  record.reversible_and_paths = wire::PathRecord::reversible | 1;
-  record.pkey = partition_.value;
-  return {Question::Kind::path, number,
-          PathComponents::destination_gid | PathComponents::source_gid |
-              PathComponents::reversible | PathComponents::paths | PathComponents::pkey,
-          record};
+  const auto asked = management::administration::path_question(port_.bytes, neighbour.address->gid,
+                                                               partition_.value);
+  return {Question::Kind::path, number, asked.components, asked.record};
 }
 
 void Neighbours::give_up(Time now, Neighbour& neighbour) {

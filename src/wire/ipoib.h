@@ -12,6 +12,7 @@
 #include "base/big_endian.h"
 #include "base/ids.h"
 #include "wire/header.h"
+#include "wire/pkey.h"
 
 namespace tulle::wire {
 
@@ -94,8 +95,7 @@ inline constexpr std::uint16_t ipoib_ipv6_signature = 0x601B;
 constexpr Gid group_of_ip(const Gid& address, Pkey partition, std::uint16_t signature) {
   constexpr std::uint8_t link_local = 0x12;  // not permanent, of this scope
   constexpr std::uint8_t ipv4_group_mask = 0x0F;
-  constexpr std::uint16_t full_member = 0x8000;
-  const std::uint16_t pkey = partition.value | full_member;
+  const std::uint16_t pkey = full_member(partition).value;
   Gid gid;
   gid.bytes[0] = 0xFF;
   gid.bytes[1] = link_local;

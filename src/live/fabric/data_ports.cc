@@ -54,7 +54,7 @@ Result<DataPorts::Own> DataPorts::open_own(Time now, std::uint32_t host, Take ta
   const SubnetTraffic::Program program{host, slot};
   own_.push_back({program, std::move(take)});
   traffic_.attach(now, program);
-  return Own{program, first_qp_of(slot, 0), qps_per_process};
+  return Own{program, first_qp_of(slot, 0)};
 }
 
 Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client,

@@ -44,7 +44,6 @@ class DataPorts {
   struct Own {
     fabric::SubnetTraffic::Program program;
     std::uint32_t first_qp = 0;
-    std::uint32_t qp_count = 0;
   };
   // Opens a part of a host's port for such a user, for ever. Its function may not call this object.
   Result<Own> open_own(Time now, std::uint32_t host, Take take);

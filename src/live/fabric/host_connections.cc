@@ -17,7 +17,6 @@ namespace tulle::live {
 namespace {
 
 using management::administration::MemberComponents;
-using management::administration::PathComponents;
 
 constexpr char no_way[] = "subnet administration knows no way";
 constexpr char no_manager[] = "the subnet has no manager";
@@ -182,22 +181,17 @@ int HostConnections::find_source(SocketAddress& source, const SocketAddress& des
 
 // --- subnet administration ---
 
-// IBTA 15.2.5.16: the path must be usable in both directions, as a connection's messages need it.
 std::optional<ConnectionRoute> HostConnections::find_route(Asker asker, const DeviceInfo&,
                                                            const Gid& remote) {
-  wire::PathRecord record;
-  record.source_gid = gid_at(host_).bytes;
-  record.destination_gid = remote.bytes;
-  record.reversible_and_paths = wire::PathRecord::reversible | 1;
-  record.pkey = default_pkey.value;
-  constexpr std::uint64_t components = PathComponents::destination_gid |
-                                       PathComponents::source_gid | PathComponents::reversible |
-                                       PathComponents::paths | PathComponents::pkey;
-  const bool is_asked = administration_.find_path(
-      record, components, [this, asker](int error, const wire::PathRecord& found) {
-        if (error != 0) return service_.take_route(asker, Error{no_way, error});
-        service_.take_route(asker, ConnectionRoute::of(found));
-      });
+  const auto question = management::administration::path_question(gid_at(host_).bytes, remote.bytes,
+                                                                  default_pkey.value);
+  const bool is_asked =
+      administration_.find_path(question.record, question.components,
+                                [this, asker](int error, const wire::PathRecord& found) {
+                                  if (error != 0)
+                                    return service_.take_route(asker, Error{no_way, error});
+                                  service_.take_route(asker, ConnectionRoute::of(found));
+                                });
   has_sent_ = has_sent_ || is_asked;
   if (!is_asked) service_.take_route(asker, Error{no_manager, ENETUNREACH});
   return std::nullopt;

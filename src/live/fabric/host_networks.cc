@@ -119,14 +119,19 @@ std::span<const UniqueFd> HostNetworks::find(std::uint32_t host) const {
   return found == made_.end() ? std::span<const UniqueFd>() : found->second;
 }
 
+// Sends a request, with a host's namespaces as far as they have been made.
+Result<void> HostNetworks::send(std::uint32_t host, const std::string& request) {
+  std::vector<int> namespaces;
+  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
+  return send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces);
+}
+
 // Asks the keeper for something that it answers.
 Result<void> HostNetworks::ask(std::uint32_t host, const std::string& interface,
                                const std::string& request) {
   if (!keeper_) return Error{keeper_has_ended};
   if (asked_.contains({host, interface})) return {};
-  std::vector<int> namespaces;
-  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
-  auto sent = send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces);
+  auto sent = send(host, request);
   if (sent) asked_.insert({host, interface});
   return sent;
 }
@@ -144,10 +149,7 @@ Result<void> HostNetworks::ask_for_interface(std::uint32_t host, const std::stri
 }
 
 void HostNetworks::set_mtu(std::uint32_t host, const std::string& name, std::size_t mtu) {
-  const std::string request = fmt::format("mtu {} {} {}", host, name, mtu);
-  std::vector<int> namespaces;
-  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
-  static_cast<void>(send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces));
+  static_cast<void>(send(host, fmt::format("mtu {} {} {}", host, name, mtu)));
 }
 
 HostNetworks::Answer HostNetworks::read_answer(ReceivedMessage& message) {

@@ -82,6 +82,7 @@ class HostNetworks {
   HostNetworks(UniqueFd keeper, pid_t process, std::string file)  // without a bridge
       : keeper_(std::move(keeper)), process_(process), file_(std::move(file)) {}
 
+  Result<void> send(std::uint32_t host, const std::string& request);
   Result<void> ask(std::uint32_t host, const std::string& interface, const std::string& request);
   Answer read_answer(ReceivedMessage& message);
 

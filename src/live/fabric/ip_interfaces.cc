@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::size_t usual_mtu = 2'044;  // of a group of 2,048 bytes (RFC 4391 §7)
 constexpr std::size_t packet_bytes_max = 65'536;
-constexpr std::uint16_t full_member = 0x8000;
 
 // Returns the link-local IPv6 address that is made of a port's GUID (RFC 4391 §8).
 std::string link_local_address(std::uint64_t guid) {
@@ -90,7 +89,7 @@ IpInterfaces::Link& IpInterfaces::add(std::uint32_t host, Host& of, Pkey partiti
   const bool is_first = of.links.empty();
   link->host = host;
   link->name =
-      is_first ? std::string("ib0") : fmt::format("ib0.{:04x}", partition.value | full_member);
+      is_first ? std::string("ib0") : fmt::format("ib0.{:04x}", wire::full_member(partition).value);
   link->qp = QpNumber(of.port->first_qp + static_cast<std::uint32_t>(of.links.size()));
   std::vector<std::string> addresses;
   if (is_first) addresses.push_back(infiniband_address(host) + "/16");
@@ -136,9 +135,8 @@ void IpInterfaces::follow(Time now, std::uint32_t host, Host& of) {
   bool is_first = true;
   for (const be16 entry : node.pkeys(host_port)) {
     const Pkey pkey(entry);
-    const std::uint16_t base = pkey.value & ~full_member;
     const bool was_first = std::exchange(is_first, false);
-    if (base == 0) continue;
+    if (wire::is_same_partition(pkey, Pkey{0})) continue;  // an empty entry
     Link* link = nullptr;
     if (was_first && !of.links.empty()) link = of.links.front().get();
     for (const auto& each : of.links) {
@@ -157,12 +155,16 @@ void IpInterfaces::follow(Time now, std::uint32_t host, Host& of) {
     if (!link->interface) continue;
     view.is_in_partition =
         std::find(in_partition.begin(), in_partition.end(), link.get()) != in_partition.end();
-    link->interface->set_port(now, view);
-    note(*link);
+    if (link->interface->set_port(now, view)) note(*link);
   }
 }
 
-bool IpInterfaces::has(std::uint32_t host) const { return hosts_.contains(host); }
+std::vector<std::uint32_t> IpInterfaces::hosts() const {
+  std::vector<std::uint32_t> all;
+  all.reserve(hosts_.size());
+  for (const auto& [host, of] : hosts_) all.push_back(host);
+  return all;
+}
 
 void IpInterfaces::register_anew(Time now, std::uint32_t host) {
   const auto found = hosts_.find(host);

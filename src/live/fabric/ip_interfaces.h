@@ -51,7 +51,8 @@ class IpInterfaces {
   void follow(Time now);
   // A manager asks that the host register with it anew.
   void register_anew(Time now, std::uint32_t host);
-  bool has(std::uint32_t host) const;
+  // Returns the hosts that have interfaces.
+  std::vector<std::uint32_t> hosts() const;
 
   void read(Time now, Link& link, Source source);
   // Sends what is to be sent. Returns true if there was something.

@@ -302,16 +302,18 @@ void FabricServer::take_network(HostNetworks::Answer answer) {
 
 // Tells all users of a port that they must register with the manager anew.
 void FabricServer::pass_reregistrations() {
-  for (std::uint32_t host = 0; host < subnet_.topology().adapters(); ++host) {
-    const bool has_user = (interfaces_ && interfaces_->has(host)) ||
-                          std::any_of(sessions_.begin(), sessions_.end(),
-                                      [host](const auto& each) { return each->data_host == host; });
-    if (!has_user || !hosts_.take_reregistration(host)) continue;
+  const auto pass = [this](std::uint32_t host) {
+    if (!hosts_.take_reregistration(host)) return;
     if (interfaces_) interfaces_->register_anew(now(), host);
     for (const auto& session : sessions_) {
       if (session->data_host == host) session->must_register_anew = true;
     }
+  };
+  for (const auto& session : sessions_) {
+    if (session->data_host) pass(*session->data_host);
   }
+  if (!interfaces_) return;
+  for (const std::uint32_t host : interfaces_->hosts()) pass(host);
 }
 
 void FabricServer::tell_of_port(Session& session) {

@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "management/administration/paths.h"
+#include "wire/ipoib.h"
 
 namespace tulle::management::administration {
 namespace {
@@ -22,10 +23,9 @@ std::uint8_t join_state_of(const MemberRecord& record) { return record.scope_and
 
 bool is_multicast(const wire::GidBytes& gid) { return gid[0] == 0xFF; }
 
-// RFC 4391 §4: ff12:401b:<P_Key>::ffff:ffff.
 MemberRecord ipoib_broadcast() {
   MemberRecord record;
-  record.group_gid = {0xFF, 0x12, 0x40, 0x1B, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF};
+  record.group_gid = wire::broadcast_group(default_pkey).bytes;
   record.qkey = ipoib_qkey;
   record.lid = Groups::first_lid;
   record.mtu = wire::selected(wire::Selector::exactly, usual_mtu);

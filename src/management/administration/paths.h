@@ -30,6 +30,24 @@ struct PathComponents {
   static constexpr std::uint64_t life_time = 1 << 21;
 };
 
+// A question for the path to a port that is usable in both directions, as the messages of a
+// connection and the answers of a neighbour need it.
+struct PathQuestion {
+  wire::PathRecord record;
+  std::uint64_t components = 0;
+};
+inline PathQuestion path_question(const wire::GidBytes& source, const wire::GidBytes& destination,
+                                  std::uint16_t pkey) {
+  PathQuestion question;
+  question.record.source_gid = source;
+  question.record.destination_gid = destination;
+  question.record.reversible_and_paths = wire::PathRecord::reversible | 1;
+  question.record.pkey = pkey;
+  question.components = PathComponents::destination_gid | PathComponents::source_gid |
+                        PathComponents::reversible | PathComponents::paths | PathComponents::pkey;
+  return question;
+}
+
 // 4.096 us * 2^18 is a second, as a subnet's time-out is.
 inline constexpr std::uint8_t path_life_time = 18;
 
