@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "cli/commands.h"
@@ -40,6 +41,8 @@ constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
 struct Source {
   live::CaptureRing ring;
   std::uint32_t interface = 0;
+  std::string name{};                              // of a process
+  std::optional<std::uint32_t> of_ethernet{};      // the interface of its RoCE v1's frames
   bool is_fabric = false;  // frames begin with the port that sent them
   std::uint64_t frames = 0;
   // Bytes that may still be read in this turn, so that no process keeps the capture from others.
@@ -94,6 +97,7 @@ class Capture {
   void write_packet(const Source& source);
   void write_flow_control(const Source& source, const live::CapturedAt& at, Time when);
   std::uint32_t interface_of(const live::CapturedAt& at);
+  std::uint32_t interface_of_ethernet(Source& source);
   bool flush();
   Time time_of(std::int64_t unix_ns) const {
     const std::int64_t near =
@@ -118,12 +122,12 @@ void Capture::add(const live::CaptureSource& process, live::CaptureRing ring) {
   interface.name = name;
   interface.link_type = report::LinkType::ip;
   interface.snap_length = options_.snap_length;
-  sources_.push_back({std::move(ring), file_.interface(buffer_, interface)});
+  sources_.push_back({std::move(ring), file_.interface(buffer_, interface), name});
 }
 
 void Capture::add_fabric(live::CaptureRing ring, std::vector<std::string> names) {
   nodes_ = std::move(names);
-  sources_.push_back({std::move(ring), 0, true});
+  sources_.push_back({std::move(ring), 0, {}, {}, true});
 }
 
 // Returns the interface of a port, which is made when it is first seen. A port that the fabric does
@@ -169,13 +173,28 @@ void Capture::write_flow_control(const Source& source, const live::CapturedAt& a
                header.size() + filled.size());
 }
 
+// A process's frames of Ethernet have an interface of their own in the file, which is made when the
+// first is seen: an interface has one link type.
+std::uint32_t Capture::interface_of_ethernet(Source& source) {
+  if (!source.of_ethernet) {
+    report::CaptureInterface interface;
+    interface.name = source.name + " Ethernet";
+    interface.link_type = report::LinkType::ethernet;
+    interface.snap_length = options_.snap_length;
+    source.of_ethernet = file_.interface(buffer_, interface);
+  }
+  return *source.of_ethernet;
+}
+
 void Capture::write_frame(Source& source) {
   if (source.is_fabric) return write_packet(source);
-  fill_in_checksum(source.bytes, source.frame.original_bytes);
+  if (!source.frame.is_ethernet) fill_in_checksum(source.bytes, source.frame.original_bytes);
+  const std::uint32_t interface =
+      source.frame.is_ethernet ? interface_of_ethernet(source) : source.interface;
   const std::span<const std::byte> bytes = source.bytes;
   file_.packet(buffer_, time_of(source.frame.unix_nanoseconds),
                source.frame.outbound ? report::Direction::outbound : report::Direction::inbound,
-               source.interface, {&bytes, 1}, source.frame.original_bytes);
+               interface, {&bytes, 1}, source.frame.original_bytes);
 }
 
 Source* Capture::oldest() {

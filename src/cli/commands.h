@@ -25,6 +25,7 @@ struct RunOptions {
   std::string secure;
   std::string agent;
   std::string recovery;
+  std::string roce;
   std::string busy_poll;  // microseconds
   bool no_offload = false;
   bool no_direct = false;

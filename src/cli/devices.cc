@@ -18,7 +18,9 @@ void print_json(const std::vector<live::DeviceInfo>& devices) {
         gids.push_back(nullptr);  // a place in the list is an index
         continue;
       }
-      gids.push_back({{"gid", text_of(entry.gid)}, {"interface", entry.interface}});
+      gids.push_back({{"gid", text_of(entry.gid)},
+                      {"type", entry.is_roce_v1 ? "IB/RoCE v1" : "RoCE v2"},
+                      {"interface", entry.interface}});
     }
     list.push_back({{"name", device.name},
                     {"node_guid", guid_text(device.node_guid)},
@@ -36,8 +38,8 @@ void print_text(const std::vector<live::DeviceInfo>& devices) {
                device.port_active ? "active" : "down");
     for (std::size_t i = 0; i < device.gids.size(); ++i) {
       if (!device.gids[i].in_use()) continue;
-      fmt::print("  GID {:<2} {:<39}  {}\n", i, text_of(device.gids[i].gid),
-                 device.gids[i].interface);
+      fmt::print("  GID {:<2} {:<39}  {}  {}\n", i, text_of(device.gids[i].gid),
+                 device.gids[i].is_roce_v1 ? "RoCE v1" : "RoCE v2", device.gids[i].interface);
     }
   }
 }
@@ -49,7 +51,6 @@ int devices(const live::Settings& settings, bool json) {
   hello.purpose = live::Purpose::list;
   hello.command = "tulle devices";
   hello.device = settings.device;
-  hello.interfaces = settings.interfaces;
   auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
   if (!answer) return fail(answer.error().message);
   live::Devices list;

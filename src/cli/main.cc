@@ -63,6 +63,9 @@ constexpr char share_memory_help[] =
 constexpr char recovery_help[] =
     "How reliable connections recover from loss: go-back-n, which all adapters understand, or "
     "selective-repeat, which sends again only what is missing, where both ends are set so";
+constexpr char roce_help[] =
+    "Version of RoCE by which the device's addresses are used: v2 (default), v1, or both, each with "
+    "GID indices of its own. RoCE v1 stays on its link, and needs CAP_NET_RAW";
 constexpr char busy_poll_help[] =
     "How long a thread that is about to sleep on a completion channel looks for packets first, "
     "while that is of use (50); 0 lets it sleep at once";
@@ -153,6 +156,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
+  command->add_option("--roce", options.roce, roce_help)
+      ->type_name("VERSION")
+      ->check(CLI::IsMember({"v1", "v2", "both"}));
   command->add_option("--busy-poll", options.busy_poll, busy_poll_help)
       ->type_name("MICROSECONDS")
       ->check(CLI::Range(0u, live::busy_poll_max));
@@ -210,12 +216,20 @@ void add_queries(CLI::App& app, int& status) {
   };
   auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
   add_common(devices_command);
-  devices_command->add_option("--device,-d", settings.device, "Device name, as for tulle run")
+  devices_command->add_option("--device,-d", settings.device.name, "Device name, as for tulle run")
       ->type_name("NAME");
   devices_command
-      ->add_option("--interface,-i", settings.interfaces, "Network interfaces, as for tulle run")
+      ->add_option("--interface,-i", settings.device.interfaces,
+                   "Network interfaces, as for tulle run")
       ->type_name("IF");
-  devices_command->callback([&status] { status = devices(settings, json); });
+  static std::string roce;
+  devices_command->add_option("--roce", roce, "Version of RoCE, as for tulle run")
+      ->type_name("VERSION")
+      ->check(CLI::IsMember({"v1", "v2", "both"}));
+  devices_command->callback([&status] {
+    if (!roce.empty()) settings.device.roce = live::roce_versions(roce);
+    status = devices(settings, json);
+  });
   auto* status_command = app.add_subcommand(
       "status", "Show the host agent, and the processes that use it with their counters");
   add_common(status_command);

@@ -75,12 +75,14 @@ void show_devices() {
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
       place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
-  auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces +
-                              " " + place_name);
+  auto base = shim::tree_base(settings.agent + " " + settings.device.name + " " +
+                              settings.device.interfaces + " " +
+                              std::to_string(static_cast<int>(settings.device.roce)) + " " +
+                              place_name);
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices,
                               {.agent = place.socket.empty() ? settings.agent : std::string(),
-                               .interfaces = settings.interfaces,
+                               .choice = settings.device,
                                .fabric = place});
   if (!root) return fail(root.error().message), void();
   set("TULLE_SYSFS", *root);
@@ -178,6 +180,7 @@ int run(const RunOptions& options) {
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
   set("TULLE_RECOVERY", options.recovery);
+  set("TULLE_ROCE", options.roce);
   set("TULLE_BUSY_POLL", options.busy_poll);
   if (!options.no_mpi_defaults) set_mpi_defaults();
   if (!options.no_mpi_defaults && !options.host.empty()) set_remote_shell(folder / "tulle-rsh");

@@ -113,6 +113,15 @@ std::bitset<Adapter::gids_max> Adapter::gids_in_use(std::uint8_t port) const {
   return used;
 }
 
+void Adapter::set_other_framing(const port::Framing& framing, const std::bitset<gids_max>& gids,
+                                std::uint8_t port) {
+  at(port).other_framing = &framing;
+  at(port).gids_of_other_framing = gids;
+  wire::Path path;
+  framing.set_path({}, path);
+  at(port).other_path_kind = path.index();
+}
+
 void Adapter::set_lid(Lid lid, unsigned lmc, std::uint8_t port) {
   at(port).lid = lid;
   at(port).lmc = static_cast<std::uint8_t>(lmc);
@@ -141,9 +150,10 @@ port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
   if (arrival.packet != nullptr) {
     packet_bytes += wire::header_bytes(arrival.packet->opcode) + arrival.packet->pad_count;
   } else {
-    verdict = arrival.head.empty()
-                  ? configuration_.framing->decode(bytes, arrival, decoded, payload)
-                  : port::decode_transport(arrival.head, bytes, decoded, payload);
+    const port::Framing& framing =
+        arrival.framing != nullptr ? *arrival.framing : *configuration_.framing;
+    verdict = arrival.head.empty() ? framing.decode(bytes, arrival, decoded, payload)
+                                   : port::decode_transport(arrival.head, bytes, decoded, payload);
   }
   ++counters_.packets_received;
   counters_.bytes_received += packet_bytes;
@@ -164,6 +174,11 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   // A packet must come in by the port that the queue pair uses, as in Linux
   // (drivers/infiniband/sw/rxe/rxe_recv.c: check_addr).
   if (hot_.has_many_ports && qp->attributes().port != port) [[unlikely]] {
+    ++counters_.wrong_port;
+    ++environment_.counters.dropped_packets;
+    return;
+  }
+  if (at(port).other_framing != nullptr && !at(port).is_way_of(*qp, path)) [[unlikely]] {
     ++counters_.wrong_port;
     ++environment_.counters.dropped_packets;
     return;
@@ -383,7 +398,7 @@ void Adapter::address(const PortState& port, const QueuePair& qp, Datagram& out)
   if (out.headers == Datagram::Headers::tcp) [[unlikely]]
     return address_segment(port, to, out);
   out.flow_entropy = port::source_port(to.flow_label, qp.number, out.packet.destination_qp);
-  out.framing = hot_.framing;
+  out.framing = &port.framing_of(to.source_gid_index, *hot_.framing);
   out.framing->set_path(route_to(port, to, out.flow_entropy), out.path);
 }
 

@@ -90,8 +90,8 @@ struct Counters {
   std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, port::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
-  std::uint64_t wrong_port = 0;                // packets that came by another port than their queue
-                                               // pair's
+  std::uint64_t wrong_port = 0;                // packets that came by another port, or in another
+                                               // framing, than their queue pair's
   std::uint64_t pkey_violations = 0;           // packets of another partition than their queue pair
   std::uint64_t congestion_notifications = 0;  // received
   transport::Counters transport;
@@ -165,6 +165,15 @@ class Adapter {
   const std::bitset<gids_max>& withdrawn_gids(std::uint8_t port = 1) const {
     return at(port).withdrawn_gids;
   }
+  // Gives packets from these GIDs of a port another framing than the configuration's, as a port of
+  // both versions of RoCE has. All other packets have the configuration's.
+  // A connected queue pair takes packets of its own GID's framing alone.
+  void set_other_framing(const port::Framing& framing, const std::bitset<gids_max>& gids,
+                         std::uint8_t port = 1);
+  // Returns the framing of packets from that GID.
+  const port::Framing& framing_of(std::size_t gid_index, std::uint8_t port = 1) const {
+    return at(port).framing_of(gid_index, *hot_.framing);
+  }
   // Sets a port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
   void set_lid(Lid lid, unsigned lmc = 0, std::uint8_t port = 1);
   // Sets a port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Queue
@@ -201,7 +210,7 @@ class Adapter {
   // The functions below are for the driver.
   //
   // Handles the bytes of a frame that came in by a port. What is known of its path is in `arrival`,
-  // which the port's framing completes. The payload is copied to its destination before the call
+  // which the frame's framing completes. The payload is copied to its destination before the call
   // returns.
   port::Verdict handle_frame(Time now, port::Arrival& arrival, std::span<const std::byte> bytes,
                              std::uint8_t port = 1);
@@ -269,9 +278,24 @@ class Adapter {
     Lid lid;
     std::uint8_t lmc = 0;
     std::bitset<gids_max> withdrawn_gids;
+    const port::Framing* other_framing = nullptr;
+    std::bitset<gids_max> gids_of_other_framing;
+    std::size_t other_path_kind = 0;  // the alternative of wire::Path that the other framing sets
     port::Port port;
 
     explicit PortState(const Configuration& configuration);
+    bool has_other_framing(std::size_t gid_index) const {
+      return other_framing != nullptr && gid_index < gids_max && gids_of_other_framing[gid_index];
+    }
+    // Says whether a packet came the way that a queue pair's packets go.
+    bool is_way_of(const transport::QueuePair& qp, const wire::Path& path) const {
+      const std::size_t gid_index = qp.attributes().address.source_gid_index;
+      return qp.transport.is_datagram ||
+             has_other_framing(gid_index) == (path.index() == other_path_kind);
+    }
+    const port::Framing& framing_of(std::size_t gid_index, const port::Framing& usual) const {
+      return has_other_framing(gid_index) ? *other_framing : usual;
+    }
   };
   PortState& at(std::uint8_t port) {
     if (port == 1) [[likely]]

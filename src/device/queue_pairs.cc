@@ -40,7 +40,8 @@ verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
 // not by its retries.
 bool Adapter::is_path(const verbs::AddressVector& to) const {
   if (!has_gid(to.source_gid_index, to.port)) return false;
-  return configuration_.framing->is_pair(gids(to.port)[to.source_gid_index], to.destination.gid);
+  const Gid& source = gids(to.port)[to.source_gid_index];
+  return framing_of(to.source_gid_index, to.port).is_pair(source, to.destination.gid);
 }
 
 VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {

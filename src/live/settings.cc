@@ -35,11 +35,19 @@ bool is(const char* name, std::string_view value) {
 
 }  // namespace
 
+RoceVersions roce_versions(std::string_view text) {
+  if (text == "v1") return RoceVersions::v1;
+  return text == "both" ? RoceVersions::both : RoceVersions::v2;
+}
+
 Settings read_settings() {
   Settings settings;
   read("TULLE_AGENT", settings.agent);
-  read("TULLE_DEVICE", settings.device);
-  read("TULLE_INTERFACE", settings.interfaces);
+  read("TULLE_DEVICE", settings.device.name);
+  read("TULLE_INTERFACE", settings.device.interfaces);
+  std::string roce;
+  read("TULLE_ROCE", roce);
+  settings.device.roce = roce_versions(roce);
   read("TULLE_FAULTS", settings.faults);
   read("TULLE_SECURE", settings.secure);
   read("TULLE_EXECUTABLE", settings.executable);

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "live/device_choice.h"
 #include "transport/recovery.h"
 
 namespace tulle::live {
@@ -14,8 +16,8 @@ inline constexpr std::uint32_t busy_poll_max = 1'000;  // microseconds
 
 struct Settings {
   std::string agent = "@tulle";   // TULLE_AGENT: abstract "@name", or a path
-  std::string device = "tulle0";  // TULLE_DEVICE
-  std::string interfaces;  // TULLE_INTERFACE: comma-separated names; empty: the host agent chooses
+  // TULLE_DEVICE, TULLE_INTERFACE, and TULLE_ROCE=v1 or both.
+  DeviceChoice device{.name = "tulle0", .interfaces = {}};
   std::string faults;      // TULLE_FAULTS; empty means none
   std::string executable;  // TULLE_EXECUTABLE: the `tulle` that starts a host agent
   std::string secure;     // TULLE_SECURE: file of keys to seal datagrams with; empty: plain packets
@@ -36,6 +38,9 @@ struct Settings {
   std::string host;
   int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };
+
+// Any other text than "v1" and "both" is RoCE v2.
+RoceVersions roce_versions(std::string_view text);
 
 Settings read_settings();
 

@@ -243,7 +243,7 @@ TEST_F(Attributes, are_those_of_the_moment) {
   EXPECT_EQ(output("cat " + std::string(port_folder) + "state"), "1: DOWN");
   thread.join();
   EXPECT_EQ(hello.purpose, live::Purpose::attribute);
-  EXPECT_EQ(hello.device, "tulle0");
+  EXPECT_EQ(hello.device.name, "tulle0");
   EXPECT_EQ(hello.file, "state");
 }
 

@@ -144,7 +144,7 @@ int run_agent(const AgentOptions& options) {
 AgentCore::AgentCore(const Settings& settings)
     : settings_(settings),
       devices_(
-          [this](const KnownDevices::Key& key, std::size_t index) { return is_held(key, index); },
+          [this](const DeviceChoice& key, std::size_t index) { return is_held(key, index); },
           settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
   // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
   next_slot_ +=
@@ -238,7 +238,7 @@ void AgentCore::start_connections() {
   if (connections_ || !group_) return;
   UniqueFd lock = group_->lock(agent_slot);
   if (!lock) return;
-  auto device = describe_device(settings_.device, {});
+  auto device = describe_device({.name = settings_.device.name, .interfaces = {}});
   const std::uint64_t guid = device ? device->node_guid : 0;
   network_ = std::make_unique<IpNetwork>(group_->socket(agent_slot), group_->port(),
                                          std::move(lock), devices_, seal_.get());
@@ -399,7 +399,7 @@ void AgentCore::close_finished() {
   }
   for (const std::size_t each : counters_of_now) departed_[each] = 0;
   std::erase_if(sessions_, is_finished);
-  devices_.forget([this](const KnownDevices::Key& key) { return is_used(key); });
+  devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
 }
 
 // Returns the sum over all present and former processes.

@@ -55,7 +55,7 @@ struct World {
   World() {
     settings.agent = "@tulle-fuzz-" + std::to_string(getpid());
     settings.port = static_cast<std::uint16_t>(20'000 + getpid() % 10'000);
-    settings.interfaces = "lo";
+    settings.device.interfaces = "lo";
     auto listener = listen_at(settings.agent);
     TULLE_CHECK(listener);
     std::thread([this, at = std::move(*listener)]() mutable {
@@ -79,8 +79,8 @@ struct World {
     Hello hello;
     hello.purpose = purpose;
     hello.command = "fuzz";
-    hello.device = "tulle0";
-    hello.interfaces = "lo";
+    hello.device.name = "tulle0";
+    hello.device.interfaces = "lo";
     return hello;
   }
   static std::optional<ReceivedMessage> ask(int connection, const Hello& hello) {
@@ -158,8 +158,8 @@ class Run {
         Rejoin rejoin;
         rejoin.slot = any_slot();
         rejoin.command = any_text();
-        rejoin.interfaces = "lo";
-        rejoin.device.name = any_text();
+        rejoin.choice.interfaces = "lo";
+        rejoin.device.name = rejoin.choice.name = any_text();
         rejoin.device.gids.resize(script_.below(4) * 200u);
         return send(connection, encode(rejoin));
       }
@@ -192,8 +192,8 @@ class Run {
     if (choice == 255) hello.purpose = Purpose::status;
     if (choice == 254) hello.purpose = static_cast<Purpose>(script_.byte());
     if (choice % 8 == 1) hello.command = any_text();
-    if (choice % 8 == 2) hello.device = any_text();
-    if (choice % 8 == 3) hello.interfaces = any_text();
+    if (choice % 8 == 2) hello.device.name = any_text();
+    if (choice % 8 == 3) hello.device.interfaces = any_text();
     hello.slot = any_slot();
     hello.ring_bytes = script_.one_in(8) ? script_.word() % (4u << 20) : 0;
     hello.snap_length = script_.byte();

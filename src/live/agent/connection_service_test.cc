@@ -42,7 +42,7 @@ class End {
  public:
   End(ConnectionService& service, pid_t pid) : End(service, {pid, 0, false}) {}
   End(ConnectionService& service, const ConnectionService::Owner& owner) : service_(service) {
-    auto events = service.open_channel(owner, "tulle0", "lo", number_);
+    auto events = service.open_channel(owner, {.name = "tulle0", .interfaces = "lo"}, number_);
     if (!events) ADD_FAILURE() << events.error().message;
     if (events) events_ = std::move(*events);
   }

@@ -109,8 +109,8 @@ class AgentCore {
   bool has_place_for(uid_t user) const;
   void note_held(Session& session, const GidsHeld& held);
   void tell_changes();
-  bool is_held(const KnownDevices::Key& key, std::size_t index) const;
-  bool is_used(const KnownDevices::Key& key) const;
+  bool is_held(const DeviceChoice& key, std::size_t index) const;
+  bool is_used(const DeviceChoice& key) const;
   void ask_for_status(Session& session);
   void answer_status(Session& session);
   void start_capture(Session& session);

@@ -66,7 +66,7 @@ Hello hello_to_open() {
   Hello hello;
   hello.purpose = Purpose::open;
   hello.command = "attacker";
-  hello.device = "tulle0";
+  hello.device.name = "tulle0";
   return hello;
 }
 
@@ -216,7 +216,7 @@ TEST_F(HostileUserTest, WhatIsOthersIsNotAStrangers) {
               const int both[] = {memory.get(), memory.get()};
               Rejoin rejoin;
               rejoin.slot = slot;
-              rejoin.device.name = "tulle0";
+              rejoin.device.name = rejoin.choice.name = "tulle0";
               if (!is_refused(say(encode(rejoin), both))) report("rejoined as root");
               Hello hello = hello_to_open();
               hello.purpose = Purpose::find_peer;

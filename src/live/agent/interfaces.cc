@@ -172,9 +172,13 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
   return kept;
 }
 
+// Returns true if the interface carries frames of Ethernet, as RoCE v1 needs. A tunnel of IP packets
+// has no MAC address.
+bool has_frames(const Interface& interface) { return interface.loopback || interface.mac; }
+
 // Fills in the fields that change while a device is in use.
 void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
-                   std::uint32_t free_bytes) {
+                   RoceVersions roce, std::uint32_t free_bytes) {
   device.port_active = false;
   device.gids.clear();
   std::uint32_t mtu_bytes = UINT32_MAX;
@@ -182,7 +186,11 @@ void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
     mtu_bytes = std::min(mtu_bytes, interface.mtu_bytes);
     device.port_active |= interface.up && interface.running;
     for (const Gid& gid : interface.gids) {
-      device.gids.push_back({gid, interface.index, interface.name});
+      // Linux adds a GID's types in this order (drivers/infiniband/core/roce_gid_mgmt.c).
+      if (roce != RoceVersions::v2 && has_frames(interface)) {
+        device.gids.push_back({gid, interface.index, interface.name, true});
+      }
+      if (roce != RoceVersions::v1) device.gids.push_back({gid, interface.index, interface.name});
     }
   }
   if (!interfaces.empty())
@@ -234,25 +242,27 @@ std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes) {
   return mtu;
 }
 
-Result<DeviceInfo> describe_device(const std::string& name, const std::string& interfaces,
-                                   std::uint32_t free_bytes) {
+Result<DeviceInfo> describe_device(const DeviceChoice& choice, std::uint32_t free_bytes) {
   auto all = list_interfaces();
   if (!all) return all.error();
-  auto chosen = choose(*all, interfaces);
+  auto chosen = choose(*all, choice.interfaces);
   if (!chosen) return chosen.error();
 
   DeviceInfo device;
-  device.name = name;
+  device.name = choice.name;
   device.node_guid = node_guid(*chosen);
-  describe_port(device, *chosen, free_bytes);
+  describe_port(device, *chosen, choice.roce, free_bytes);
+  if (device.gids.empty()) {
+    return Error{"RoCE v1 needs an interface of Ethernet, and there is none here", EOPNOTSUPP};
+  }
   return device;
 }
 
-DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces,
+DeviceInfo redescribe_device(const DeviceInfo& before, const DeviceChoice& choice,
                              std::uint32_t free_bytes) {
   DeviceInfo device = before;
   auto all = list_interfaces();
-  if (all) describe_port(device, keep(*all, before, interfaces), free_bytes);
+  if (all) describe_port(device, keep(*all, before, choice.interfaces), choice.roce, free_bytes);
   return device;
 }
 

@@ -26,8 +26,8 @@ int bind_to(int socket, SocketAddress address) {
 
 }  // namespace
 
-Result<DeviceInfo> IpNetwork::describe(const std::string& name, const std::string& interfaces) {
-  auto device = devices_.find({name, interfaces});
+Result<DeviceInfo> IpNetwork::describe(const DeviceChoice& choice) {
+  auto device = devices_.find(choice);
   if (!device) return device.error();
   return (*device)->info;
 }

@@ -25,7 +25,7 @@ class IpNetwork : public ConnectionNetwork {
   int socket() const { return port_.socket(); }
   CaptureTap& tap() { return port_.tap(); }
 
-  Result<DeviceInfo> describe(const std::string& device, const std::string& interfaces) override;
+  Result<DeviceInfo> describe(const DeviceChoice& choice) override;
   int check_is_local(const SocketAddress& address) override;
   int find_source(SocketAddress& source, const SocketAddress& destination) override;
   std::optional<Gid> gid_of(const SocketAddress& address) const override { return address.gid(); }

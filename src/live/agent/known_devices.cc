@@ -20,26 +20,26 @@ bool is_replaced(const std::vector<GidEntry>& table, const std::vector<GidEntry>
 
 }  // namespace
 
-Result<const KnownDevices::Known*> KnownDevices::find(const Key& key) {
+Result<const KnownDevices::Known*> KnownDevices::find(const DeviceChoice& key) {
   refresh();
   const auto found = entries_.find(key);
   if (found != entries_.end()) return &found->second;
-  auto device = describe_device(key.name, key.interfaces, free_bytes_);
+  auto device = describe_device(key, free_bytes_);
   if (!device) return device.error();
   return &add(key, *device);
 }
 
-const KnownDevices::Known* KnownDevices::known(const Key& key) const {
+const KnownDevices::Known* KnownDevices::known(const DeviceChoice& key) const {
   const auto found = entries_.find(key);
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-void KnownDevices::adopt(const Key& key, const DeviceInfo& info) {
+void KnownDevices::adopt(const DeviceChoice& key, const DeviceInfo& info) {
   refresh();
   if (!entries_.contains(key)) update(key, add(key, info));
 }
 
-KnownDevices::Entry& KnownDevices::add(const Key& key, const DeviceInfo& info) {
+KnownDevices::Entry& KnownDevices::add(const DeviceChoice& key, const DeviceInfo& info) {
   Entry& entry = entries_[key];
   entry.info = info;
   entry.gids = GidTable(info.gids);
@@ -52,8 +52,8 @@ void KnownDevices::refresh() {
   for (auto& [key, entry] : entries_) update(key, entry);
 }
 
-void KnownDevices::update(const Key& key, Entry& entry) {
-  const DeviceInfo now = redescribe_device(entry.info, key.interfaces, free_bytes_);
+void KnownDevices::update(const DeviceChoice& key, Entry& entry) {
+  const DeviceInfo now = redescribe_device(entry.info, key, free_bytes_);
   const bool has_changed = update_gids(key, entry, now.gids);
   if (has_changed || now.port_active != entry.info.port_active) ++entry.version;
   entry.info = now;
@@ -63,7 +63,7 @@ void KnownDevices::update(const Key& key, Entry& entry) {
 // Returns true if the table has changed. A device that has lost all its addresses first withdraws
 // them. Programs that name an address by a fixed index, which is mostly 0, then find the new one
 // there.
-bool KnownDevices::update_gids(const Key& key, Entry& entry,
+bool KnownDevices::update_gids(const DeviceChoice& key, Entry& entry,
                                const std::vector<GidEntry>& present) const {
   const auto is_held = [&](std::size_t index) { return is_held_(key, index); };
   if (is_replaced(entry.gids.entries(), present)) {
@@ -91,7 +91,7 @@ KnownDevices::Clock::time_point KnownDevices::next_settling() const {
   return next;
 }
 
-void KnownDevices::forget(const std::function<bool(const Key& key)>& is_used) {
+void KnownDevices::forget(const std::function<bool(const DeviceChoice& key)>& is_used) {
   std::erase_if(entries_, [&](const auto& each) { return !is_used(each.first); });
 }
 

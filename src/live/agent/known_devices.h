@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "live/agent/address_watch.h"
 #include "live/agent/gid_table.h"
+#include "live/device_choice.h"
 #include "live/message/device_info.h"
 
 namespace tulle::live {
@@ -22,30 +23,24 @@ class KnownDevices {
  public:
   using Clock = std::chrono::steady_clock;
 
-  struct Key {
-    std::string name;
-    std::string interfaces;  // in the form of Settings::interfaces
-    // clang-tidy 14 takes the comparison's own 0 for a null pointer.
-    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
-  };
   struct Known {
     DeviceInfo info;
     std::uint32_t version = 1;  // incremented whenever the GIDs or the port's state change
   };
 
   // Returns true if something still refers to the address that was at this index of the table.
-  using IsHeld = std::function<bool(const Key& key, std::size_t index)>;
+  using IsHeld = std::function<bool(const DeviceChoice& key, std::size_t index)>;
   // Path MTUs leave `free_bytes` of each datagram free.
   explicit KnownDevices(IsHeld is_held, std::uint32_t free_bytes = 0)
       : is_held_(std::move(is_held)), free_bytes_(free_bytes) {}
 
   // Returns the device as it is now. The pointer is valid until forget() removes the device.
-  Result<const Known*> find(const Key& key);
+  Result<const Known*> find(const DeviceChoice& key);
   // Returns the device as of the last refresh; null if no process has it open.
-  const Known* known(const Key& key) const;
+  const Known* known(const DeviceChoice& key) const;
   // Adds a device as an earlier agent described it and then brings it up to date, unless the device
   // is already known.
-  void adopt(const Key& key, const DeviceInfo& info);
+  void adopt(const DeviceChoice& key, const DeviceInfo& info);
   // Updates all devices if anything has changed.
   void refresh();
   // Gives new addresses their places in devices that have lost all that they had. The places are
@@ -54,7 +49,7 @@ class KnownDevices {
   // Returns when settle() is next needed at the latest, or max().
   Clock::time_point next_settling() const;
   // Forgets those for which `is_used` is false.
-  void forget(const std::function<bool(const Key& key)>& is_used);
+  void forget(const std::function<bool(const DeviceChoice& key)>& is_used);
   // Returns the interface index of an address, or 0 if no device has the address.
   std::uint32_t interface_of(const Gid& gid) const;
 
@@ -68,14 +63,14 @@ class KnownDevices {
     std::optional<Clock::time_point> settles_at;  // set while new addresses wait for places
   };
 
-  Entry& add(const Key& key, const DeviceInfo& info);
-  void update(const Key& key, Entry& entry);
-  bool update_gids(const Key& key, Entry& entry, const std::vector<GidEntry>& present) const;
+  Entry& add(const DeviceChoice& key, const DeviceInfo& info);
+  void update(const DeviceChoice& key, Entry& entry);
+  bool update_gids(const DeviceChoice& key, Entry& entry, const std::vector<GidEntry>& present) const;
 
   IsHeld is_held_;
   std::uint32_t free_bytes_;
   AddressWatch watch_;
-  std::map<Key, Entry> entries_;
+  std::map<DeviceChoice, Entry> entries_;
 };
 
 }  // namespace tulle::live

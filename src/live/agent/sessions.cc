@@ -112,14 +112,14 @@ void AgentCore::refuse(Session& session, const std::string& reason) {
 }
 
 void AgentCore::list(Session& session) {
-  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  auto device = devices_.find(session.hello.device);
   if (!device) return refuse(session, device.error().message);
   static_cast<void>(send_message(session.connection.get(), encode(Devices{{(*device)->info}})));
   session.state = State::closing;
 }
 
 void AgentCore::answer_attribute(Session& session) {
-  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  auto device = devices_.find(session.hello.device);
   if (!device) return refuse(session, device.error().message);
   const auto text = port_attribute((*device)->info, session.hello.file);
   const Attribute attribute{text.has_value(), text.value_or("")};
@@ -128,7 +128,7 @@ void AgentCore::answer_attribute(Session& session) {
 }
 
 void AgentCore::open(Session& session) {
-  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  auto device = devices_.find(session.hello.device);
   if (!device) return refuse(session, device.error().message);
   auto counters = CountersPage::create();
   if (!counters) return refuse(session, counters.error().message);
@@ -189,7 +189,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
     record.pid = session.peer.pid;
     record.uid = session.peer.uid;
     assign(record.command, session.hello.command);
-    assign(record.device, one_line(session.hello.device));
+    assign(record.device, one_line(session.hello.device.name));
     session.slot = slot;
     return lock;
   }
@@ -221,11 +221,10 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.counters = std::move(*counters);
   session.slot = rejoin.slot;
   session.hello.command = rejoin.command;
-  session.hello.device = rejoin.device.name;
-  session.hello.interfaces = rejoin.interfaces;
+  session.hello.device = rejoin.choice;
   group_->open_gate(rejoin.slot);  // it was closed when this agent lost the process
   session.state = State::process;  // version_noted stays 0 until the process reports what it holds
-  devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
+  devices_.adopt(session.hello.device, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
   if (Session* capture = capture_for(session.peer.uid)) join_capture(*capture, session);
 }
@@ -237,7 +236,7 @@ void AgentCore::change_membership(Session& session, const Membership& asked) {
   const bool is_its_own = owner != nullptr && owner->relay && owner->peer.uid == session.peer.uid &&
                           owner->peer.pid == session.peer.pid;
   const auto* device =
-      is_its_own ? devices_.known({owner->hello.device, owner->hello.interfaces}) : nullptr;
+      is_its_own ? devices_.known(owner->hello.device) : nullptr;
   if (device == nullptr) return refuse(session, "that slot is not the process's");
   MembershipChanged changed;
   changed.error = asked.leaves ? owner->relay->leave(device->info, asked.group)
@@ -255,21 +254,19 @@ void AgentCore::note_held(Session& session, const GidsHeld& held) {
 
 // Returns true if a process or an endpoint of the connection manager uses the address. A process
 // counts as using it until it has said that it does not.
-bool AgentCore::is_held(const KnownDevices::Key& key, std::size_t index) const {
-  if (connections_ && connections_->is_held(key.name, key.interfaces, index)) return true;
+bool AgentCore::is_held(const DeviceChoice& key, std::size_t index) const {
+  if (connections_ && connections_->is_held(key, index)) return true;
   const std::uint32_t version = devices_.known(key)->version;
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
-    const bool has_it = session->state == State::process && session->hello.device == key.name &&
-                        session->hello.interfaces == key.interfaces;
+    const bool has_it = session->state == State::process && session->hello.device == key;
     return has_it && (session->version_noted != version || session->gids_held[index]);
   });
 }
 
-bool AgentCore::is_used(const KnownDevices::Key& key) const {
+bool AgentCore::is_used(const DeviceChoice& key) const {
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
     const bool is_lasting = session->state == State::process || session->state == State::channel;
-    return is_lasting && session->hello.device == key.name &&
-           session->hello.interfaces == key.interfaces;
+    return is_lasting && session->hello.device == key;
   });
 }
 
@@ -278,7 +275,7 @@ void AgentCore::tell_changes() {
   has_untold_ = false;
   for (auto& session : sessions_) {
     if (session->state != State::process) continue;
-    const auto* device = devices_.known({session->hello.device, session->hello.interfaces});
+    const auto* device = devices_.known(session->hello.device);
     if (device == nullptr || device->version == session->version_told) continue;
     const DeviceChanged changed{device->version, device->info};
     if (send_message(session->connection.get(), encode(changed))) {
@@ -387,8 +384,7 @@ Session* AgentCore::capture_for(uid_t user) {
 void AgentCore::open_channel(Session& session) {
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
-  auto events = connections_->open_channel(owner, session.hello.device, session.hello.interfaces,
-                                           session.channel);
+  auto events = connections_->open_channel(owner, session.hello.device, session.channel);
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
   const int fd = events->get();
@@ -415,7 +411,7 @@ void AgentCore::capture_connections(Session& capture) {
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
-  const CaptureSource source{getpid(), "agent", settings_.device};
+  const CaptureSource source{getpid(), "agent", settings_.device.name};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
   network_->tap().open(std::move(*ring), capture.hello.snap_length);
   connections_captured_by_ = &capture;
@@ -443,7 +439,7 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{process.peer.pid, process.hello.command,
-                             one_line(process.hello.device)};
+                             one_line(process.hello.device.name)};
   const StartCapture start{capture.hello.snap_length};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
   process.captured_by = &capture;

@@ -28,8 +28,7 @@ ConnectionService::ConnectionService(ConnectionNetwork& network, std::uint64_t n
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
-Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const std::string& device,
-                                                 const std::string& interfaces,
+Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const DeviceChoice& device,
                                                  ChannelNumber& number) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -43,7 +42,6 @@ Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const std::
   number = channel.number = next_channel_++;
   channel.owner = owner;
   channel.device = device;
-  channel.interfaces = interfaces;
   channels_[number] = std::move(channel);
   return program_end;
 }
@@ -242,16 +240,14 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
 }
 
 Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
-  return network_.describe(channel.device, channel.interfaces);
+  return network_.describe(channel.device);
 }
 
-bool ConnectionService::is_held(const std::string& device, const std::string& interfaces,
-                                std::size_t gid_index) const {
+bool ConnectionService::is_held(const DeviceChoice& device, std::size_t gid_index) const {
   return std::ranges::any_of(endpoints_, [&](const auto& entry) {
     const Endpoint& endpoint = entry.second;
     if (!endpoint.has_device || endpoint.local.gid_index != gid_index) return false;
-    const Channel& channel = channels_.at(endpoint.channel);
-    return channel.device == device && channel.interfaces == interfaces;
+    return channels_.at(endpoint.channel).device == device;
   });
 }
 

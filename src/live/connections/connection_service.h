@@ -46,10 +46,10 @@ class ConnectionService {
     bool operator==(const Owner&) const = default;
   };
 
-  // Opens a new channel for that process, over the device and interfaces that it asks for. Returns
+  // Opens a new channel for that process, over the device that it asks for. Returns
   // the program's end of the event socket.
-  Result<UniqueFd> open_channel(const Owner& owner, const std::string& device,
-                                const std::string& interfaces, ChannelNumber& number);
+  Result<UniqueFd> open_channel(const Owner& owner, const DeviceChoice& device,
+                                ChannelNumber& number);
   // Executes a command and returns its answer, which is Failed if the command cannot be executed.
   ConnectionReply execute(ChannelNumber channel, CommandMessage message);
   // Closes a channel and destroys its endpoints. Peers are told.
@@ -77,8 +77,7 @@ class ConnectionService {
   std::uint32_t listener_count() const;
   // Returns true if an endpoint has the address that is or was at that index of the table of the
   // device, as programs asked for it.
-  bool is_held(const std::string& device, const std::string& interfaces,
-               std::size_t gid_index) const;
+  bool is_held(const DeviceChoice& device, std::size_t gid_index) const;
   // Returns true if no connection has unfinished work.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
@@ -94,8 +93,7 @@ class ConnectionService {
   struct Channel {
     ChannelNumber number = 0;
     Owner owner;
-    std::string device;
-    std::string interfaces;
+    DeviceChoice device;
     UniqueFd events;
     std::deque<ConnectionEvent> waiting;
     std::uint32_t events_sent = 0;  // events sent to the socket since it was opened

@@ -2,6 +2,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+
 namespace tulle::live {
 
 ConnectionRoute ConnectionRoute::of(const wire::PathRecord& record) {
@@ -22,6 +24,23 @@ bool is_loopback(const SocketAddress& address) {
   return gid == loopback;
 }
 
+namespace {
+
+// Where an address is used by both versions of RoCE, connections are RoCE v2's, as in Linux
+// (drivers/infiniband/core/cma.c: default_roce_mode).
+LocalAddress of_version_2(const DeviceInfo& device, const LocalAddress& found) {
+  if (!device.gids[found.gid_index].is_roce_v1) return found;
+  GidEntry wanted = device.gids[found.gid_index];
+  wanted.is_roce_v1 = false;
+  const auto other = std::ranges::find(device.gids, wanted);
+  if (other == device.gids.end()) return found;
+  LocalAddress preferred = found;
+  preferred.gid_index = static_cast<std::uint8_t>(other - device.gids.begin());
+  return preferred;
+}
+
+}  // namespace
+
 std::optional<LocalAddress> local_address(const DeviceInfo& device, const SocketAddress& address,
                                           const Gid& wanted) {
   std::optional<LocalAddress> alias;
@@ -31,14 +50,15 @@ std::optional<LocalAddress> local_address(const DeviceInfo& device, const Socket
     if (!entry.in_use()) continue;
     const LocalAddress found{entry.gid, static_cast<std::uint8_t>(i), entry.interface_index};
     const bool is_other_link = address.scope_id != 0 && address.scope_id != entry.interface_index;
-    if (entry.gid == wanted && !is_other_link) return found;
+    if (entry.gid == wanted && !is_other_link) return of_version_2(device, found);
     const bool is_of_family = entry.gid.is_ipv4_mapped() == wanted.is_ipv4_mapped();
     if (!alias || (is_of_family && !alias_is_of_family)) {
       alias = found;
       alias_is_of_family = is_of_family;
     }
   }
-  return is_loopback(address) ? alias : std::nullopt;
+  if (!alias || !is_loopback(address)) return std::nullopt;
+  return of_version_2(device, *alias);
 }
 
 }  // namespace tulle::live

@@ -49,8 +49,8 @@ class ConnectionNetwork {
   ConnectionNetwork& operator=(const ConnectionNetwork&) = delete;
   virtual ~ConnectionNetwork() = default;
 
-  // Returns the device that a program asks for by this name and these interfaces.
-  virtual Result<DeviceInfo> describe(const std::string& device, const std::string& interfaces) = 0;
+  // Returns the device that a program asks for.
+  virtual Result<DeviceInfo> describe(const DeviceChoice& choice) = 0;
   // Returns 0 if this host has the address, else EADDRNOTAVAIL or another errno.
   virtual int check_is_local(const SocketAddress& address) = 0;
   // Fills in the source if it is a wildcard or absent, with the address that reaches `destination`,

@@ -134,8 +134,8 @@ std::optional<Gid> HostConnections::gid_of(const SocketAddress& address) const {
   return gid_at(*host);
 }
 
-Result<DeviceInfo> HostConnections::describe(const std::string& name, const std::string&) {
-  return device_of(name, services_.describe(host_, {}));
+Result<DeviceInfo> HostConnections::describe(const DeviceChoice& choice) {
+  return device_of(choice.name, services_.describe(host_, {}));
 }
 
 // Libraries that look for the addresses of a device find those of both networks, and listen at one.

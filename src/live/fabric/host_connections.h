@@ -43,7 +43,7 @@ class HostConnections : private ConnectionNetwork {
   Time time_left() const;
 
  private:
-  Result<DeviceInfo> describe(const std::string& device, const std::string& interfaces) override;
+  Result<DeviceInfo> describe(const DeviceChoice& choice) override;
   int check_is_local(const SocketAddress& address) override;
   int find_source(SocketAddress& source, const SocketAddress& destination) override;
   std::optional<Gid> gid_of(const SocketAddress& address) const override;

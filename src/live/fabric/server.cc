@@ -491,7 +491,7 @@ void FabricServer::open_channel(Session& session, std::uint32_t host) {
   HostConnections& connections = connections_of(host);
   auto peer = peer_of(session.connection.get());
   const pid_t process = peer ? peer->pid : 0;
-  auto events = connections.service().open_channel({process, geteuid(), false}, "tulle0", {},
+  auto events = connections.service().open_channel({process, geteuid(), false}, {.name = "tulle0", .interfaces = {}},
                                                    session.channel);
   if (!events) return refuse(session, events.error().message);
   session.connects = host;

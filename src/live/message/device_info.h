@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "device/adapter.h"
+#include "live/device_choice.h"
 
 namespace tulle::live {
 
@@ -18,6 +19,7 @@ struct GidEntry {
   Gid gid;
   std::uint32_t interface_index = 0;
   std::string interface;
+  bool is_roce_v1 = false;  // packets from this address are RoCE v1's
 
   // Returns false for a hole: the entry that a removed address has left.
   bool in_use() const { return gid != Gid{}; }

@@ -104,7 +104,7 @@ std::optional<std::string> port_attribute(const DeviceInfo& device, std::string_
   };
   if (const auto index = index_in(file, gid_folder)) return gid_text(entry_at(*index).gid);
   if (const auto index = index_in(file, type_folder); index && entry_at(*index).in_use()) {
-    return device.infiniband ? "IB/RoCE v1" : "RoCE v2";
+    return device.infiniband || entry_at(*index).is_roce_v1 ? "IB/RoCE v1" : "RoCE v2";
   }
   if (const auto index = index_in(file, interface_folder); index && entry_at(*index).in_use()) {
     if (device.infiniband) return std::nullopt;  // no interface of the kernel belongs to the port

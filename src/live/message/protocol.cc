@@ -5,8 +5,12 @@
 namespace tulle::live {
 
 template <typename Archive>
+void fields(Archive& archive, DeviceChoice& choice) {
+  archive(choice.name, choice.interfaces, choice.roce);
+}
+template <typename Archive>
 void fields(Archive& archive, GidEntry& entry) {
-  archive(entry.gid, entry.interface_index, entry.interface);
+  archive(entry.gid, entry.interface_index, entry.interface, entry.is_roce_v1);
 }
 template <typename Archive>
 void fields(Archive& archive, DeviceInfo& device) {
@@ -20,7 +24,7 @@ template <typename Archive>
 void fields(Archive&, Wait&) {}
 template <typename Archive>
 void fields(Archive& archive, Hello& message) {
-  archive(message.purpose, message.command, message.device, message.interfaces, message.ring_bytes,
+  archive(message.purpose, message.command, message.device, message.ring_bytes,
           message.snap_length, message.slot, message.file);
 }
 template <typename Archive>
@@ -42,7 +46,7 @@ void fields(Archive& archive, MembershipChanged& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, Rejoin& message) {
-  archive(message.slot, message.command, message.interfaces, message.device);
+  archive(message.slot, message.command, message.choice, message.device);
 }
 template <typename Archive>
 void fields(Archive&, Accepted&) {}

@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 14;
+inline constexpr std::uint16_t protocol_version = 15;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -88,8 +88,7 @@ struct Hello {
   static constexpr auto kind = MessageKind::hello;
   Purpose purpose{};
   std::string command;           // the program's name
-  std::string device;            // the device's name in the program
-  std::string interfaces;        // in the form of Settings::interfaces
+  DeviceChoice device;           // its name is that in the program
   std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;  // find_peer
@@ -125,8 +124,8 @@ struct Rejoin {
   static constexpr auto kind = MessageKind::rejoin;
   std::uint32_t slot = 0;
   std::string command;
-  std::string interfaces;  // in the form of Hello::interfaces
-  DeviceInfo device;       // the device as the process knows it
+  DeviceChoice choice;
+  DeviceInfo device;  // the device as the process knows it
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;

@@ -22,8 +22,8 @@ TEST(Protocol, HelloRoundTrips) {
   Hello hello;
   hello.purpose = Purpose::capture;
   hello.command = "ib_write_bw";
-  hello.device = "mlx5_0";
-  hello.interfaces = "eth0,eth1";
+  hello.device.name = "mlx5_0";
+  hello.device.interfaces = "eth0,eth1";
   hello.ring_bytes = 1 << 20;
   hello.snap_length = 128;
   hello.slot = 77;
@@ -32,8 +32,8 @@ TEST(Protocol, HelloRoundTrips) {
   ASSERT_TRUE(decode(encode(hello), back));
   EXPECT_EQ(back.purpose, hello.purpose);
   EXPECT_EQ(back.command, hello.command);
-  EXPECT_EQ(back.device, hello.device);
-  EXPECT_EQ(back.interfaces, hello.interfaces);
+  EXPECT_TRUE(back.device == hello.device);
+  EXPECT_EQ(back.device.interfaces, hello.device.interfaces);
   EXPECT_EQ(back.ring_bytes, hello.ring_bytes);
   EXPECT_EQ(back.snap_length, hello.snap_length);
   EXPECT_EQ(back.slot, hello.slot);
@@ -81,8 +81,8 @@ TEST(Protocol, WhatIsToldOfAChangeRoundTrips) {
   EXPECT_EQ(held.version, 9u);
   EXPECT_EQ(held.indices, (std::array<std::uint64_t, 4>{1, 2, 3, ~std::uint64_t{0}}));
   Rejoin rejoin;
-  ASSERT_TRUE(decode(encode(Rejoin{5, "x", "eth0", device}), rejoin));
-  EXPECT_EQ(rejoin.interfaces, "eth0");
+  ASSERT_TRUE(decode(encode(Rejoin{5, "x", {.name = "tulle0", .interfaces = "eth0"}, device}), rejoin));
+  EXPECT_EQ(rejoin.choice.interfaces, "eth0");
   EXPECT_EQ(rejoin.device.gids, device.gids);
 }
 

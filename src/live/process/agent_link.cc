@@ -46,7 +46,9 @@ bool AgentLink::reconnect(const DeviceInfo& device) {
   auto connection = connect_to_agent(settings_);
   if (!connection) return false;
   const std::array<int, 2> fds = {rights_.vault.get(), rights_.counters.get()};
-  const Rejoin rejoin{rights_.slot, program_name(), settings_.interfaces, device};
+  DeviceChoice choice = settings_.device;
+  choice.name = device.name;
+  const Rejoin rejoin{rights_.slot, program_name(), choice, device};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
   tell_exposed();

@@ -63,7 +63,6 @@ Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& set
   hello.purpose = Purpose::connect;
   hello.command = program_name();
   hello.device = settings.device;
-  hello.interfaces = settings.interfaces;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   ChannelOpened opened;

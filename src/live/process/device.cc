@@ -136,13 +136,12 @@ Result<std::vector<DeviceInfo>> devices() {
   if (!settings.fabric.empty()) {
     auto port = describe_host(fabric_place());
     if (!port) return port.error();
-    return std::vector<DeviceInfo>{device_of(settings.device, *port)};
+    return std::vector<DeviceInfo>{device_of(settings.device.name, *port)};
   }
   Hello hello;
   hello.purpose = Purpose::list;
   hello.command = program_name();
   hello.device = settings.device;
-  hello.interfaces = settings.interfaces;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   Devices list;
@@ -169,8 +168,8 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   Hello hello;
   hello.purpose = Purpose::open;
   hello.command = program_name();
-  hello.device = name;
-  hello.interfaces = settings.interfaces;
+  hello.device = settings.device;
+  hello.device.name = name;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   Opened opened;
@@ -247,6 +246,7 @@ int Device::take_event(EventChannel& channel, EventChannel::Item& item, bool may
   return impl_->take_event(channel, item, may_sleep);
 }
 void Device::forget(EventChannel& channel) { impl_->forget(channel); }
+int Device::resolve(const verbs::AddressVector& to) { return impl_->resolve(to); }
 void Device::publish() { impl_->publish(now()); }
 int Device::join(const Gid& group) { return impl_->join(group); }
 void Device::leave(const Gid& group) { impl_->leave(group); }

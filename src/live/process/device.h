@@ -91,6 +91,10 @@ class Device {
   [[nodiscard]] int take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep);
   // Must be called before a channel is destroyed that was named in a call above.
   void forget(EventChannel& channel);
+  // Finds the way to a peer, where that takes a question on the link: RoCE v1 needs the neighbour's
+  // MAC address. Called before a queue pair is connected or an address handle is made, without the
+  // lock. Takes a second at most. Returns 0 or an errno, such as EHOSTUNREACH.
+  [[nodiscard]] int resolve(const verbs::AddressVector& to);
   // Brings the published counters up to date now, because the process may end without another call.
   void publish();
   // join() makes the device's socket receive datagrams that are sent to a multicast group on the

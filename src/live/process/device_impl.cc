@@ -14,10 +14,12 @@
 
 #include "base/pause.h"
 #include "live/path/packets/multicast.h"
+#include "live/path/packets/neighbours.h"
 #include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
 #include "live/system_random.h"
 #include "port/framing/infiniband.h"
+#include "port/framing/roce_v1.h"
 
 namespace tulle::live {
 namespace {
@@ -97,6 +99,8 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
+      first_qp_(grant.first_qp.value),
+      qp_count_(grant.qp_count),
       has_faults_(faults.any()),
       busy_poll_(Time::microseconds(settings.busy_poll_microseconds)),
       agent_(std::move(grant.agent)) {
@@ -124,6 +128,30 @@ void Device::Impl::set_gids() {
   std::vector<Gid> gids;
   for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
   adapter_->set_gids(gids);
+  if (roce_v1_ == nullptr) return;
+  std::bitset<gids_max> of_roce_v1;
+  for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
+    of_roce_v1[i] = info_.gids[i].is_roce_v1;
+  }
+  adapter_->set_other_framing(port::roce_v1, of_roce_v1);
+  roce_v1_->set_addresses(info_.gids);
+}
+
+// Opens the sockets of RoCE v1's frames, if the program wants addresses of RoCE v1.
+Result<void> Device::Impl::open_roce_v1() {
+  if (settings_.device.roce == RoceVersions::v2 || fabric_ != nullptr) return {};
+  if (seal_ != nullptr) {
+    return Error{"RoCE v1's frames are not sealed: --secure goes with --roce v2 alone", EINVAL};
+  }
+  if (has_faults_) {
+    return Error{"faults change RoCE v2's datagrams: --faults goes with --roce v2 alone", EINVAL};
+  }
+  auto port = RoceV1Port::open(QpNumber(first_qp_), qp_count_, tap_);
+  if (!port) return port.error();
+  roce_v1_ = std::move(*port);
+  transmitter_.use(roce_v1_.get());
+  set_gids();
+  return {};
 }
 
 Result<void> Device::Impl::start() {
@@ -140,8 +168,10 @@ Result<void> Device::Impl::start() {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
   make_room_for_descriptors(epoll_.get());
+  if (auto opened = open_roce_v1(); !opened) return opened;
+  const int frames = roce_v1_ != nullptr ? roce_v1_->receiving_socket() : -1;
   for (const int fd :
-       {socket_.get(), timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket()}) {
+       {socket_.get(), timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket(), frames}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
@@ -186,7 +216,12 @@ Result<void> Device::Impl::create_direct_path() {
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
   agent_.expose(direct_path_->peers().table_fd(), doorbell_button_.get());
-  host_packets_ = std::make_unique<HostPackets>(direct_path_->peers(), is_local);
+  host_packets_ = std::make_unique<HostPackets>(
+      direct_path_->peers(), [this](const Gid& gid, bool is_roce_v1) {
+        return std::ranges::any_of(info_.gids, [&](const GidEntry& entry) {
+          return entry.gid == gid && entry.is_roce_v1 == is_roce_v1;
+        });
+      });
   rings_ = host_packets_.get();
   transmitter_.use(host_packets_.get());
   return {};
@@ -284,16 +319,44 @@ void Device::Impl::hand_over() {
 int Device::Impl::join(const Gid& group) {
   if (forked_) return EPERM;
   if (fabric_ != nullptr) return 0;  // the program joins at the subnet's administration
-  return is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
+  if (roce_v1_ != nullptr) {
+    if (const int error = roce_v1_->join(group); error != 0) return error;
+  }
+  const int error =
+      is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
+  if (error != 0 && roce_v1_ != nullptr) roce_v1_->leave(group);
+  return error;
 }
 
 void Device::Impl::leave(const Gid& group) {
   if (forked_ || fabric_ != nullptr) return;
+  if (roce_v1_ != nullptr) roce_v1_->leave(group);
   if (is_relayed_) {
     change_membership(group, true);
   } else {
     leave_group(socket_.get(), info_, group);
   }
+}
+
+int Device::Impl::resolve(const verbs::AddressVector& to) {
+  if (roce_v1_ == nullptr) return 0;
+  Gid source;
+  std::optional<std::uint32_t> interface_index;
+  {
+    const auto held = lock();
+    if (forked_ || to.source_gid_index >= info_.gids.size()) return 0;
+    const GidEntry& entry = info_.gids[to.source_gid_index];
+    const bool is_asked = entry.is_roce_v1 && !to.destination.gid.is_multicast() &&
+                          !roce_v1_->is_own(to.destination.gid);
+    if (!is_asked) return 0;
+    source = entry.gid;
+    interface_index = entry.interface_index;
+  }
+  auto mac = resolve_neighbour(*interface_index, source, to.destination.gid);
+  if (!mac) return mac.error().error_number;
+  const auto held = lock();
+  roce_v1_->set_neighbour(*interface_index, to.destination.gid, *mac);
+  return 0;
 }
 
 // Asks the agent, which has the slot's socket. Returns 0 or an errno.
@@ -438,9 +501,19 @@ int Device::Impl::receive(Time at) {
   if (count > 0) ++counters_.receive_calls;
   if (count > 0 || !is_looked_after) polls_between_looks_ = polls_to_next_look_ = 0;
   const int received = std::max(from_memory, count);
+  const int frames = roce_v1_ != nullptr ? receive_frames(at) : 0;
   if (packets_ != nullptr) [[unlikely]]
-    return std::max(received, receive_packets(at));
-  return received;
+    return std::max({received, frames, receive_packets(at)});
+  return std::max(received, frames);
+}
+
+// Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
+int Device::Impl::receive_frames(Time at) {
+  const int count = roce_v1_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
+    survive([&] { adapter_->handle_frame(at, arrival, frame); });
+  });
+  if (count > 0) ++counters_.receive_calls;
+  return count < RoceV1Port::frames_max ? std::min(count, 1) : Receiver::messages_max;
 }
 
 // Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
@@ -484,6 +557,11 @@ void Device::Impl::watch_socket(bool readable) {
   event.data.fd = socket_.get();
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
   if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
+  if (roce_v1_ == nullptr) return;
+  // A caller that sleeps does not look at these frames: the thread does.
+  event.events = leased_ ? 0u : std::uint32_t{EPOLLIN};
+  event.data.fd = roce_v1_->receiving_socket();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, event.data.fd, &event);
 }
 
 void Device::Impl::watch_doorbell(bool readable) {
@@ -574,7 +652,7 @@ void Device::Impl::forget_in_child() {
   is_doorbell_taken_ = false;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
-  transmitter_.use(nullptr);
+  transmitter_.use(static_cast<HostPackets*>(nullptr));
   rings_ = nullptr;
   host_packets_.reset();
   if (fabric_ != nullptr) fabric_->forget_in_child();

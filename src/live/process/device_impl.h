@@ -53,6 +53,7 @@
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/packet_port.h"
 #include "live/path/packets/receiver.h"
+#include "live/path/packets/roce_v1_port.h"
 #include "live/path/packets/transmitter.h"
 #include "live/process/agent_link.h"
 #include "live/process/busy_poll.h"
@@ -115,6 +116,7 @@ class Device::Impl {
   }
   int join(const Gid& group);
   void leave(const Gid& group);
+  int resolve(const verbs::AddressVector& to);  // takes the lock itself
   int may_use_packets();
   int open_packets();
   int watch(const device::FlowRule& rule);
@@ -163,6 +165,8 @@ class Device::Impl {
   }
 
   Result<void> create_direct_path();
+  Result<void> open_roce_v1();
+  int receive_frames(Time at);
   // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
   // that it made.
   int move_data(Time at);
@@ -224,6 +228,7 @@ class Device::Impl {
   std::unique_ptr<FabricPath> fabric_;         // null unless the host is one of a software fabric
   RingPath* rings_ = nullptr;                  // one of these two, or null
   std::unique_ptr<device::Adapter> adapter_;
+  std::unique_ptr<RoceV1Port> roce_v1_;  // null: no address is one of RoCE v1
   Receiver receiver_;
   Transmitter transmitter_;
   struct Probed {
@@ -232,6 +237,8 @@ class Device::Impl {
   };
   std::optional<Probed> probed_;
   std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
+  std::uint32_t first_qp_;
+  std::uint32_t qp_count_;
   bool has_faults_;
   BusyPoll busy_poll_;
   DriverClock clock_;

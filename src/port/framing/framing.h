@@ -61,6 +61,8 @@ struct Arrival {
   // Shared memory: the headers of a packet whose payload lies elsewhere. The bytes are the payload,
   // which may lie already where it will be written. Null: the bytes begin with the headers.
   const wire::Packet* packet = nullptr;
+  // The framing of the frame, if it is not that of the adapter's configuration.
+  const struct Framing* framing = nullptr;
 };
 
 // The way of a packet as the verbs name it, from which a framing makes its headers.

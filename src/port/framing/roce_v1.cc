@@ -107,7 +107,10 @@ Verdict decode(std::span<const std::byte> bytes, Arrival& arrival, wire::Packet&
 
 wire::MacAddress mac_of(const Gid& gid) {
   const auto& b = gid.bytes;
-  if (b[0] == 0xFF) return {0x33, 0x33, b[12], b[13], b[14], b[15]};
+  if (gid.is_multicast() && gid.is_ipv4_mapped()) {
+    return {0x01, 0x00, 0x5E, static_cast<std::uint8_t>(b[13] & 0x7F), b[14], b[15]};
+  }
+  if (gid.is_multicast()) return {0x33, 0x33, b[12], b[13], b[14], b[15]};
   const bool has_mac = b[0] == 0xFE && b[1] == 0x80 && b[11] == 0xFF && b[12] == 0xFE;
   if (!has_mac) return {};
   const auto first = static_cast<std::uint8_t>(b[8] ^ 2);  // the interface ID inverts this bit

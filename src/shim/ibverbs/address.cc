@@ -16,6 +16,7 @@ using verbs::VerbsStatus;
 
 constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
+constexpr std::uint8_t next_header_bth = 0x1B;  // IBTA 8.3.3
 constexpr std::uint8_t service_levels = 16;     // IBTA 7.6.5
 constexpr std::uint8_t path_bits_max = 127;     // IBTA 7.11.1
 constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: for an address made from a GRH
@@ -25,6 +26,7 @@ struct Sender {
   Gid destination;  // this side's GID
   std::uint32_t flow_label = 0;
   std::uint8_t traffic_class = 0;
+  bool has_grh = false;  // a GRH of InfiniBand or RoCE v1, and no IP header
 };
 
 // RFC 791: the 16-bit words of a valid header add up to all ones.
@@ -47,6 +49,7 @@ bool read_grh(const ibv_grh& grh, Sender& out) {
     out.flow_label = first_word & flow_label_mask;
     out.source = to_gid(grh.sgid.raw);
     out.destination = to_gid(grh.dgid.raw);
+    out.has_grh = grh.next_hdr == next_header_bth;
     return true;
   }
   const std::uint8_t* header = bytes.data() + 20;
@@ -115,6 +118,7 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
   Context& context = Context::of(pd.context);
   verbs::AddressVector to;
   if (!to_address_vector(context, *attributes, to)) return fail(EINVAL);
+  if (const int error = context.live->resolve(to); error != 0) return fail(error);
   auto ah = std::make_unique<Ah>();
   const auto guard = context.lock();
   VerbsStatus status{};
@@ -159,10 +163,11 @@ int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh
   const auto guard = context.lock();
   const auto gids = context.adapter().gids();
   std::size_t own = 0;
-  while (own < gids.size() &&
-         !(gids[own] == sender.destination && context.adapter().has_gid(own))) {
-    ++own;
-  }
+  const auto is_own = [&](std::size_t index) {
+    return gids[index] == sender.destination && context.adapter().has_gid(index) &&
+           (context.is_infiniband || context.is_roce_v1(index) == sender.has_grh);
+  };
+  while (own < gids.size() && !is_own(own)) ++own;
   if (own == gids.size()) return fail_with_minus_one(ENOENT);
   out->is_global = 1;
   std::memcpy(out->grh.dgid.raw, sender.source.bytes.data(), sizeof out->grh.dgid.raw);

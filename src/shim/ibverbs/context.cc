@@ -188,6 +188,11 @@ int query_port_slot(ibv_context* context, std::uint8_t port, _compat_ibv_port_at
   return ibv_query_port(context, port, out);
 }
 
+ibv_gid_type gid_type(const Context& context, std::uint32_t index) {
+  if (context.is_infiniband) return IBV_GID_TYPE_IB;
+  return context.is_roce_v1(index) ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2;
+}
+
 // Returns false if the index names no entry in use. The caller holds the device's lock.
 bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
   if (!context.adapter().has_gid(index)) return false;
@@ -196,7 +201,7 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
   std::memcpy(out.gid.raw, gids[index].bytes.data(), sizeof out.gid.raw);
   out.gid_index = index;
   out.port_num = only_port;
-  out.gid_type = context.is_infiniband ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
+  out.gid_type = gid_type(context, index);
   const auto& described = context.live->info().gids;
   if (index < described.size()) out.ndev_ifindex = described[index].interface_index;
   return true;
@@ -364,7 +369,9 @@ int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int*
   if (index >= gid_table_length(context.adapter().gids().size())) {
     return fail_with_minus_one(EINVAL);
   }
-  *type = context.adapter().has_gid(index) && !context.is_infiniband ? 1 : 0;
+  const bool is_roce_v2 =
+      context.adapter().has_gid(index) && gid_type(context, index) == IBV_GID_TYPE_ROCE_V2;
+  *type = is_roce_v2 ? 1 : 0;
   return 0;
 }
 TULLE_SINCE_34(ibv_query_gid_type)

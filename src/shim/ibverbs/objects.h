@@ -76,6 +76,11 @@ struct Context : verbs_context {
   std::shared_ptr<CommandFile> file;
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
   bool is_infiniband = false;                  // the port's link layer; false: RoCE
+  // Says whether packets from that GID are RoCE v1's. The caller holds the device's lock.
+  bool is_roce_v1(std::size_t gid_index) const {
+    const auto& gids = live->info().gids;
+    return gid_index < gids.size() && gids[gid_index].is_roce_v1;
+  }
   std::uint32_t next_handle = 1;
   // Scratch space of the data path, guarded by the device's lock: completions are polled into it,
   // and the spans of a request point to it while the request is posted.

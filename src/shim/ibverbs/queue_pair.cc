@@ -388,6 +388,9 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   }
   Qp& qp = Qp::of(ibv);
   if (qp.spreads) return report(EOPNOTSUPP);  // it has no states
+  if ((mask & IBV_QP_AV) != 0) {
+    if (const int error = context.live->resolve(values.address); error != 0) return report(error);
+  }
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return report(to_errno(status));

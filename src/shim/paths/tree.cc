@@ -194,8 +194,8 @@ std::vector<std::byte> agent_request(const live::DeviceInfo& device, const TreeO
                                      const std::string& file) {
   live::Hello hello;
   hello.purpose = live::Purpose::attribute;
-  hello.device = device.name;
-  hello.interfaces = options.interfaces;
+  hello.device = options.choice;
+  hello.device.name = device.name;
   hello.file = file;
   return live::encode(hello);
 }

@@ -19,7 +19,7 @@ struct TreeOptions {
   // Address of the host agent that counts and watches the interfaces, as in TULLE_AGENT. If it is
   // empty, no counters are shown, and addresses and states are those of now.
   std::string agent = {};
-  std::string interfaces = {};  // as in TULLE_INTERFACE
+  live::DeviceChoice choice = {};  // the name does not count
   // The device is a host's port of a software fabric, whose process is asked in place of an agent.
   live::FabricPlace fabric = {};
 };

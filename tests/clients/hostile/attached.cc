@@ -81,7 +81,7 @@ void rejoin_with(Context& context, int) {
     for (const std::uint32_t slot : {0u, 1u, 64u, 127u, 128u, ~0u}) {
       Rejoin rejoin;
       rejoin.slot = slot;
-      rejoin.device.name = "tulle0";
+      rejoin.device.name = rejoin.choice.name = "tulle0";
       const UniqueFd connection = to_agent();
       send_raw(connection.get(), encode(rejoin), both);
       context.expect(is_refused(next(context, connection.get())), "a stranger rejoins");

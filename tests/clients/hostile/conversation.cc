@@ -123,7 +123,7 @@ Hello hello(Purpose purpose) {
   Hello hello;
   hello.purpose = purpose;
   hello.command = "attacker";
-  hello.device = "tulle0";
+  hello.device.name = "tulle0";
   return hello;
 }
 

@@ -94,9 +94,9 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
     case MessageKind::rejoin: {
       std::vector<Bytes> all;
       for (std::uint32_t slot = 0; slot < 4; ++slot) {
-        all.push_back(encode(Rejoin{slot, "x", "lo", endless}));
+        all.push_back(encode(Rejoin{slot, "x", {.name = "tulle0", .interfaces = "lo"}, endless}));
       }
-      all.push_back(encode(Rejoin{number, "x", "", device}));
+      all.push_back(encode(Rejoin{number, "x", {}, device}));
       return all;
     }
     case MessageKind::accepted:

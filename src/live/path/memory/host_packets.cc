@@ -99,12 +99,18 @@ bool HostPackets::may_write(Lane& lane) {
 HostPackets::Lane* HostPackets::lane_for(const device::Datagram& datagram, RingPath& path) {
   Lane& lane = lanes_[slot_of(datagram.packet.destination_qp)];
   if (datagram.headers != device::Datagram::Headers::bth || !may_write(lane)) return nullptr;
-  const auto* ip = std::get_if<wire::IpUdp>(&datagram.path);
-  if (ip == nullptr) return nullptr;
-  path = {ip->source,        ip->destination, ip->flow_label, datagram.flow_entropy,
-          ip->traffic_class, ip->hop_limit};
-  const bool is_known = lane.has_sent_path && path.destination == lane.sent_path.destination;
-  return is_known || is_local_(path.destination) ? &lane : nullptr;
+  if (const auto* ip = std::get_if<wire::IpUdp>(&datagram.path)) {
+    path = {ip->source,        ip->destination, ip->flow_label, datagram.flow_entropy,
+            ip->traffic_class, ip->hop_limit,   0};
+  } else if (const auto* ethernet = std::get_if<wire::EthernetPath>(&datagram.path)) {
+    const wire::GlobalRoute& grh = ethernet->global;
+    path = {grh.source, grh.destination, grh.flow_label, 0, grh.traffic_class, grh.hop_limit, 1};
+  } else {
+    return nullptr;
+  }
+  const bool is_known = lane.has_sent_path && path.destination == lane.sent_path.destination &&
+                        path.is_roce_v1 == lane.sent_path.is_roce_v1;
+  return is_known || is_local_(path.destination, path.is_roce_v1 == 1) ? &lane : nullptr;
 }
 
 HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
@@ -399,8 +405,14 @@ void HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
   }
   std::memcpy(&path, bytes.data(), sizeof path);
   bytes = bytes.subspan(sizeof path);
-  wire::IpUdp& ip = lane.received_path;
-  ip = {};
+  if (path.is_roce_v1 == 1) {
+    lane.received_path = wire::EthernetPath{.global = {path.source, path.destination,
+                                                       path.traffic_class, path.hop_limit,
+                                                       path.flow_label}};
+    if (!is_from_here(lane)) ++counters_.refused;
+    return;
+  }
+  auto& ip = lane.received_path.emplace<wire::IpUdp>();
   ip.source = path.source;
   ip.destination = path.destination;
   ip.flow_label = path.flow_label;
@@ -414,8 +426,10 @@ void HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
 // that was refused is looked at again.
 bool HostPackets::is_from_here(Lane& lane) const {
   if (!lane.is_from_here && lane.has_received_path) {
-    lane.is_from_here =
-        is_local_(lane.received_path.source) && is_local_(lane.received_path.destination);
+    const wire::Path& path = lane.received_path;
+    const bool is_roce_v1 = std::holds_alternative<wire::EthernetPath>(path);
+    lane.is_from_here = is_local_(wire::source_of(path).gid, is_roce_v1) &&
+                        is_local_(wire::destination_of(path).gid, is_roce_v1);
   }
   return lane.is_from_here;
 }

@@ -36,13 +36,14 @@
 #include "live/path/memory/payload_way.h"
 #include "live/path/memory/ring_path.h"
 #include "live/slots.h"
-#include "wire/ip_udp.h"
+#include "wire/path.h"
 
 namespace tulle::live {
 
 class HostPackets final : public RingPath {
  public:
-  using IsLocal = std::function<bool(const Gid& gid)>;
+  // Says whether an address is one of this host, for packets of that version of RoCE.
+  using IsLocal = std::function<bool(const Gid& gid, bool is_roce_v1)>;
   HostPackets(LocalPeers& peers, IsLocal is_local);
 
   struct Counters {
@@ -108,9 +109,10 @@ class HostPackets final : public RingPath {
     std::uint16_t source_port = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
+    std::uint32_t is_roce_v1 = 0;  // 1, or any other number for RoCE v2
     bool operator==(const RingPath&) const = default;
   };
-  static_assert(sizeof(RingPath) == 40);
+  static_assert(sizeof(RingPath) == 44);
   // A form says how a packet is written as a record.
   struct Form {
     std::size_t content_bytes = 0;  // of the record
@@ -145,7 +147,7 @@ class HostPackets final : public RingPath {
     bool has_received_path = false;
     bool is_from_here = false;  // both addresses of the received path are this host's
     RingPath sent_path;
-    wire::IpUdp received_path;
+    wire::Path received_path;
   };
 
   int take_all(device::Adapter& adapter, Time now, int packets) override;

@@ -21,8 +21,8 @@ struct Side {
   explicit Side(std::uint32_t slot) : end(slot, 64 << 10) {}
 
   void start() {
-    packets = std::make_unique<HostPackets>(end.path->peers(), [this](const Gid& gid) {
-      return gid == local_gid || gid == second_gid;
+    packets = std::make_unique<HostPackets>(end.path->peers(), [this](const Gid& gid, bool is_roce_v1) {
+      return !is_roce_v1 && (gid == local_gid || gid == second_gid);
     });
   }
   void post_receive() { post_receive(*end.qp); }

@@ -108,7 +108,7 @@ void PayloadRun::add(const wire::Packet& packet, const PayloadReference& referen
   bytes_ += item.payload_bytes;
 }
 
-PayloadRun::Result PayloadRun::finish(LocalPeer& writer, const wire::IpUdp& path,
+PayloadRun::Result PayloadRun::finish(LocalPeer& writer, const wire::Path& path,
                                       device::Adapter& adapter, Time now) {
   Result result;
   place(path, adapter);
@@ -133,7 +133,7 @@ PayloadRun::Result PayloadRun::finish(LocalPeer& writer, const wire::IpUdp& path
 }
 
 // Decides where each payload goes.
-void PayloadRun::place(const wire::IpUdp& path, device::Adapter& adapter) {
+void PayloadRun::place(const wire::Path& path, device::Adapter& adapter) {
   transport::Placement placement;
   const wire::Packet& first = items_[0].packet;
   const transport::QueuePair* qp = adapter.find_qp(first.destination_qp);

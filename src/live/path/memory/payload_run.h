@@ -14,7 +14,7 @@
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/payload_reference.h"
-#include "wire/ip_udp.h"
+#include "wire/path.h"
 #include "wire/packet.h"
 
 namespace tulle::live {
@@ -37,7 +37,7 @@ class PayloadRun {
   };
   // Copies the payloads, hands the packets to the adapter, and empties the run. The packets came
   // from `writer` by this path.
-  Result finish(LocalPeer& writer, const wire::IpUdp& path, device::Adapter& adapter, Time now);
+  Result finish(LocalPeer& writer, const wire::Path& path, device::Adapter& adapter, Time now);
 
  private:
   struct Item {
@@ -47,7 +47,7 @@ class PayloadRun {
     std::byte* payload = nullptr;  // where its payload goes; null: nowhere, and the packet is lost
   };
 
-  void place(const wire::IpUdp& path, device::Adapter& adapter);
+  void place(const wire::Path& path, device::Adapter& adapter);
   void copy(LocalPeer& writer, Result& result);
   bool copy_mapped(LocalPeer& writer);
   void copy_all(const LocalPeer& writer, Result& result);

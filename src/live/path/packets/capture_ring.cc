@@ -79,6 +79,7 @@ bool CaptureRing::write(const CapturedFrame& frame,
   const std::uint64_t limit = snap_length == 0 ? frame_bytes_max : snap_length;
   Record record{
       frame.unix_nanoseconds, frame.original_bytes, std::uint8_t{frame.outbound},
+      std::uint8_t{frame.is_ethernet},
       static_cast<std::uint32_t>(std::min({total, limit, std::uint64_t{frame_bytes_max}}))};
   const std::uint64_t at = header_->written.load(std::memory_order_relaxed);
   const std::uint64_t used = at - header_->read.load(std::memory_order_acquire);
@@ -111,7 +112,8 @@ bool CaptureRing::read(CapturedFrame& frame, std::vector<std::byte>& bytes) {
     header_->read.store(end, std::memory_order_release);
     return false;
   }
-  frame = {record.unix_nanoseconds, record.original_bytes, record.outbound != 0};
+  frame = {record.unix_nanoseconds, record.original_bytes, record.outbound != 0,
+           record.is_ethernet != 0};
   bytes.resize(record.kept_bytes);
   copy_out(at + sizeof(record), bytes.data(), bytes.size());
   header_->read.store(at + sizeof(record) + record.kept_bytes, std::memory_order_release);

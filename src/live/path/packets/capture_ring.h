@@ -19,6 +19,8 @@ struct CapturedFrame {
   std::int64_t unix_nanoseconds = 0;
   std::uint32_t original_bytes = 0;
   bool outbound = false;
+  bool is_ethernet = false;  // a whole frame of Ethernet; false: it begins with its IP header, or is
+                             // a fabric's
 };
 
 // Returns the time that a frame of now has.
@@ -61,7 +63,8 @@ class CaptureRing {
   struct Record {
     std::int64_t unix_nanoseconds = 0;
     std::uint32_t original_bytes = 0;
-    std::uint8_t outbound = 0;  // any value: the writer is another process
+    std::uint8_t outbound = 0;  // any value here and below: the writer is another process
+    std::uint8_t is_ethernet = 0;
     std::uint32_t kept_bytes = 0;
   };
   CaptureRing() = default;

@@ -52,15 +52,24 @@ void CaptureTap::mirror(bool outbound, const wire::IpUdp& ip,
 
   const CapturedFrame frame{unix_nanoseconds(),
                             static_cast<std::uint32_t>(headers_bytes + payload_bytes), outbound};
-  const auto whole = std::span<const std::span<const std::byte>>(pieces).first(count);
-  const std::size_t bytes = headers_bytes + payload_bytes;
+  write(frame, std::span<const std::span<const std::byte>>(pieces).first(count));
+}
+
+void CaptureTap::mirror_frame(bool outbound, std::span<const std::byte> frame) {
+  write({unix_nanoseconds(), static_cast<std::uint32_t>(frame.size()), outbound, true},
+        {&frame, 1});
+}
+
+void CaptureTap::write(const CapturedFrame& frame,
+                       std::span<const std::span<const std::byte>> pieces) {
+  const std::size_t bytes = frame.original_bytes;
   bool has_room = ring_->has_room(bytes);
   for (int i = 0; i < waits_max && !has_room && reads_; ++i) {
     nanosleep(&wait, nullptr);
     has_room = ring_->has_room(bytes);
   }
   reads_ = has_room;
-  ring_->write(frame, whole, snap_length_);
+  ring_->write(frame, pieces, snap_length_);
 }
 
 }  // namespace tulle::live

@@ -22,10 +22,15 @@ class CaptureTap {
   // The datagram must be framed, with its ICRC.
   void sent(const device::Datagram& datagram);
   void sent(const wire::IpUdp& ip, std::span<const std::byte> udp_payload);
+  // Whole frames of Ethernet.
+  void received_frame(std::span<const std::byte> frame) { mirror_frame(false, frame); }
+  void sent_frame(std::span<const std::byte> frame) { mirror_frame(true, frame); }
 
  private:
   void mirror(bool outbound, const wire::IpUdp& ip,
               std::span<const std::span<const std::byte>> udp_payload);
+  void mirror_frame(bool outbound, std::span<const std::byte> frame);
+  void write(const CapturedFrame& frame, std::span<const std::span<const std::byte>> pieces);
 
   std::optional<CaptureRing> ring_;
   std::uint32_t snap_length_ = 0;

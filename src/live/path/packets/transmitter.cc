@@ -18,6 +18,7 @@ constexpr std::size_t copy_bytes_max = 256;
 constexpr Time look_again_after = Time::microseconds(20);
 // The reader of a full ring wakes this process. A reader that cannot is looked at.
 constexpr Time look_at_ring_after = Time::microseconds(200);
+constexpr Time look_again_at_queue_after = Time::milliseconds(1);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
 constexpr std::size_t datagram_bytes_max = port::udp_payload_bytes_max + seal_bytes;
@@ -62,6 +63,7 @@ void Transmitter::transmit(device::Adapter& adapter, Time now) {
   if (faults_) {
     faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   }
+  if (frames_wait_ != RoceV1Port::Sent::all && !send_frames(now)) return;
   if (blocked_ && !resume(now)) return;
   if (waits_for_reader_ && !resume_memory(now)) return;
   for (int round = 0; round < rounds_max; ++round) {
@@ -72,6 +74,7 @@ void Transmitter::transmit(device::Adapter& adapter, Time now) {
       compose(pulled.by_udp);
       send(now);
     }
+    if (roce_v1_ != nullptr && !send_frames(now)) return;
     if (blocked_ || waits_for_reader_ || pulled.in_all < batch_max) return;
   }
   has_more_ = true;
@@ -83,7 +86,15 @@ Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
     ++pulled.in_all;
     const auto offer = memory_ == nullptr ? HostPackets::Offer::declined
                                           : memory_->offer(datagrams_[pulled.by_udp], now);
-    if (offer == HostPackets::Offer::declined) ++pulled.by_udp;
+    if (offer == HostPackets::Offer::declined) {
+      const bool is_frame =
+          std::holds_alternative<wire::EthernetPath>(datagrams_[pulled.by_udp].path);
+      if (is_frame) [[unlikely]] {
+        add_frame(datagrams_[pulled.by_udp]);
+      } else {
+        ++pulled.by_udp;
+      }
+    }
     if (offer == HostPackets::Offer::kept) {
       waits_for_reader_ = true;
       held_back_until_ = now + look_at_ring_after;
@@ -91,6 +102,23 @@ Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
     }
   }
   return pulled;
+}
+
+// Packets of RoCE v1 are copied at once, since the memory of what was pulled before them stays as it
+// is until the next call into the adapter.
+void Transmitter::add_frame(device::Datagram& datagram) {
+  if (roce_v1_ != nullptr) return roce_v1_->add(datagram);
+  ++counters_.send_errors;
+}
+
+// Returns false if frames wait.
+bool Transmitter::send_frames(Time now) {
+  frames_wait_ = roce_v1_->send();
+  // A full interface queue gives no notice when it has room again.
+  if (frames_wait_ == RoceV1Port::Sent::queue_is_full) {
+    held_back_until_ = now + look_again_at_queue_after;
+  }
+  return frames_wait_ == RoceV1Port::Sent::all;
 }
 
 bool Transmitter::resume_memory(Time now) {

@@ -25,6 +25,7 @@
 #include "live/path/packets/backlog.h"
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/fault_line.h"
+#include "live/path/packets/roce_v1_port.h"
 #include "live/path/packets/socket_group.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/security/seal.h"
@@ -50,11 +51,14 @@ class Transmitter {
   void transmit(device::Adapter& adapter, Time now);
   // Makes packets to local peers go by memory from now on. Null: none do.
   void use(HostPackets* memory) { memory_ = memory; }
+  // Makes packets of RoCE v1 go by this port. Without one, they are lost.
+  void use(RoceV1Port* port) { roce_v1_ = port; }
   // Closes the descriptors by which the host's other sockets live on, in a forked child.
   void forget_vault() { backlog_.forget(); }
   // Returns the socket that was full, or -1 if there is none. The caller calls transmit() again
   // when it is writable.
   int blocked_socket() const {
+    if (frames_wait_ == RoceV1Port::Sent::socket_is_full) return roce_v1_->sending_socket();
     return blocked_ && !is_held_back_ ? messages_[next_message_].socket : -1;
   }
   bool has_more() const { return has_more_; }
@@ -62,6 +66,7 @@ class Transmitter {
   // a datagram that a fault holds up is due.
   Time next_deadline() const {
     if (faults_) return faults_->next_deadline();
+    if (frames_wait_ == RoceV1Port::Sent::queue_is_full) return held_back_until_;
     return is_held_back_ || waits_for_reader_ ? held_back_until_ : Time::never();
   }
   void rebase(Time by) {
@@ -73,6 +78,7 @@ class Transmitter {
  private:
   // Maximum of datagrams pulled at a time. It is also Linux's smallest UDP_MAX_SEGMENTS.
   static constexpr std::size_t batch_max = 64;
+  static_assert(batch_max <= RoceV1Port::packets_max);
   static constexpr std::size_t pieces_per_datagram_max = verbs::sges_max + 4;
   // A message is one datagram, or a batch of segments.
   struct Message {
@@ -92,6 +98,8 @@ class Transmitter {
 
   bool resume(Time now);
   bool resume_memory(Time now);
+  bool send_frames(Time now);
+  void add_frame(device::Datagram& datagram);
   struct Pulled {
     std::size_t by_udp = 0;  // datagrams, which lie in datagrams_
     std::size_t in_all = 0;
@@ -126,6 +134,8 @@ class Transmitter {
   bool is_ipv6_;
   std::array<Sender, slots> senders_;
   HostPackets* memory_ = nullptr;
+  RoceV1Port* roce_v1_ = nullptr;
+  RoceV1Port::Sent frames_wait_ = RoceV1Port::Sent::all;
   Backlog backlog_;
   std::unique_ptr<FaultLine> faults_;
 

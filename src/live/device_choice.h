@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tulle::live {
+
+// How an address of the device is used: by RoCE v2's packets, by RoCE v1's, or by both, each with a
+// GID index of its own.
+enum class RoceVersions : std::uint8_t { v2, v1, both };
+
+// The device that a program asks for. Programs that choose alike have one GID table.
+struct DeviceChoice {
+  std::string name;
+  std::string interfaces;  // comma-separated names; empty: the host agent chooses
+  // Any value: another process may have sent it. One that is not named above counts as v2.
+  RoceVersions roce = RoceVersions::v2;
+
+  // clang-tidy 14 takes the comparison's own 0 for a null pointer.
+  auto operator<=>(const DeviceChoice&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+}  // namespace tulle::live
