@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/adapter.h"
+#include "port/framing/roce_v1.h"
 
 namespace tulle::device {
 namespace {
@@ -17,6 +18,8 @@ constexpr Gid second = Gid::from_ipv4(0x0A00'0002);
 constexpr Gid third = Gid::from_ipv4(0x0A00'0003);
 constexpr Gid peer = Gid::from_ipv4(0x0A00'00FF);
 constexpr Gid link_local = {{0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+
+constexpr std::size_t gids_past_the_end = 1'000;
 
 class Gids : public testing::Test {
  protected:
@@ -130,6 +133,43 @@ TEST_F(Gids, AnIndexThatPassedToAnotherFamilyIsNoWayToThePeer) {
   EXPECT_EQ(qp->state(), QpState::init);
   EXPECT_EQ(create_handle(1), VerbsStatus::invalid_argument);
   EXPECT_EQ(connect(*qp, 0), VerbsStatus::ok) << "the address of the peer's family is a way";
+}
+
+// RoCE v1 by the second address, and RoCE v2 by the first.
+class BothVersions : public Gids {
+ protected:
+  BothVersions() {
+    adapter.set_gids(std::array{first, first});
+    adapter.set_other_framing(port::roce_v1, 0b10);
+  }
+  // Hands a packet of the peer's to a queue pair, and returns how many have come the wrong way.
+  std::uint64_t wrong_after(const transport::QueuePair& qp, const wire::Path& path) {
+    wire::Packet packet;
+    packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::send_only);
+    packet.destination_qp = qp.number;
+    adapter.handle_packet(Time(), packet, {}, path);
+    return adapter.counters().wrong_port;
+  }
+  const wire::Path by_ip = wire::IpUdp{.source = peer, .destination = first};
+  const wire::Path by_frame =
+      wire::EthernetPath{.global = {.source = peer, .destination = first}};
+};
+
+TEST_F(BothVersions, PacketsHaveTheFramingOfTheirAddress) {
+  EXPECT_EQ(adapter.framing_of(0).name, "RoCE v2");
+  EXPECT_EQ(adapter.framing_of(1).name, "RoCE v1");
+  EXPECT_EQ(adapter.framing_of(gids_past_the_end).name, "RoCE v2");
+}
+
+TEST_F(BothVersions, AConnectedQueuePairTakesPacketsOfItsOwnVersionAlone) {
+  for (const std::uint8_t index : {std::uint8_t{0}, std::uint8_t{1}}) {
+    auto* qp = create_qp();
+    ASSERT_EQ(initialise(*qp), VerbsStatus::ok);
+    ASSERT_EQ(connect(*qp, index), VerbsStatus::ok);
+    const std::uint64_t before = adapter.counters().wrong_port;
+    EXPECT_EQ(wrong_after(*qp, index == 0 ? by_ip : by_frame), before);
+    EXPECT_EQ(wrong_after(*qp, index == 0 ? by_frame : by_ip), before + 1);
+  }
 }
 
 }  // namespace

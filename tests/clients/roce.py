@@ -26,6 +26,13 @@ def icrc(source, destination, source_port, body):
     return struct.pack("<I", zlib.crc32(b"\xff" * 8 + ip + udp + masked))
 
 
+def icrc_v1(packet):
+    """Returns the ICRC of a packet of RoCE v1, from its GRH on and without its ICRC (IBTA 7.8.1 and A16)."""
+    first = struct.pack("!I", struct.unpack("!I", packet[:4])[0] | 0x0FFFFFFF)
+    masked = first + packet[4:7] + b"\xff" + packet[8:44] + b"\xff" + packet[45:]
+    return struct.pack("<I", zlib.crc32(b"\xff" * 8 + masked))
+
+
 class Forger:
     """A sender with an address of its own."""
 

@@ -247,6 +247,13 @@ void AgentCore::start_connections() {
 }
 
 void AgentCore::progress_connections() {
+  for (const auto& found : network_->take_routes()) {
+    if (found.error != 0) {
+      connections_->take_route(found.asker, Error{"no way to the peer", found.error});
+    } else {
+      connections_->take_route(found.asker, found.route);
+    }
+  }
   for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
   connections_->progress();
   for (const auto& [socket, channel] : connections_->take_blocked()) {
@@ -272,6 +279,7 @@ int AgentCore::milliseconds_to_wait() const {
   auto wake = Clock::time_point::max();
   if (group_ && !connections_) wake = Clock::now() + port_retry_time;
   if (has_unforwarded_ || (connections_ && connections_->has_more())) return 0;
+  if (network_) wake = std::min(wake, network_->next_deadline());
   if (connections_ && !connections_->next_deadline().is_never()) {
     const Time left = connections_->next_deadline() - connections_->now();
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));

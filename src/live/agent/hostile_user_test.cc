@@ -321,7 +321,7 @@ TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               Hello named = hello_to_open();
               named.command = "\x1B[2Jname\r\n\x7F\xC2\x9B";
-              named.device = "\x1B[1m";
+              named.device.name = "\x1B[1m";
               const Talk own = say(encode(named));
               if (!own.answer || is_refused(own)) return report("not opened");
               Hello hello;

@@ -2,7 +2,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "verbs/types.h"
 
@@ -59,11 +61,68 @@ int IpNetwork::find_source(SocketAddress& source, const SocketAddress& destinati
   return 0;
 }
 
-std::optional<ConnectionRoute> IpNetwork::find_route(Asker, const DeviceInfo& device, const Gid&) {
-  return ConnectionRoute{verbs::mtu_code(device.mtu_bytes), default_packet_lifetime};
+std::vector<int> IpNetwork::open_roce_v1(const DeviceChoice& choice) {
+  const bool is_asked = choice.roce == RoceVersions::v1 || choice.roce == RoceVersions::both;
+  if (!is_asked || seal_ != nullptr) return {};
+  static_cast<void>(devices_.find(choice));  // its addresses count from now on
+  if (roce_v1_ != nullptr) return {};
+  auto opened = RoceV1Network::open(port_.tap());
+  if (!opened) return {};
+  roce_v1_ = std::move(*opened);
+  changes_seen_ = 0;
+  return roce_v1_->watched_fds();
+}
+
+// Takes over the addresses if they have changed.
+void IpNetwork::look_at_addresses() {
+  if (devices_.changes() == changes_seen_) return;
+  changes_seen_ = devices_.changes();
+  roce_v1_->set_addresses(devices_.all_gids());
+}
+
+std::optional<ConnectionRoute> IpNetwork::find_route(Asker asker, const DeviceInfo& device,
+                                                     const LocalAddress& local,
+                                                     const Gid& remote) {
+  const ConnectionRoute route{verbs::mtu_code(device.mtu_bytes), default_packet_lifetime};
+  if (!local.is_roce_v1) return route;
+  // Without the right to send frames, the agent finds no way.
+  std::optional<int> error = EPERM;
+  if (roce_v1_ != nullptr) {
+    look_at_addresses();
+    error = roce_v1_->find_way(asker, local.gid, remote);
+  }
+  if (error == 0) return route;
+  if (error) {
+    found_.push_back({asker, *error, {}});
+  } else {
+    waiting_.push_back({asker, route});
+  }
+  return std::nullopt;
+}
+
+std::vector<IpNetwork::RouteFound> IpNetwork::take_routes() {
+  std::vector<RouteFound> found = std::exchange(found_, {});
+  if (waiting_.empty()) return found;
+  for (const RoceV1Network::Answer& answer : roce_v1_->take_answers()) {
+    const auto asked = std::ranges::find(waiting_, answer.asker, &Waiting::asker);
+    if (asked == waiting_.end()) continue;
+    found.push_back({answer.asker, answer.error, asked->route});
+    waiting_.erase(asked);
+  }
+  return found;
+}
+
+RoceV1Network::Clock::time_point IpNetwork::next_deadline() const {
+  if (!found_.empty()) return RoceV1Network::Clock::now();
+  return roce_v1_ == nullptr ? RoceV1Network::Clock::time_point::max() : roce_v1_->next_deadline();
 }
 
 void IpNetwork::send(const management::cm::Outgoing& datagram) {
+  if (datagram.route.is_roce_v1) {
+    if (roce_v1_ == nullptr) return;
+    look_at_addresses();
+    return roce_v1_->send(datagram);
+  }
   wire::IpUdp ip;
   ip.source = datagram.route.local;
   ip.destination = datagram.route.remote;
@@ -73,10 +132,19 @@ void IpNetwork::send(const management::cm::Outgoing& datagram) {
 
 bool IpNetwork::receive(Time now, const Handle& handle) {
   if (seal_ != nullptr) seal_->look_at_file(now);
-  return port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
+  bool has_taken_all = true;
+  if (roce_v1_ != nullptr) {
+    look_at_addresses();
+    has_taken_all = roce_v1_->receive(handle);
+  }
+  return has_taken_all & port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
     // The bits in which the network marks congestion are removed.
     const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-    handle({ip.destination, ip.source, traffic_class}, payload);
+    management::cm::Route route;
+    route.local = ip.destination;
+    route.remote = ip.source;
+    route.traffic_class = traffic_class;
+    handle(route, payload);
   });
 }
 

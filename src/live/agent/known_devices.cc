@@ -40,6 +40,7 @@ void KnownDevices::adopt(const DeviceChoice& key, const DeviceInfo& info) {
 }
 
 KnownDevices::Entry& KnownDevices::add(const DeviceChoice& key, const DeviceInfo& info) {
+  ++changes_;
   Entry& entry = entries_[key];
   entry.info = info;
   entry.gids = GidTable(info.gids);
@@ -55,7 +56,10 @@ void KnownDevices::refresh() {
 void KnownDevices::update(const DeviceChoice& key, Entry& entry) {
   const DeviceInfo now = redescribe_device(entry.info, key, free_bytes_);
   const bool has_changed = update_gids(key, entry, now.gids);
-  if (has_changed || now.port_active != entry.info.port_active) ++entry.version;
+  if (has_changed || now.port_active != entry.info.port_active) {
+    ++entry.version;
+    ++changes_;
+  }
   entry.info = now;
   entry.info.gids = entry.gids.entries();
 }
@@ -92,7 +96,15 @@ KnownDevices::Clock::time_point KnownDevices::next_settling() const {
 }
 
 void KnownDevices::forget(const std::function<bool(const DeviceChoice& key)>& is_used) {
-  std::erase_if(entries_, [&](const auto& each) { return !is_used(each.first); });
+  changes_ += std::erase_if(entries_, [&](const auto& each) { return !is_used(each.first); });
+}
+
+std::vector<GidEntry> KnownDevices::all_gids() const {
+  std::vector<GidEntry> all;
+  for (const auto& [key, entry] : entries_) {
+    all.insert(all.end(), entry.info.gids.begin(), entry.info.gids.end());
+  }
+  return all;
 }
 
 std::uint32_t KnownDevices::interface_of(const Gid& gid) const {

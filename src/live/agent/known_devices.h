@@ -50,6 +50,10 @@ class KnownDevices {
   Clock::time_point next_settling() const;
   // Forgets those for which `is_used` is false.
   void forget(const std::function<bool(const DeviceChoice& key)>& is_used);
+  // Counts the changes of the devices and their addresses.
+  std::uint64_t changes() const { return changes_; }
+  // Returns the addresses of all devices. Some may occur twice.
+  std::vector<GidEntry> all_gids() const;
   // Returns the interface index of an address, or 0 if no device has the address.
   std::uint32_t interface_of(const Gid& gid) const;
 
@@ -70,6 +74,7 @@ class KnownDevices {
   IsHeld is_held_;
   std::uint32_t free_bytes_;
   AddressWatch watch_;
+  std::uint64_t changes_ = 0;
   std::map<DeviceChoice, Entry> entries_;
 };
 

@@ -13,6 +13,22 @@ constexpr auto ud_send_only = wire::opcode(wire::TransportClass::ud, wire::Opera
 
 }  // namespace
 
+wire::Packet management_packet(std::uint32_t psn) {
+  wire::Packet packet;
+  packet.opcode = ud_send_only;
+  packet.migration_state = false;
+  packet.destination_qp = wire::general_services_qp;
+  packet.source_qp = wire::general_services_qp;
+  packet.qkey = wire::general_services_qkey;
+  packet.psn = Psn(psn);
+  return packet;
+}
+
+bool is_management(const wire::Packet& packet) {
+  return packet.opcode == ud_send_only && packet.destination_qp == wire::general_services_qp &&
+         packet.qkey == wire::general_services_qkey;
+}
+
 ManagementPort::ManagementPort(int socket, std::uint16_t port, Seal* seal)
     : socket_(socket),
       port_(port),
@@ -34,10 +50,7 @@ std::optional<std::span<const std::byte>> ManagementPort::accept(
     datagram = *opened;
   }
   if (port::decode(ip, false, datagram, packet, payload) != port::Verdict::ok) return std::nullopt;
-  const bool is_management = packet.opcode == ud_send_only &&
-                             packet.destination_qp == wire::general_services_qp &&
-                             packet.qkey == wire::general_services_qkey;
-  if (!is_management) return std::nullopt;
+  if (!is_management(packet)) return std::nullopt;
   if (tap_.is_open()) tap_.received(ip, datagram);
   return payload;
 }
@@ -48,13 +61,7 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   wire::IpUdp ip = route;
   ip.source_port = port_of(socket);
   ip.destination_port = port_;
-  wire::Packet packet;
-  packet.opcode = ud_send_only;
-  packet.migration_state = false;
-  packet.destination_qp = wire::general_services_qp;
-  packet.source_qp = wire::general_services_qp;
-  packet.qkey = wire::general_services_qkey;
-  packet.psn = Psn(psn_++);
+  const wire::Packet packet = management_packet(psn_++);
   port::FrameBytes frame;
   port::encode(ip, packet, std::array{payload}, frame);
   std::array<std::byte, port::udp_payload_bytes_max + seal_bytes> room;

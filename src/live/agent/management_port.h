@@ -13,8 +13,14 @@
 #include "live/unique_fd.h"
 #include "wire/ip_udp.h"
 #include "wire/mad.h"
+#include "wire/packet.h"
 
 namespace tulle::live {
+
+// Returns the headers of a packet from QP1 to QP1 (IBTA 13.5.4).
+wire::Packet management_packet(std::uint32_t psn);
+// Says whether a packet is one of those.
+bool is_management(const wire::Packet& packet);
 
 class ManagementPort {
  public:

@@ -384,6 +384,7 @@ Session* AgentCore::capture_for(uid_t user) {
 void AgentCore::open_channel(Session& session) {
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
+  for (const int fd : network_->open_roce_v1(session.hello.device)) watch(fd, nullptr);
   auto events = connections_->open_channel(owner, session.hello.device, session.channel);
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;

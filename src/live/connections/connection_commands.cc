@@ -307,7 +307,7 @@ int ConnectionService::resolve_route(Channel& channel, Endpoint& endpoint) {
   auto device = describe(channel);
   if (!device) return ENODEV;
   endpoint.state = State::resolving_route;
-  const auto route = network_.find_route(endpoint.id, *device, endpoint.remote);
+  const auto route = network_.find_route(endpoint.id, *device, endpoint.local, endpoint.remote);
   if (route) take_route(endpoint.id, *route);
   return 0;
 }
@@ -388,7 +388,8 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& comma
 }
 
 cm::Route ConnectionService::route_of(const Endpoint& endpoint) {
-  return {endpoint.local.gid, endpoint.remote, endpoint.traffic_class, endpoint.route.remote_lid};
+  return {endpoint.local.gid, endpoint.remote, endpoint.traffic_class, endpoint.route.remote_lid,
+          endpoint.local.is_roce_v1};
 }
 
 // Returns ENOMEM if the manager has too many connections.

@@ -183,7 +183,9 @@ void ConnectionService::handle_request(const cm::Event& event) {
     SocketAddress own;
     own.family = AF_INET6;
     std::memcpy(own.address.data(), request.route.local.bytes.data(), own.address.size());
-    local = local_address(*device, own, request.route.local);
+    local = local_address(*device, own, request.route.local, request.route.is_roce_v1);
+    // The connection's packets go the way that the request came.
+    if (local && local->is_roce_v1 != request.route.is_roce_v1) local.reset();
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
   if (!has_room(*listener) || !may_have_more(channel)) {

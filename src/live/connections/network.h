@@ -36,6 +36,14 @@ struct ConnectionGroup {
   std::uint8_t service_level = 0;
 };
 
+// An address of the device to which an endpoint is bound.
+struct LocalAddress {
+  Gid gid;
+  std::uint8_t gid_index = 0;
+  std::uint32_t interface_index = 0;
+  bool is_roce_v1 = false;
+};
+
 class ConnectionNetwork {
  public:
   using Handle =
@@ -64,6 +72,7 @@ class ConnectionNetwork {
   virtual std::optional<SocketAddress> other_address(const SocketAddress&) const { return {}; }
 
   virtual std::optional<ConnectionRoute> find_route(Asker asker, const DeviceInfo& device,
+                                                    const LocalAddress& local,
                                                     const Gid& remote) = 0;
   virtual std::optional<ConnectionGroup> join(Asker asker, PortSpace space,
                                               const SocketAddress& group, std::uint32_t qkey) = 0;
@@ -78,18 +87,12 @@ class ConnectionNetwork {
   virtual void rebase(Time) {}
 };
 
-// An address of the device to which an endpoint is bound.
-struct LocalAddress {
-  Gid gid;
-  std::uint8_t gid_index = 0;
-  std::uint32_t interface_index = 0;
-};
-
 // Returns the device's GID that is `wanted`, which is that of `address`, or nothing if it is not
 // the device's. A loopback address that the device lacks stands for the device's first GID, of the
-// same family if possible.
+// same family if possible. Of an address that both versions of RoCE use, it is RoCE v2's, unless v1
+// is asked for.
 std::optional<LocalAddress> local_address(const DeviceInfo& device, const SocketAddress& address,
-                                          const Gid& wanted);
+                                          const Gid& wanted, bool of_roce_v1 = false);
 bool is_loopback(const SocketAddress& address);
 
 }  // namespace tulle::live

@@ -20,6 +20,14 @@ TEST(PortAttributes, EntriesInUseHaveAddressTypeAndInterface) {
   EXPECT_EQ(port_attribute(device, "gid_attrs/ndevs/2"), "b");
 }
 
+TEST(PortAttributes, AddressesOfRoceV1HaveLinuxsNameForTheirType) {
+  DeviceInfo device;
+  device.gids = {{Gid::from_ipv4(0x0A000001), 2, "eth0", true},
+                 {Gid::from_ipv4(0x0A000001), 2, "eth0", false}};
+  EXPECT_EQ(port_attribute(device, "gid_attrs/types/0"), "IB/RoCE v1");
+  EXPECT_EQ(port_attribute(device, "gid_attrs/types/1"), "RoCE v2");
+}
+
 TEST(PortAttributes, HolesHaveNeitherTypeNorInterface) {
   const DeviceInfo device = device_with_hole();
   for (const char* index : {"1", "3", "255"}) {

@@ -23,6 +23,7 @@ struct Route {
   Gid remote;
   std::uint8_t traffic_class = 0;
   std::uint16_t remote_lid = 0;  // on InfiniBand, where known
+  bool is_roce_v1 = false;       // by frames of Ethernet
 
   auto operator<=>(const Route&) const = default;
 };

@@ -76,6 +76,10 @@ TEST(RoceV1, MacAddressesComeFromGids) {
   EXPECT_EQ(mac_of(Gid::from_ipv4(0x0A000001)), wire::MacAddress{}) << "needs address resolution";
 }
 
+TEST(RoceV1, AGroupOfIpv4HasTheMacAddressOfRfc1112) {
+  EXPECT_EQ(mac_of(Gid::from_ipv4(0xEF81'0203)), (wire::MacAddress{1, 0, 0x5E, 1, 2, 3}));
+}
+
 TEST(RoceV1, TheHeadersAreWhereAnnexA16PutsThem) {
   const Bytes bytes = framed(path_to(), send_packet(3), hello);
   ASSERT_EQ(bytes.size(), 14u + 40 + 12 + 5 + 3 + 4);

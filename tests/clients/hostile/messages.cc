@@ -352,7 +352,7 @@ void name_commands(Context& context, int) {
   for (const std::string& name : names) {
     Hello message = hello(Purpose::open);
     message.command = name;
-    message.device = name;
+    message.device.name = name;
     UniqueFd connection = to_agent();
     send_raw(connection.get(), encode(message));
     static_cast<void>(next(context, connection.get()));
@@ -372,7 +372,15 @@ void name_interfaces(Context& context, int) {
                                "%s%n"};
   for (const std::string& name : names) {
     Hello message = hello(Purpose::open);
-    message.interfaces = name;
+    message.device.interfaces = name;
+    static_cast<void>(ask(context, encode(message)));
+  }
+}
+// A version of RoCE may be any byte.
+void name_versions(Context& context, int) {
+  for (unsigned version = 0; version <= 0xFF; ++version) {
+    Hello message = hello(version % 2 == 0 ? Purpose::open : Purpose::connect);
+    message.device.roce = static_cast<RoceVersions>(version);
     static_cast<void>(ask(context, encode(message)));
   }
 }
@@ -513,6 +521,7 @@ std::vector<Attack> message_attacks() {
                          {"message.hang_up_during_status", hang_up_in_the_middle_of_status},
                          {"hello.odd_names", name_commands},
                          {"hello.odd_interfaces", name_interfaces},
+                         {"hello.odd_versions", name_versions},
                          {"hello.odd_files", name_files},
                          {"hello.odd_rings", ask_for_large_rings},
                          {"hello.foreign_peers", find_foreign_peers},

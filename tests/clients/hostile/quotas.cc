@@ -232,7 +232,7 @@ void fill_memory_with_names(Context& context, int) {
   std::vector<UniqueFd> held;
   for (int i = 0; i < 500; ++i) {
     Hello message = hello(i % 2 == 0 ? Purpose::open : Purpose::connect);
-    message.device = std::string(60'000, 'x') + std::to_string(i);
+    message.device.name = std::string(60'000, 'x') + std::to_string(i);
     message.command = std::string(60'000, 'y');
     UniqueFd connection = to_agent();
     send_raw(connection.get(), encode(message));

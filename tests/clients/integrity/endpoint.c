@@ -73,9 +73,12 @@ void endpoint_open(struct endpoint* e, const struct options* options) {
                              .rkey = e->region->rkey,
                              .spare_rkey = e->spare_region->rkey,
                              .spare_memory = (uintptr_t)e->spare};
-  if (ibv_query_gid(e->context, 1, options->gid_index, &e->here.gid) != 0) {
+  struct ibv_gid_entry gid;
+  if (ibv_query_gid_ex(e->context, 1, (uint32_t)options->gid_index, &gid, 0) != 0) {
     die("no GID with index %d", options->gid_index);
   }
+  e->here.gid = gid.gid;
+  e->has_ip = gid.gid_type == IBV_GID_TYPE_ROCE_V2;
   side_channel_swap(&e->here, &e->there, sizeof e->here);
   uint32_t ours = e->mtu, theirs;
   side_channel_swap(&ours, &theirs, sizeof ours);

@@ -76,6 +76,7 @@ struct endpoint {
   bool is_server;
   bool is_soft_roce; /* this side's device is Soft-RoCE; set only if the options say that one is */
   struct ibv_context* context;
+  bool has_ip; /* packets have an IP header in the place of a GRH */
   struct ibv_port_attr port;
   enum ibv_mtu mtu;
   struct ibv_pd* pd;

@@ -125,17 +125,20 @@ static void initiate(struct endpoint* e, struct link* link, const struct step* s
   if (step->verb == READ) slot_verify(e, slot, &step->here, GUARD, step->stream, step->what);
 }
 
+#define NEXT_HEADER_BTH 0x1B /* IBTA 8.3.3 */
+
 static void check_grh(struct endpoint* e, const uint8_t* grh, const char* what) {
   const uint8_t* from = e->there.gid.raw;
   const uint8_t* to = e->here.gid.raw;
   static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (memcmp(to, mapped, sizeof mapped) == 0) {
+  if (e->has_ip && memcmp(to, mapped, sizeof mapped) == 0) {
     /* An IPv4 header lies in the last 20 bytes (IBTA A17.4.5.2). */
     if (grh[20] >> 4 != 4 || memcmp(grh + 32, from + 12, 4) != 0 ||
         memcmp(grh + 36, to + 12, 4) != 0) {
       die("%s: the 40 bytes before the message end in no IPv4 header of ours", what);
     }
-  } else if (grh[0] >> 4 != 6 || memcmp(grh + 8, from, 16) != 0 || memcmp(grh + 24, to, 16) != 0) {
+  } else if (grh[0] >> 4 != 6 || grh[6] != (e->has_ip ? IPPROTO_UDP : NEXT_HEADER_BTH) ||
+             memcmp(grh + 8, from, 16) != 0 || memcmp(grh + 24, to, 16) != 0) {
     die("%s: the 40 bytes before the message are no GRH of ours", what);
   }
 }

@@ -38,7 +38,7 @@ class Run {
         adapter_({}),
         connection_(adapter_, GuardedRegion::region(),
                     may_write_ ? verbs::AccessFlags(Access::remote_write) : verbs::AccessFlags()),
-        packets_(path_->peers(), [](const Gid& gid) { return gid == hostile_gid; }) {
+        packets_(path_->peers(), [](const Gid& gid, bool) { return gid == hostile_gid; }) {
     adapter_.objects().set_direct_path(path_.get());
     path_->expose(*connection_.qp);
     if (script.one_in(2)) connection_.start_sending(adapter_);
@@ -117,12 +117,15 @@ class Run {
     return wire::encode(packet, {room, wire::header_bytes_max});
   }
 
-  std::size_t write_path(std::byte* room) const {
+  std::size_t write_path(std::byte* room) {
     struct {
       Gid source = hostile_gid;
       Gid destination = hostile_gid;
-      std::uint64_t rest = 0;
+      std::array<std::uint32_t, 2> rest{};
+      std::uint32_t is_roce_v1 = 0;
     } path;
+    if (script_.one_in(4)) path.is_roce_v1 = script_.byte();
+    static_assert(sizeof path == 44);
     std::memcpy(room, &path, sizeof path);
     return sizeof path;
   }

@@ -21,9 +21,10 @@ struct Side {
   explicit Side(std::uint32_t slot) : end(slot, 64 << 10) {}
 
   void start() {
-    packets = std::make_unique<HostPackets>(end.path->peers(), [this](const Gid& gid, bool is_roce_v1) {
-      return !is_roce_v1 && (gid == local_gid || gid == second_gid);
-    });
+    packets = std::make_unique<HostPackets>(
+        end.path->peers(), [this](const Gid& gid, bool is_roce_v1) {
+          return !is_roce_v1 && (gid == local_gid || gid == second_gid);
+        });
   }
   void post_receive() { post_receive(*end.qp); }
   void post_receive(transport::QueuePair& qp) {
@@ -333,8 +334,8 @@ TEST_F(HostPacketsTest, APathThatIsNotOfThisHostIsRefused) {
   struct {
     Gid source = Gid::from_ipv4(0x0A00'0001);
     Gid destination = local_gid;
-    std::uint64_t rest = 0;
-    std::array<std::byte, 32> packet{};
+    std::array<std::uint32_t, 3> rest{};
+    std::array<std::byte, 28> packet{};
   } forged;
   const auto write = [&](std::size_t bytes, std::uint32_t marks) {
     std::memcpy(ring.reserve(bytes), &forged, bytes);
@@ -343,7 +344,7 @@ TEST_F(HostPacketsTest, APathThatIsNotOfThisHostIsRefused) {
   write(72, 0);  // without a path
   write(72, PacketRing::has_path);
   write(72, 0);
-  write(39, PacketRing::has_path);  // shorter than a path
+  write(43, PacketRing::has_path);  // shorter than a path
   EXPECT_EQ(b_.receive(), 4);
   EXPECT_EQ(b_.handled(), 0u);
   EXPECT_EQ(b_.packets->counters().refused, 2u);
@@ -352,12 +353,12 @@ TEST_F(HostPacketsTest, APathThatIsNotOfThisHostIsRefused) {
   EXPECT_EQ(b_.receive(), 1);
   EXPECT_EQ(b_.handled(), 0u);
   b_.second_gid = forged.source;
-  write(32, 0);
+  write(28, 0);
   EXPECT_EQ(b_.receive(), 1);
   EXPECT_EQ(b_.handled(), 1u);
   forged.source = local_gid;
   write(72, PacketRing::has_path);  // reserved bytes, which are no packet
-  write(40, PacketRing::has_path);  // a path alone
+  write(44, PacketRing::has_path);  // a path alone
   EXPECT_EQ(b_.receive(), 2);
   EXPECT_EQ(b_.handled(), 3u);
   EXPECT_EQ(b_.end.completions(), 0);

@@ -13,8 +13,10 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "base/big_endian.h"
 #include "live/path/packets/kernel_socket.h"
 #include "live/system_error.h"
 
@@ -27,6 +29,7 @@ constexpr long wait_nanoseconds_min = 100'000;
 constexpr long wait_nanoseconds_max = 20'000'000;
 constexpr long patience_nanoseconds = 1'000'000'000;
 constexpr timeval answer_patience{1, 0};
+constexpr int calls_in_a_turn = 64;
 
 struct Address {
   int family = 0;
@@ -71,77 +74,112 @@ Name name_of(const Gid& gid, std::uint16_t port, std::uint32_t interface_index) 
   return name;
 }
 
-// Returns the link-layer address in an answer about a neighbour, if it has one that may be used.
-std::optional<wire::MacAddress> mac_in(std::span<const std::byte> answer) {
-  nlmsghdr header;
+// Reads a message about one neighbour; nothing if it has no MAC address that may be used.
+std::optional<Neighbour> neighbour_in(std::span<const std::byte> message) {
   ndmsg about;
-  if (answer.size() < NLMSG_LENGTH(sizeof about)) return std::nullopt;
-  std::memcpy(&header, answer.data(), sizeof header);
-  std::memcpy(&about, answer.data() + NLMSG_HDRLEN, sizeof about);
+  if (message.size() < NLMSG_LENGTH(sizeof about)) return std::nullopt;
+  std::memcpy(&about, message.data() + NLMSG_HDRLEN, sizeof about);
   constexpr unsigned usable =
       NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
-  if (header.nlmsg_type != RTM_NEWNEIGH || (about.ndm_state & usable) == 0) return std::nullopt;
-  auto rest = answer.first(std::min<std::size_t>(answer.size(), header.nlmsg_len));
-  rest = rest.subspan(std::min(rest.size(), NLMSG_SPACE(sizeof about)));
+  if ((about.ndm_state & usable) == 0) return std::nullopt;
+  Neighbour neighbour;
+  neighbour.interface_index = static_cast<std::uint32_t>(about.ndm_ifindex);
+  bool has_mac = false;
+  auto rest = message.subspan(std::min(message.size(), NLMSG_SPACE(sizeof about)));
   while (rest.size() >= sizeof(rtattr)) {
     rtattr attribute;
     std::memcpy(&attribute, rest.data(), sizeof attribute);
     if (attribute.rta_len < sizeof attribute || attribute.rta_len > rest.size()) break;
-    wire::MacAddress mac{};
-    if (attribute.rta_type == NDA_LLADDR && attribute.rta_len == RTA_LENGTH(mac.size())) {
-      std::memcpy(mac.data(), rest.data() + RTA_LENGTH(0), mac.size());
-      return mac;
+    const auto value = rest.subspan(RTA_LENGTH(0), attribute.rta_len - RTA_LENGTH(0));
+    if (attribute.rta_type == NDA_LLADDR && value.size() == neighbour.mac.size()) {
+      std::memcpy(neighbour.mac.data(), value.data(), value.size());
+      has_mac = true;
+    } else if (attribute.rta_type == NDA_DST && value.size() == sizeof(be32)) {
+      be32 address;
+      std::memcpy(&address, value.data(), sizeof address);
+      neighbour.gid = Gid::from_ipv4(address);
+    } else if (attribute.rta_type == NDA_DST && value.size() == neighbour.gid.bytes.size()) {
+      std::memcpy(neighbour.gid.bytes.data(), value.data(), value.size());
     }
     rest = rest.subspan(std::min(rest.size(), std::size_t{RTA_ALIGN(attribute.rta_len)}));
   }
-  return std::nullopt;
+  return has_mac ? std::optional(neighbour) : std::nullopt;
 }
 
-// Asks the kernel's table. Returns nothing if the neighbour's address is not known.
-std::optional<wire::MacAddress> look_up(int netlink, std::uint32_t interface_index,
-                                        const Address& neighbour) {
+}  // namespace
+
+void read_neighbours(std::span<const std::byte> messages, std::vector<Neighbour>& found) {
+  while (messages.size() >= sizeof(nlmsghdr)) {
+    nlmsghdr header;
+    std::memcpy(&header, messages.data(), sizeof header);
+    if (header.nlmsg_len < sizeof header || header.nlmsg_len > messages.size()) return;
+    if (header.nlmsg_type == RTM_NEWNEIGH) {
+      if (const auto neighbour = neighbour_in(messages.first(header.nlmsg_len))) {
+        found.push_back(*neighbour);
+      }
+    }
+    messages = messages.subspan(
+        std::min(messages.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
+  }
+}
+
+Result<Neighbours> Neighbours::open() {
+  Neighbours neighbours;
+  neighbours.netlink_ = kernel_socket(AF_NETLINK, SOCK_RAW);
+  if (!neighbours.netlink_) return system_error(failure);
+  // The kernel answers before send() returns, so that nobody waits.
+  setsockopt(neighbours.netlink_.get(), SOL_SOCKET, SO_RCVTIMEO, &answer_patience,
+             sizeof answer_patience);
+  return neighbours;
+}
+
+std::optional<wire::MacAddress> Neighbours::look_up(std::uint32_t interface_index,
+                                                    const Gid& neighbour) const {
   struct Question {
     nlmsghdr header;
     ndmsg about;
     rtattr attribute;
     std::array<std::byte, 16> address;
   } question{};
+  const Address address = address_of(neighbour);
   question.header.nlmsg_type = RTM_GETNEIGH;
   question.header.nlmsg_flags = NLM_F_REQUEST;
-  question.about.ndm_family = static_cast<std::uint8_t>(neighbour.family);
+  question.about.ndm_family = static_cast<std::uint8_t>(address.family);
   question.about.ndm_ifindex = static_cast<int>(interface_index);
   question.attribute.rta_type = NDA_DST;
-  question.attribute.rta_len = static_cast<std::uint16_t>(RTA_LENGTH(neighbour.size));
-  question.address = neighbour.bytes;
+  question.attribute.rta_len = static_cast<std::uint16_t>(RTA_LENGTH(address.size));
+  question.address = address.bytes;
   static_assert(offsetof(Question, attribute) == NLMSG_SPACE(sizeof(ndmsg)));
   static_assert(offsetof(Question, address) == offsetof(Question, attribute) + RTA_LENGTH(0));
   question.header.nlmsg_len =
-      static_cast<std::uint32_t>(offsetof(Question, address) + neighbour.size);
-  if (send(netlink, &question, question.header.nlmsg_len, 0) < 0) return std::nullopt;
+      static_cast<std::uint32_t>(offsetof(Question, address) + address.size);
+  if (send(netlink_.get(), &question, question.header.nlmsg_len, 0) < 0) return std::nullopt;
   std::array<std::byte, 1024> answer;
-  const ssize_t size = recv(netlink, answer.data(), answer.size(), 0);
+  const ssize_t size = recv(netlink_.get(), answer.data(), answer.size(), 0);
   if (size <= 0) return std::nullopt;
-  return mac_in(std::span(answer).first(static_cast<std::size_t>(size)));
+  std::vector<Neighbour> found;
+  read_neighbours(std::span(answer).first(static_cast<std::size_t>(size)), found);
+  return found.empty() ? std::nullopt : std::optional(found.front().mac);
 }
 
-}  // namespace
+int Neighbours::ask(std::uint32_t interface_index, const Gid& source, const Gid& neighbour) {
+  const UniqueFd asker = kernel_socket(address_of(neighbour).family, SOCK_DGRAM);
+  if (!asker) return errno;
+  const Name from = name_of(source, 0, interface_index);
+  if (bind(asker.get(), from.get(), from.bytes) != 0) return errno;
+  const Name to = name_of(neighbour, discard_port, interface_index);
+  const ssize_t sent =
+      sendto(asker.get(), nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL, to.get(), to.bytes);
+  return sent < 0 ? errno : 0;
+}
 
 Result<wire::MacAddress> resolve_neighbour(std::uint32_t interface_index, const Gid& source,
                                            const Gid& neighbour) {
-  const UniqueFd netlink(static_cast<int>(
-      syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)));
-  if (!netlink) return system_error(failure);
-  setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &answer_patience, sizeof answer_patience);
-  const Address address = address_of(neighbour);
-  if (const auto mac = look_up(netlink.get(), interface_index, address)) return *mac;
-
-  const UniqueFd asker = kernel_socket(address.family, SOCK_DGRAM);
-  if (!asker) return system_error(failure);
-  const Name from = name_of(source, 0, interface_index);
-  if (bind(asker.get(), from.get(), from.bytes) != 0) return system_error(failure);
-  const Name to = name_of(neighbour, discard_port, interface_index);
-  if (sendto(asker.get(), nullptr, 0, MSG_DONTWAIT | MSG_NOSIGNAL, to.get(), to.bytes) < 0) {
-    return system_error(failure);
+  auto neighbours = Neighbours::open();
+  if (!neighbours) return neighbours.error();
+  if (const auto mac = neighbours->look_up(interface_index, neighbour)) return *mac;
+  if (const int error = Neighbours::ask(interface_index, source, neighbour); error != 0) {
+    return Error{std::string(failure) + ": " + std::strerror(error), error};
   }
   long waited = 0;
   for (long wait = wait_nanoseconds_min; waited < patience_nanoseconds;
@@ -149,9 +187,31 @@ Result<wire::MacAddress> resolve_neighbour(std::uint32_t interface_index, const 
     const timespec pause{0, wait};
     nanosleep(&pause, nullptr);
     waited += wait;
-    if (const auto mac = look_up(netlink.get(), interface_index, address)) return *mac;
+    if (const auto mac = neighbours->look_up(interface_index, neighbour)) return *mac;
   }
   return Error{"no neighbour on this link answers for the address", EHOSTUNREACH};
+}
+
+NeighbourWatch::NeighbourWatch() {
+  UniqueFd fd = kernel_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK);
+  if (!fd) return;
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_NEIGH;
+  const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name);
+  if (bound == 0) fd_ = std::move(fd);
+}
+
+std::vector<Neighbour> NeighbourWatch::take() {
+  std::vector<Neighbour> found;
+  std::array<std::byte, 8'192> messages;
+  for (int i = 0; i < calls_in_a_turn; ++i) {
+    const ssize_t size = recv(fd_.get(), messages.data(), messages.size(), MSG_DONTWAIT);
+    if (size < 0 && (errno == EINTR || errno == ENOBUFS)) continue;
+    if (size <= 0) break;
+    read_neighbours(std::span(messages).first(static_cast<std::size_t>(size)), found);
+  }
+  return found;
 }
 
 }  // namespace tulle::live

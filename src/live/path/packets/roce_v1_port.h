@@ -59,6 +59,11 @@ class RoceV1Port {
   void set_neighbour(std::uint32_t interface_index, const Gid& gid, const wire::MacAddress& mac) {
     neighbours_[{interface_index, gid}] = mac;
   }
+  bool knows(std::uint32_t interface_index, const Gid& gid) const {
+    return is_own(gid) || neighbours_.contains({interface_index, gid});
+  }
+  std::size_t neighbour_count() const { return neighbours_.size(); }
+  void forget_neighbours() { neighbours_.clear(); }
   // Makes frames to a group come in, on the interfaces of the addresses. Return 0 or an errno.
   int join(const Gid& group) const { return change_membership(PACKET_ADD_MEMBERSHIP, group); }
   void leave(const Gid& group) const { change_membership(PACKET_DROP_MEMBERSHIP, group); }
@@ -74,6 +79,8 @@ class RoceV1Port {
   // Sends what was added.
   enum class Sent : std::uint8_t { all, socket_is_full, queue_is_full };
   Sent send();
+  // Drops what was added and is not sent.
+  void drop_unsent() { message_count_ = next_message_ = 0; }
 
   // Makes one call to the kernel, which never blocks. Calls `handle` with each frame to an address
   // of the device or to a group, as (port::Arrival&, frame). Returns the number of frames that came;
