@@ -8,11 +8,16 @@ import os
 import pathlib
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests/clients"))
+
+from roce import icrc_v1  # noqa: E402
+
 TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
 INCAST = """
 [topology]
@@ -124,6 +129,23 @@ class Capture(Case):
             done = self.tulle("scenario.toml", *arguments)
             self.assertEqual(1, done.returncode, arguments)
             self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+
+
+class RoceV1(Case):
+    scenario, node = TWO_HOSTS + "[fabric]\nkind = \"roce-v1\"\n", "host 0"
+
+    def test_nothing_is_malformed_and_every_checksum_holds(self):
+        self.assertEqual([], self.tshark("-Y", "_ws.malformed"))
+        frames = json.loads("\n".join(self.tshark("-T", "jsonraw")))
+        self.assertGreater(len(frames), PACKETS)
+        for each in frames:
+            frame = bytes.fromhex(each["_source"]["layers"]["frame_raw"][0])
+            self.assertEqual(b"\x89\x15", frame[12:14])
+            self.assertEqual(icrc_v1(frame[14:-4]), frame[-4:])
+
+    def test_every_packet_is_there(self):
+        sent = self.tshark("-Y", "infiniband.grh.sgid == ::ffff:10.0.0.1 && infiniband.bth.opcode in {6, 7, 8, 10}")
+        self.assertEqual(PACKETS, len(sent))
 
 
 class Tcp(Case):

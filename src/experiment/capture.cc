@@ -9,29 +9,25 @@
 
 #include "base/check.h"
 #include "port/framing/infiniband.h"
+#include "port/framing/roce_v1.h"
 #include "port/framing/roce_v2.h"
 #include "report/erf.h"
+#include "wire/ethernet.h"
+#include "wire/header.h"
 #include "wire/tcp.h"
 
 namespace tulle::experiment {
 namespace {
 
 constexpr std::size_t flush_bytes = 1 << 20;
-constexpr std::size_t ethernet_bytes = 14;
-
-// Writes a locally administered address (IEEE 802) that holds the host's number.
-void put_mac(std::span<std::byte> out, std::uint32_t host) {
-  out[0] = std::byte{0x02};
-  out[1] = std::byte{0};
-  for (std::size_t i = 0; i < 4; ++i) out[2 + i] = static_cast<std::byte>(host >> (24 - 8 * i));
-}
+constexpr std::size_t ethernet_bytes = sizeof(wire::Ethernet);
 
 std::array<std::byte, ethernet_bytes> ethernet_header(const port::Frame& frame) {
   std::array<std::byte, ethernet_bytes> header;
-  put_mac(std::span(header).first(6), frame.destination);
-  put_mac(std::span(header).subspan(6, 6), frame.source);
-  header[12] = std::byte{0x08};  // IPv4
-  header[13] = std::byte{0x00};
+  const wire::Ethernet ethernet{sim::Network::mac_of(frame.destination),
+                                sim::Network::mac_of(frame.source), wire::ether_type_ipv4};
+  std::span<std::byte> rest(header);
+  wire::put(ethernet, rest);
   return header;
 }
 
@@ -125,6 +121,8 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
                     const sim::Sending& sending) {
   if (sending.frame->is_tcp()) {
     write_tcp(interface, direction, sending);
+  } else if (is_roce_v1_) {
+    write_roce_v1(interface, direction, sending);
   } else if (link_layer_ == sim::LinkLayer::ethernet) {
     write_roce(interface, direction, sending);
   } else {
@@ -152,6 +150,19 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
   const std::size_t headers_bytes = wire::encode(ip, udp_payload, headers);
   const std::array<std::span<const std::byte>, 5> pieces = {
       ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
+  write_pieces(interface, direction, sending, pieces);
+}
+
+void Capture::write_roce_v1(std::uint32_t interface, report::Direction direction,
+                            const sim::Sending& sending) {
+  const port::Frame& frame = *sending.frame;
+  const std::span<const std::byte> payload = payload_of(sending);
+  port::FrameBytes framed;
+  port::roce_v1.encode(sim::Network::ethernet_path_of(frame), packet_of(frame), {&payload, 1},
+                       framed);
+  const std::array<std::span<const std::byte>, 3> pieces = {
+      std::span(framed.head).first(framed.head_bytes), payload,
+      std::span(framed.tail).first(framed.tail_bytes)};
   write_pieces(interface, direction, sending, pieces);
 }
 

@@ -34,12 +34,17 @@ class Capture {
 
  private:
   Capture(const fabric::Topology& topology, const sim::NetworkSettings& network)
-      : wiring_(topology), link_layer_(network.link_layer), lmc_(network.lmc) {}
+      : wiring_(topology),
+        link_layer_(network.link_layer),
+        is_roce_v1_(network.is_roce_v1),
+        lmc_(network.lmc) {}
   void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                      std::int64_t rate);
   void write(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
   void write_roce(std::uint32_t interface, report::Direction direction,
                   const sim::Sending& sending);
+  void write_roce_v1(std::uint32_t interface, report::Direction direction,
+                     const sim::Sending& sending);
   void write_tcp(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
   void write_infiniband(std::uint32_t interface, report::Direction direction,
                         const sim::Sending& sending);
@@ -55,6 +60,7 @@ class Capture {
   std::ofstream out_;
   fabric::Wiring wiring_;
   sim::LinkLayer link_layer_;
+  bool is_roce_v1_;
   unsigned lmc_;
   report::Pcapng pcapng_;
   report::Pcapng::Buffer buffer_;

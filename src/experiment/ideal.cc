@@ -43,7 +43,7 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);
-  const port::Overhead& around = sim::overhead(settings_.link_layer);
+  const port::Overhead& around = sim::overhead(settings_);
   constexpr std::uint32_t icrc = 4;
   const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
   const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {

@@ -18,7 +18,8 @@ using port::FlowControl;
 
 namespace {
 
-constexpr std::array<std::string_view, 2> fabric_names = {"roce", "infiniband"};
+enum class FabricKind : std::uint8_t { roce, infiniband, roce_v1 };
+constexpr std::array<std::string_view, 3> fabric_names = {"roce", "infiniband", "roce-v1"};
 constexpr std::array<std::string_view, 2> flow_control_names = {"none", "pfc"};
 constexpr std::array<std::string_view, 4> path_names = {"flow", "flowlet", "packet", "adaptive"};
 constexpr std::array<std::string_view, 5> control_names = {"none", "dcqcn", "window", "endpoint",
@@ -115,7 +116,7 @@ void read_shares(TableReader& table, Setup& setup) {
                                              port::classes, most));
   }
   const std::uint32_t frame =
-      sim::longest_frame_bytes(setup.network) + sim::overhead(setup.network.link_layer).gap_bytes;
+      sim::longest_frame_bytes(setup.network) + sim::overhead(setup.network).gap_bytes;
   std::ranges::transform(
       shares, setup.network.switches.quantum_bytes.begin(),
       [&](std::int64_t share) { return static_cast<std::uint32_t>(share) * frame; });
@@ -234,7 +235,9 @@ void check_buffer(TableReader& table, const Setup& setup) {
 void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   sim::NetworkSettings& network = setup.network;
   fabric::SwitchSettings& switches = network.switches;
-  const bool infiniband = table.choice<std::size_t>("kind", fabric_names, 0) == 1;
+  const auto kind = table.choice("kind", fabric_names, FabricKind::roce);
+  const bool infiniband = kind == FabricKind::infiniband;
+  network.is_roce_v1 = kind == FabricKind::roce_v1;
   network.link_layer = infiniband ? sim::LinkLayer::infiniband : sim::LinkLayer::ethernet;
   switches.path_choice = table.choice("path", path_names, PathChoice::flow);
   switches.flowlet_gap = table.time("flowlet_gap", Time::microseconds(50));
@@ -271,7 +274,12 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
       switches.alpha = table.number("alpha", 1, 1e-6, 1e6);
     }
     check_buffer(table, setup);
-    read_ecn(table.table("ecn"), setup);
+    TableReader ecn = table.table("ecn");
+    if (network.is_roce_v1 && ecn.is_given()) {
+      table.wrong("ecn", "marks IP headers, which RoCE v1 has not: fabric.kind = \"roce\"");
+    } else {
+      read_ecn(ecn, setup);
+    }
   }
   table.finish();
 }
@@ -384,6 +392,10 @@ void read_congestion(TableReader& table, Setup& setup) {
   transport::congestion::Settings& congestion = setup.network.host.congestion;
   congestion.window.enabled = false;
   const Control control = table.choice("control", control_names, Control::none);
+  if (control == Control::dcqcn && setup.network.is_roce_v1) {
+    return table.wrong("control", "\"dcqcn\" needs marks in IP headers, which RoCE v1 has not: "
+                                  "fabric.kind = \"roce\"");
+  }
   if (control != Control::infiniband && setup.network.switches.congestion.enabled) {
     table.wrong("control",
                 "fabric.congestion has switches mark packets, and nobody minds: take control = "
@@ -417,7 +429,7 @@ void read_congestion(TableReader& table, Setup& setup) {
 std::uint32_t headroom_needed(const fabric::Topology& topology,
                               const sim::NetworkSettings& settings) {
   const std::uint32_t frame = sim::longest_frame_bytes(settings);
-  const std::uint32_t gap = sim::overhead(settings.link_layer).gap_bytes;
+  const std::uint32_t gap = sim::overhead(settings).gap_bytes;
   __extension__ using Wide = __int128;  // a second at 100 Gb/s is 10^23 bits times picoseconds
   const sim::HostSettings& host = settings.host;
   Wide most = 0;

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 3> recovery_names = {"go-back-n", "select
 
 std::uint32_t link_bytes(const sim::NetworkSettings& network, Operation operation,
                          std::uint32_t payload_bytes) {
-  const port::Overhead& around = sim::overhead(network.link_layer);
+  const port::Overhead& around = sim::overhead(network);
   const auto headers =
       wire::header_bytes(wire::opcode(wire::TransportClass::rc, operation)) + wire::icrc_bytes;
   return around.stored_bytes(static_cast<std::uint32_t>(headers) + payload_bytes) +

@@ -110,21 +110,22 @@ void read_transport(TableReader& host, Setup& setup) {
 }
 
 void check_transport(TableReader& host, Setup& setup) {
-  const bool ethernet = setup.network.link_layer == sim::LinkLayer::ethernet;
-  if (setup.network.host.stack.cores > 0 && !ethernet) {
+  const bool has_ip =
+      setup.network.link_layer == sim::LinkLayer::ethernet && !setup.network.is_roce_v1;
+  if (setup.network.host.stack.cores > 0 && !has_ip) {
     host.wrong("kernel", "is for hosts on Ethernet: fabric.kind = \"roce\"");
   }
   if (setup.network.host.stack.cores > 0 && setup.topology.planes > 1) {
     host.wrong("kernel", "goes with one plane (topology.planes): a host's cores serve one port");
   }
-  if (setup.player.transport == verbs::QpType::srd && !ethernet) {
+  if (setup.player.transport == verbs::QpType::srd && !has_ip) {
     host.wrong("transport", "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
   }
   if (!setup.network.host.plays_tcp) return;
-  if (setup.network.link_layer != sim::LinkLayer::ethernet) {
+  if (!has_ip) {
     const std::string_view name = setup.network.host.plays_iwarp ? "iwarp" : "tcp";
     host.wrong("transport",
-               fmt::format("\"{}\" is over Ethernet here: fabric.kind = \"roce\"", name));
+               fmt::format("\"{}\" is over IP and Ethernet here: fabric.kind = \"roce\"", name));
   }
   const bool dctcp = setup.network.host.tcp.congestion_control == CongestionControl::dctcp;
   if (dctcp && !setup.network.switches.ecn.enabled) {

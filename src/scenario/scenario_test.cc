@@ -409,6 +409,19 @@ TEST(Scenario, ChoosingAmongPathsNeedsRoutesWithSeveral) {
                        "--set: routing.kind: \"fat-tree\" has one way to each host"));
 }
 
+TEST(ScenarioErrors, RoceV1HasNoIp) {
+  const std::string v1 = "fabric.kind = \"roce-v1\"";
+  EXPECT_EQ(wrong(four_hosts, {v1}), "");
+  EXPECT_TRUE(contains(wrong(four_hosts, {v1, "fabric.ecn = {}"}),
+                       "fabric.ecn: marks IP headers, which RoCE v1 has not"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {v1, "congestion.control = \"dcqcn\""}),
+                       "congestion.control: \"dcqcn\" needs marks in IP headers"));
+  for (const std::string transport : {"tcp", "iwarp", "srd"}) {
+    EXPECT_TRUE(contains(wrong(four_hosts, {v1, "host.transport = \"" + transport + "\""}),
+                         "host.transport: \"" + transport + "\""));
+  }
+}
+
 TEST(ScenarioErrors, Buffers) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.headroom = \"30KB\""}),
                        "--set: fabric.pfc.headroom: 30 KB is too small for these links: "));
@@ -542,7 +555,7 @@ TEST(ScenarioErrors, Tcp) {
       built(four_hosts, {tcp, off, "host.kernel.system_call = \"1us\""}).network.host.stack.cores,
       2u);
   EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "fabric.kind = \"infiniband\""}),
-                       "host.transport: \"tcp\" is over Ethernet"));
+                       "host.transport: \"tcp\" is over IP and Ethernet"));
   EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.control = \"dctcp\""}),
                        "needs switches that mark packets"));
   EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.receive_buffer = \"10KB\""}),

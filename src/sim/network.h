@@ -79,6 +79,9 @@ struct HostSettings {
 struct NetworkSettings {
   std::uint64_t seed = 1;
   LinkLayer link_layer = LinkLayer::ethernet;
+  // Ethernet: packets are RoCE v1's. They have no IP header, so that switches can neither mark them
+  // nor tell the flows between two hosts apart.
+  bool is_roce_v1 = false;
   unsigned lmc = 0;  // InfiniBand: each host has 2^lmc LIDs (IBTA 7.11.1)
   // Latency and mode of a switch, as data sheets give them: from the first bit in to the first bit
   // out of an empty switch, with cut-through. Store-and-forward adds the time of the frame's
@@ -110,9 +113,9 @@ struct NetworkSettings {
   Faults faults;
 };
 
-// The framing of adapters on links of this kind, and the bytes that it adds.
-const port::Framing& framing_of(LinkLayer layer);
-const port::Overhead& overhead(LinkLayer layer);
+// The framing of the adapters, and the bytes that it adds.
+const port::Framing& framing_of(const NetworkSettings& settings);
+const port::Overhead& overhead(const NetworkSettings& settings);
 // Returns the delay of a frame from one node to its neighbour besides their link's: that of
 // adapters, of the switch that it comes to, and of error correction. Ports of aggregation nodes
 // have none, and links to them lie inside of a switch.
@@ -186,6 +189,10 @@ class Network {
   // Return the headers that a frame would have in front of its transport's headers, and which it
   // does not carry: IP and UDP, or on InfiniBand the LRH, for hosts with 2^lmc LIDs.
   static wire::IpUdp ip_of(const port::Frame& frame);
+  // Returns the MAC address of a host: a locally administered one (IEEE 802) that holds its number.
+  static wire::MacAddress mac_of(std::uint32_t host);
+  // The same of a packet of RoCE v1.
+  static wire::EthernetPath ethernet_path_of(const port::Frame& frame);
   static wire::LocalRoute local_route_of(const port::Frame& frame, unsigned lmc);
   // Returns the time of the host whose event run() returned. If run() found no more events, it is
   // the time of the last one.

@@ -6,6 +6,7 @@
 
 #include "fabric/lids.h"
 #include "port/framing/infiniband.h"
+#include "port/framing/roce_v1.h"
 #include "port/framing/roce_v2.h"
 #include "sim/network.h"
 #include "sim/network_stack.h"
@@ -25,7 +26,7 @@ constexpr std::uint32_t front_bytes_max = 88;
 device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
   configuration.mtu_bytes = settings.host.mtu_bytes;
-  configuration.framing = &framing_of(settings.link_layer);
+  configuration.framing = &framing_of(settings);
   configuration.congestion = settings.host.congestion;
   configuration.recovery = settings.host.recovery;
   configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
@@ -247,16 +248,19 @@ std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
   return fastest;
 }
 
-const port::Framing& framing_of(LinkLayer layer) {
-  return layer == LinkLayer::ethernet ? port::roce_v2 : port::infiniband;
+const port::Framing& framing_of(const NetworkSettings& settings) {
+  if (settings.link_layer == LinkLayer::infiniband) return port::infiniband;
+  return settings.is_roce_v1 ? port::roce_v1 : port::roce_v2;
 }
 
-const port::Overhead& overhead(LinkLayer layer) { return framing_of(layer).overhead; }
+const port::Overhead& overhead(const NetworkSettings& settings) {
+  return framing_of(settings).overhead;
+}
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
   const std::uint32_t longest = settings.host.payload_bytes_max();
   const std::uint32_t packet =
-      overhead(settings.link_layer)
+      overhead(settings)
           .stored_bytes(settings.host.mtu_bytes +
                         static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
   const std::uint32_t further = train_header_bytes(settings, longest);
@@ -277,7 +281,7 @@ std::uint32_t train_header_bytes(const NetworkSettings& settings, std::uint32_t 
   }
   const auto headers = static_cast<std::uint32_t>(
       wire::header_bytes(wire::opcode(wire::TransportClass::rc, wire::Operation::write_middle)));
-  return further * (overhead(settings.link_layer).around_transport_bytes() + headers);
+  return further * (overhead(settings).around_transport_bytes() + headers);
 }
 
 }  // namespace tulle::sim

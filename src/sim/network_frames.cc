@@ -25,7 +25,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
     return ref;
   }
   frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::bth);
-  measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
+  measure(frame, overhead(settings_), datagram.udp_payload_bytes(),
           datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
@@ -80,7 +80,8 @@ void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& da
                                                      : to.gid.ipv4() - first_address) &
       0xFF'FFFF;
   frame.via = 0;
-  frame.source_port = datagram.flow_entropy;
+  // Switches spread flows by what they read: RoCE v1 has no ports.
+  frame.source_port = settings_.is_roce_v1 ? std::uint16_t{0} : datagram.flow_entropy;
   frame.service_level = datagram.service_level % port::service_levels;
   frame.service_class = settings_.lanes.hosts[frame.service_level] & port::vl15;
   frame.traffic_class = wire::traffic_class_of(datagram.path);
@@ -134,7 +135,11 @@ PortAddress Network::address_of(std::uint32_t host, std::uint8_t path_bits) cons
 }
 
 wire::Path Network::path_of(const Frame& frame) const {
-  if (settings_.link_layer == LinkLayer::ethernet) return ip_of(frame);
+  if (settings_.link_layer == LinkLayer::ethernet) {
+    if (settings_.is_roce_v1) [[unlikely]]
+      return ethernet_path_of(frame);
+    return ip_of(frame);
+  }
   wire::LocalPath path;
   path.local = local_route_of(frame, settings_.lmc);
   return path;
@@ -147,6 +152,23 @@ wire::IpUdp Network::ip_of(const Frame& frame) {
   ip.source_port = frame.source_port;
   ip.traffic_class = frame.traffic_class;
   return ip;
+}
+
+wire::MacAddress Network::mac_of(std::uint32_t host) {
+  wire::MacAddress mac{0x02, 0};
+  for (std::size_t i = 0; i < 4; ++i) mac[2 + i] = static_cast<std::uint8_t>(host >> (24 - 8 * i));
+  return mac;
+}
+
+wire::EthernetPath Network::ethernet_path_of(const Frame& frame) {
+  wire::EthernetPath path;
+  path.source = mac_of(frame.source);
+  path.destination = mac_of(frame.destination);
+  path.priority = frame.service_level & 7;
+  path.global.source = gid_of(frame.source);
+  path.global.destination = gid_of(frame.destination);
+  path.global.traffic_class = frame.traffic_class;
+  return path;
 }
 
 wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {

@@ -41,7 +41,7 @@ void Network::handle_notice(std::uint32_t node, std::uint32_t place) {
 bool Network::send_notice(LinkEnd& end) {
   const std::uint32_t place = notices_.pop(end.port->management);
   if (place == port::ManagementLane::none) return false;
-  const port::Overhead& around = overhead(settings_.link_layer);
+  const port::Overhead& around = overhead(settings_);
   const std::uint32_t bytes = around.stored_bytes(fabric::endpoint_notice_bytes) + around.gap_bytes;
   end.busy_until = now_.ps + time_on_link(end, bytes);
   const std::int64_t arrives = end.busy_until + end.delay;

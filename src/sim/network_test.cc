@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "sim/traffic_test.h"
 
@@ -70,6 +72,36 @@ TEST(Physics, OnePacketOverInfiniBand) {
   EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 20'880) + (delays + 640));
   settings.cut_through = false;
   EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 4 * 20'880) + (delays + 4 * 640));
+}
+
+TEST(Physics, APacketOfRoceV1IsTwelveBytesLonger) {
+  // A GRH has 40 bytes, and the headers of IPv4 and UDP have 28. At 100 Gb/s, twelve bytes take 960
+  // ps, on each of two links and both ways.
+  NetworkSettings settings = plain();
+  const Time by_v2 = one_message(star(2, 100 * gbps), settings, 1'000);
+  settings.is_roce_v1 = true;
+  EXPECT_EQ(one_message(star(2, 100 * gbps), settings, 1'000).ps, by_v2.ps + 4 * 960);
+}
+
+// RoCE v2's connections have UDP source ports of their own, which switches read. All packets of RoCE
+// v1 between two hosts look alike to them.
+TEST(Physics, AllConnectionsOfTwoHostsShareAPathByRoceV1) {
+  const fabric::LinkSettings link{100 * gbps, Time::microseconds(1)};
+  for (const bool is_roce_v1 : {false, true}) {
+    const fabric::Topology topology = must(fabric::leaf_spine({2, 8, 1, 1, link, link}));
+    NetworkSettings settings = plain();
+    settings.is_roce_v1 = is_roce_v1;
+    Traffic traffic(topology, settings);
+    for (int i = 0; i < 32; ++i) traffic.write(0, 1, 4'096);
+    std::set<std::uint32_t> ports;
+    const std::uint32_t leaf = topology.hosts;
+    traffic.network().on_send([&](const Sending& sending) {
+      const bool is_data = sending.frame != nullptr && sending.frame->payload_bytes > 0;
+      if (is_data && sending.node == leaf) ports.insert(sending.port);
+    });
+    traffic.run();
+    EXPECT_EQ(ports.size() == 1, is_roce_v1) << ports.size();
+  }
 }
 
 TEST(Physics, ErrorCorrectionDelaysEveryLink) {

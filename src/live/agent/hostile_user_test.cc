@@ -317,6 +317,18 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
       "");
 }
 
+TEST_F(HostileUserTest, TheAgentSendsNoFramesForOthers) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              Hello hello;
+              hello.purpose = Purpose::connect;
+              hello.device = {.name = "tulle0", .interfaces = "lo", .roce = RoceVersions::v1};
+              if (!is_refused(say(encode(hello)))) return report("a channel for RoCE v1");
+              hello.device.roce = RoceVersions::both;
+              if (is_refused(say(encode(hello)))) return report("no channel for RoCE v2");
+            }),
+            "");
+}
+
 TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               Hello named = hello_to_open();
