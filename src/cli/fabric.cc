@@ -15,6 +15,7 @@
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
 #include "live/fabric/server.h"
+#include "live/service_process.h"
 #include "live/unique_fd.h"
 #include "scenario/scenario.h"
 #include "shim/paths/tree.h"
@@ -84,11 +85,7 @@ int& ready_pipe() {
 void say_ready(const std::string& network) {
   static_cast<void>(write(ready_pipe(), network.data(), network.size()));
   close(ready_pipe());
-  // Nobody reads what a detached process prints.
-  const live::UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    dup2(null.get(), standard);
-  }
+  live::drop_standard_descriptors();  // nobody reads what a detached process prints
 }
 
 // Starts the fabric in a process of its own. Returns an exit status when programs may connect, with

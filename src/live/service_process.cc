@@ -1,5 +1,6 @@
 #include "live/service_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -30,6 +31,13 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void drop_standard_descriptors() {
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    dup2(null.get(), standard);
+  }
 }
 
 UniqueFd accept_connection(const UniqueFd& listener) {

@@ -16,6 +16,10 @@ bool has_stop_signal(const UniqueFd& signals);
 // Raises the limit of open files as far as this user may, since each client is an open file.
 void raise_file_limit();
 
+// Lets the standard descriptors go. A pipe of whoever started the process would never reach its end
+// while they stayed open here.
+void drop_standard_descriptors();
+
 // Accepts a connection that waits at a listener. Returns none if there is none. Without a
 // descriptor to spare it pauses, since the listener stays readable.
 UniqueFd accept_connection(const UniqueFd& listener);

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import tempfile
 import unittest
@@ -226,6 +227,14 @@ class Managed(FabricTest):
         self.assertEqual(6, len(self.nodes()))
         again.signal(signal.SIGTERM)
         self.assertEqual(0, again.wait())
+
+    def test_a_pipe_of_whoever_starts_it_ends(self):
+        """No process of the fabric's keeps what its starter reads from."""
+        environment = {**self.environment, "XDG_RUNTIME_DIR": str(self.folder)}
+        self.addCleanup(lambda: self.run_program(TULLE, "fabric", "down", "--name", "piped", env=environment,
+                                                 expect=None))
+        shell = f"{shlex.quote(str(TULLE))} fabric up --name piped 2>&1 | cat"
+        self.run_program("sh", "-c", shell, env=environment, limit=30)
 
     def test_the_managers_key_keeps_others_out(self):
         (self.folder / "opensm.conf").write_text("m_key 0x1234\nm_key_protection_level 2\nm_key_lease_period 60\n")

@@ -18,6 +18,7 @@
 #include "fabric/subnet.h"
 #include "live/fabric/network_keeper.h"
 #include "live/message/socket.h"
+#include "live/service_process.h"
 #include "live/system_error.h"
 
 namespace tulle::live {
@@ -90,6 +91,7 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
     constexpr int kept = 3;
     if (dup2(others.get(), kept) < 0 || fcntl(kept, F_SETFD, FD_CLOEXEC) != 0) _exit(1);
     close_range(kept + 1, ~0u, 0);
+    drop_standard_descriptors();
     keep_networks(kept, file, hosts);
     _exit(0);
   }
