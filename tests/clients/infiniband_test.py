@@ -1,5 +1,6 @@
 """Runs programs with data on hosts of a software fabric: by LID, through its switches, without RoCE's GIDs."""
 
+import glob
 import collections
 import re
 import signal
@@ -284,6 +285,18 @@ class Mpi(OnFabric):
         """UCX says that it took the fabric's device."""
         process = self.collectives(openmpi.PACKAGES, OPEN_MPI, ["--host", "h0,h1,h2,h3"], "rc_v,self")
         self.assertIn("rc_verbs/tulle0:1", process.stdout + process.stderr)
+
+    def test_open_mpi_by_verbs(self):
+        """Open MPI 4 speaks verbs itself, too, and makes its connections by LID without librdmacm."""
+        if not glob.glob("/usr/lib/*/openmpi/lib/openmpi*/mca_btl_openib.so"):
+            self.skipTest("this Open MPI has no openib BTL")
+        program = OPEN_MPI.build(self)
+        process = self.run_program(
+            *self.on_host("h0", OPEN_MPI.launcher, "-n", "4", "--host", "h0,h1,h2,h3", "--mca", "pml", "ob1", "--mca", "btl",
+                          "openib,self", "--mca", "btl_openib_allow_ib", "1", "--mca", "btl_base_verbose", "30", program),
+            env={**OPEN_MPI.env, **self.environment}, limit=120)
+        self.assertIn("ok: 4 ranks", process.stdout, process.describe())
+        self.assertIn("Using openib btl for send to", process.stdout + process.stderr)
 
     def test_mpich(self):
         process = self.collectives(mpich.PACKAGES, MPICH, ["-hosts", "h0,h1,h2,h3", "-ppn", "1"], "ud_v,self")

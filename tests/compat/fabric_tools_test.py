@@ -121,6 +121,34 @@ class Programs:
             raise unittest.SkipTest("not installed: srptools")
         self.says("h0", "srp_daemon", "-o", "-c")
 
+    def test_ibacm(self):
+        """The service finds a host by the name that is its own there, over the group of all such services, and asks
+        subnet administration for the path, which `ib_acme` compares with what it gets there itself."""
+        if frame.version("ibacm") is None:
+            raise unittest.SkipTest("not installed: ibacm")
+        for host in ("h0", "h3"):
+            options = {"log_file": self.folder / f"ibacm-{host}.log", "lock_file": self.folder / f"ibacm-{host}.pid",
+                       "server_mode": "open", "server_port": 6125, "addr_prot": "acm", "route_prot": "sa",
+                       "provider": "ibacmp default", "log_level": 2}
+            (self.folder / f"options-{host}").write_text("".join(f"{key} {value}\n" for key, value in options.items()))
+            (self.folder / f"addresses-{host}").write_text(f"{host} tulle0 1 default\n")
+            service = self.start(*self.on_host(host, "ibacm", "-P", "-O", self.folder / f"options-{host}",
+                                               "-A", self.folder / f"addresses-{host}"), env=self.environment)
+            log = options["log_file"]
+            wait_until(lambda: not service.running or log.exists() and "listen active" in log.read_text(), "ibacm")
+        # The service forgets questions that come before it has joined the group.
+        found = []
+
+        def resolve():
+            found[:] = [self.run_program(*self.on_host("h0", "ib_acme", "-S", "127.0.0.1", "-f", "n", "-s", "h0", "-d",
+                                                       "h3", "-v"), env=self.environment, expect=None, limit=30)]
+            return found[0].wait() == 0
+        wait_until(resolve, "a path")
+        self.assertIn("SA verification: success", found[0].stdout)
+        nodes = self.nodes()
+        for name, host in (("slid", "h0"), ("dlid", "h3")):
+            self.assertRegex(found[0].stdout, rf"{name}: {nodes[host]['lids'][0]}\n")
+
     def test_pingpong(self):
         for kind in ("rc", "uc", "ud"):
             self.pair([f"ibv_{kind}_pingpong", "-n", "100"], host="h0", options=("--host", "h3"),

@@ -3,8 +3,8 @@
 NAME = "InfiniBand fabric"
 PACKAGES = ["infiniband-diags", "opensm"]
 WHAT = ("On the hosts of `tulle fabric up`, once under OpenSM and once under the fabric's own subnet manager: the programs of "
-        "infiniband-diags, `opensm`, `ibdiagnet` of ibutils, `srp_daemon -o`, verbs programs by LID, libfabric, librdmacm's "
-        "programs, and `ping` over IP over InfiniBand.")
+        "infiniband-diags, `opensm`, `ibacm` and `ib_acme`, `ibdiagnet` of ibutils, `srp_daemon -o`, verbs programs by LID, "
+        "libfabric, librdmacm's programs, and `ping` over IP over InfiniBand.")
 NOTES = """`ibdiagnet` warns that the group of IP over InfiniBand is slower than the links, since subnet managers make it for
 10 Gb/s. Debian 13 has no package ibutils. `srp_daemon` finds no target, and says so by its exit status 0. The groups `fabric`,
 `infiniband`, `fabric_connections` and `ipoib` of `tests/clients` test more of each program."""
