@@ -133,7 +133,6 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
   std::memcpy(packets_.of(ref), packet.data(), packet.size());
   if (!label(ref, program.host)) {
     frames_.give(ref);
-    ++counters_.invalid;
     return Offer::taken;
   }
   const At in{program.host, static_cast<std::uint16_t>(program.slot)};
@@ -147,8 +146,8 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
   return Offer::taken;
 }
 
-// Fills in what switches look at, from the packet's bytes. Returns false if the packet is none that
-// a program of the host may send.
+// Fills in what switches look at, from the packet's bytes. Returns false, and counts, if the packet
+// is none that a program of the host may send.
 bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
   const std::span<const std::byte> packet = bytes_of(ref);
   wire::LocalPath path;
@@ -157,12 +156,19 @@ bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
   const bool is_valid = link.verdict == port::Verdict::ok &&
                         agent.has_lid(agent.addressed_port(1), path.local.source) &&
                         path.local.destination != permissive && path.local.destination != Lid(0);
-  if (!is_valid) return false;
+  if (!is_valid) {
+    ++counters_.invalid;
+    return false;
+  }
   port::Frame& frame = frames_[ref];
   frame.destination = path.local.destination.value;
   frame.service_level = path.local.service_level & 0xF;
-  // The table of a host's port is not used yet: a level has the lane that OpenSM gives it.
-  frame.service_class = port::default_lanes[path.local.service_level] & 0xF;
+  const auto lane = agent.lane(0, 1, path.local.service_level & 0xF);
+  if (!lane || *lane >= port::classes) {
+    ++counters_.laneless;
+    return false;
+  }
+  frame.service_class = *lane & 0xF;
   // Switches read the P_Key, and hosts the destination's queue pair.
   frame.header_bytes = sizeof(wire::Bth) & 0x3F;
   std::memcpy(frame.header.data(), packet.data() + link.bytes, sizeof(wire::Bth));
@@ -246,7 +252,7 @@ void SubnetTraffic::arrive_at_switch(Time now, At at, FrameRef ref, Lid to) {
   const bool has_way =
       out != agent.no_port && out != 0 && carries({at.node, static_cast<std::uint16_t>(out - 1)});
   if (!has_way) return discard(now, at, ref, counters_.unrouted);
-  forward(now, at, ref, static_cast<std::uint16_t>(out - 1));
+  forward(now, at, ref, static_cast<std::uint16_t>(out - 1), at.port);
 }
 
 void SubnetTraffic::arrive_at_host(Time now, At at, FrameRef ref, Lid to) {
@@ -262,17 +268,40 @@ void SubnetTraffic::arrive_at_host(Time now, At at, FrameRef ref, Lid to) {
   }
   if (!agent.has_lid(agent.addressed_port(1), to)) {
     const bool goes_on = !comes_by_cable && carries({at.node, cable});
-    return goes_on ? forward(now, at, ref, cable) : discard(now, at, ref, counters_.unrouted);
+    return goes_on ? forward(now, at, ref, cable, at.port) : discard(now, at, ref, counters_.unrouted);
   }
   const auto header = std::span(frames_[ref].header).first<sizeof(wire::Bth)>();
   const std::uint32_t slot = slot_of_(wire::peek_destination_qp(header));
   const bool is_there = slot >= 1 && slot <= slots_max && attached_[at.node][slot];
   if (!is_there) return discard(now, at, ref, counters_.unrouted);
-  forward(now, at, ref, static_cast<std::uint16_t>(slot));
+  forward(now, at, ref, static_cast<std::uint16_t>(slot), at.port);
 }
 
-void SubnetTraffic::forward(Time now, At in, FrameRef ref, std::uint16_t out) {
-  if (nodes_[in.node]->receive(now, in.port, ref, out) == Switch::no_port) {
+// Returns the lane on which a frame leaves, or nothing, and counts, if the manager's tables do not
+// let it through. A host's own port has no say: the lane was chosen when the packet was sent.
+std::optional<std::uint8_t> SubnetTraffic::lane_of(At in, std::uint16_t out,
+                                                   const port::Frame& frame) {
+  if (is_host(in.node)) return static_cast<std::uint8_t>(frame.service_class);
+  const auto& agent = subnet_.node(in.node);
+  const auto in_port = static_cast<std::uint8_t>(in.port + 1);
+  const auto out_port = static_cast<std::uint8_t>(out + 1);
+  const Pkey pkey = wire::peek_pkey(frame.header);
+  if (!agent.lets_in(in_port, pkey) || !agent.lets_out(out_port, pkey)) {
+    ++counters_.foreign;
+    return std::nullopt;
+  }
+  const auto lane = agent.lane(in_port, out_port, frame.service_level);
+  if (lane && *lane < port::classes) return lane;
+  ++counters_.laneless;
+  ++subnet_.counters(in.node, out_port).transmit_discards;
+  return std::nullopt;
+}
+
+void SubnetTraffic::forward(Time now, At in, FrameRef ref, std::uint16_t out,
+                            std::uint16_t came_by) {
+  const auto lane = lane_of({in.node, came_by}, out, frames_[ref]);
+  if (!lane) return discard(now, in, ref);
+  if (nodes_[in.node]->receive(now, in.port, ref, out, *lane) == Switch::no_port) {
     frames_.give(ref);
     ++counters_.lost;
     talk(in.node);
@@ -295,14 +324,18 @@ void SubnetTraffic::spread(Time now, At in, FrameRef ref, std::span<const std::u
     const FrameRef copy = frames_.take();
     frames_[copy] = frames_[ref];
     std::memcpy(packets_.of(copy), packets_.of(ref), frames_[ref].payload_bytes);
-    forward(now, copies, copy, out);
+    forward(now, copies, copy, out, in.port);
   }
-  forward(now, in, ref, outs.front());
+  forward(now, in, ref, outs.front(), in.port);
 }
 
 // Discards a frame that has come in and has nowhere to go. Its credits are returned.
 void SubnetTraffic::discard(Time now, At in, FrameRef ref, std::uint64_t& counter) {
   ++counter;
+  discard(now, in, ref);
+}
+
+void SubnetTraffic::discard(Time now, At in, FrameRef ref) {
   nodes_[in.node]->discard_arrival(now, in.port, ref);
   frames_.give(ref);
   talk(in.node);

@@ -113,6 +113,8 @@ class SubnetTraffic {
     std::uint64_t invalid = 0;
     std::uint64_t unrouted = 0;  // no table has a way, or no program has the queue pair
     std::uint64_t overdue = 0;   // waited for too long
+    std::uint64_t laneless = 0;  // their service level has no lane there
+    std::uint64_t foreign = 0;   // a switch's port is not of their partition
     std::uint64_t lost = 0;      // their link went down, or their program went
   };
   Counters counters() const;
@@ -136,13 +138,16 @@ class SubnetTraffic {
   void ensure_host(std::uint32_t host);
   std::span<const std::byte> bytes_of(port::FrameRef ref);
   bool label(port::FrameRef ref, std::uint32_t host);
+  std::optional<std::uint8_t> lane_of(At in, std::uint16_t out, const port::Frame& frame);
   void arrive(Time now, At at, port::FrameRef ref);
   bool comes_again(std::uint32_t node, const port::Frame& frame);
   void arrive_at_switch(Time now, At at, port::FrameRef ref, Lid to);
   void arrive_at_host(Time now, At at, port::FrameRef ref, Lid to);
-  void forward(Time now, At in, port::FrameRef ref, std::uint16_t out);
+  // `came_by` is the port by which the packet, or its original, came in.
+  void forward(Time now, At in, port::FrameRef ref, std::uint16_t out, std::uint16_t came_by);
   void spread(Time now, At in, port::FrameRef ref, std::span<const std::uint16_t> outs);
   void discard(Time now, At in, port::FrameRef ref, std::uint64_t& counter);
+  void discard(Time now, At in, port::FrameRef ref);
   bool carries(At at) const;
   void grant(Time now, At program);
   void kick(At at);

@@ -325,6 +325,113 @@ TEST(SubnetTrafficTest, TablesThatLeadInACircleKeepNothing) {
   EXPECT_GT(field.fill(a, c, 4'096), 32u) << "its credits are back";
 }
 
+// Returns a mapping of service levels to lanes in which one level has another lane (IBTA 14.2.5.8).
+std::vector<std::uint8_t> mapping_with(std::uint8_t level, std::uint8_t lane) {
+  std::vector<std::uint8_t> mapping(8);
+  for (std::uint8_t i = 0; i < 16; ++i) {
+    const auto own = static_cast<std::uint8_t>(i == level ? lane : i % 8);
+    mapping[i / 2] = static_cast<std::uint8_t>(mapping[i / 2] | own << (i % 2 == 0 ? 4 : 0));
+  }
+  return mapping;
+}
+
+// Sets the mapping of a switch, for packets from one port to another, or of a host (ports 0).
+void map(Field& field, std::uint32_t node, std::uint32_t in, std::uint32_t out,
+         const std::vector<std::uint8_t>& mapping) {
+  set(field, Lid(field.managed->lid(node)), wire::attribute_sl_to_vl, in << 8 | out, mapping);
+}
+
+TEST(SubnetTrafficTest, PacketsLeaveOnTheLanesOfTheManagersTables) {
+  Field field(two_switches());
+  for (const Program program : {a, b, c}) field.attach(program);
+  std::vector<std::uint8_t> lanes;
+  field.traffic->on_send([&](const SubnetTraffic::Sent& sent) { lanes.push_back(sent.lane); });
+  const auto send = [&](Program from) {
+    lanes.clear();
+    field.offer(from, field.packet(from, c, 100, 0, 3));
+    EXPECT_FALSE(field.take(c).empty());
+    return lanes;
+  };
+  using Lanes = std::vector<std::uint8_t>;
+  EXPECT_EQ(send(a), (Lanes{3, 3, 3})) << "a manager that sets no tables";
+  map(field, 0, 0, 0, mapping_with(3, 1));
+  map(field, 4, 1, 3, mapping_with(3, 6));
+  map(field, 5, 3, 1, mapping_with(3, 2));
+  EXPECT_EQ(send(a), (Lanes{1, 6, 2}));
+  EXPECT_EQ(send(b), (Lanes{3, 3, 2})) << "another host, and so another port of the switch";
+}
+
+TEST(SubnetTrafficTest, PacketsWithoutALaneAreDiscarded) {
+  Field field(two_switches());
+  for (const Program program : {a, c}) field.attach(program);
+  map(field, 4, 1, 3, mapping_with(3, 15));
+  for (std::uint32_t i = 1; i <= 200; ++i) {
+    ASSERT_EQ(field.offer(a, field.packet(a, c, 4'096, i, 3)), Offer::taken) << "credits are back";
+    EXPECT_EQ(field.traffic->counters().laneless, i);
+  }
+  EXPECT_EQ(field.managed->subnet.counters(4, 3).transmit_discards, 200u);
+  map(field, 0, 0, 0, mapping_with(5, 12));
+  field.offer(a, field.packet(a, c, 100, 0, 5));
+  EXPECT_EQ(field.traffic->counters().laneless, 201u) << "at the host itself";
+  field.offer(a, field.packet(a, c, 100, 0, 4));
+  EXPECT_FALSE(field.take(c).empty()) << "other levels have lanes";
+}
+
+// Makes a port of a switch let in, or out, only packets of one partition.
+void enforce(Field& field, std::uint32_t node, std::uint32_t port, std::uint8_t flags,
+             std::uint16_t pkey) {
+  std::vector<std::uint8_t> keys(64);
+  keys[0] = static_cast<std::uint8_t>(pkey >> 8);
+  keys[1] = static_cast<std::uint8_t>(pkey);
+  set(field, Lid(field.managed->lid(node)), wire::attribute_pkey_table, port << 16, keys);
+  wire::PortInfo info = field.managed->subnet.node(node).port_info(static_cast<std::uint8_t>(port));
+  info.operational_lanes_and_enforcement =
+      static_cast<std::uint8_t>((info.operational_lanes_and_enforcement & 0xF0) | flags);
+  info.speed_supported_and_state = 0;  // the state stays as it is
+  info.physical_state_and_down_default = 0;
+  info.extended_speed_enabled = 0;
+  info.speed_active_and_enabled = 0;
+  info.link_width_enabled = 0;
+  management::Mad mad{};
+  management::put_attribute(info, wire::subnet_data_offset, mad);
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i < sizeof info; ++i) {
+    bytes.push_back(std::to_integer<std::uint8_t>(mad[wire::subnet_data_offset + i]));
+  }
+  set(field, Lid(field.managed->lid(node)), wire::attribute_port_info, port, bytes);
+}
+
+TEST(SubnetTrafficTest, SwitchesLetThroughOnlyThePartitionsOfTheirPorts) {
+  struct Case {
+    std::uint32_t node, port;
+    std::uint8_t flags;
+    std::uint16_t pkey;
+    bool passes;
+  };
+  constexpr auto in = wire::PortInfo::enforces_inbound;
+  constexpr auto out = wire::PortInfo::enforces_outbound;
+  for (const Case& each : {Case{4, 1, in, 0x8001, false}, Case{4, 1, in, 0xFFFF, true},
+                           Case{4, 1, out, 0x8001, true}, Case{5, 1, out, 0x8001, false},
+                           Case{5, 1, out, 0xFFFF, true}, Case{5, 1, in, 0x8001, true},
+                           Case{4, 1, in, 0x7FFF, true}, Case{5, 1, out, 0x7FFF, true},
+                           Case{4, 1, 0, 0x8001, true}}) {
+    Field field(two_switches());
+    for (const Program program : {a, b, c}) field.attach(program);
+    enforce(field, each.node, each.port, each.flags, each.pkey);
+    field.offer(a, field.packet(a, c, 100));
+    EXPECT_EQ(!field.take(c).empty(), each.passes) << each.node << " " << int{each.flags};
+    EXPECT_EQ(field.traffic->counters().foreign, each.passes ? 0u : 1u);
+    if (each.passes) continue;
+    if (each.node == 4) {
+      field.offer(b, field.packet(b, c, 100));
+      EXPECT_FALSE(field.take(c).empty()) << "the other host's port lets everything in";
+    }
+    for (std::uint32_t i = 0; i < 200; ++i) {
+      ASSERT_EQ(field.offer(a, field.packet(a, c, 4'096, i)), Offer::taken) << "credits are back";
+    }
+  }
+}
+
 TEST(SubnetTrafficTest, MulticastReachesTheTreeAndAllProgramsOfItsHosts) {
   Field field(two_switches());
   for (const Program program : {a, Program{0, 2}, b, c, Program{2, 2}, d}) field.attach(program);

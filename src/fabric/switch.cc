@@ -190,13 +190,10 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef re
   return receive(now, in_port, ref, choose(now, (*frames_)[ref], candidates));
 }
 
-std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref,
-                              std::uint16_t out_port) {
+// Puts a frame into a port's queue, if there is room.
+inline std::uint16_t Switch::put(Time now, port::FrameRef ref, std::uint16_t out_port) {
   port::Frame& frame = (*frames_)[ref];
-  frame.in_port = in_port;
-  frame.in_class = frame.service_class & (port::classes - 1);
-  if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
-  if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
+  const std::uint16_t in_port = frame.in_port;
   port::Port& out = ports_[out_port];
   if (out.drops(frame.service_class)) [[unlikely]] {
     drop_for(now, out_port, frame);
@@ -209,6 +206,25 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef re
   held_max_ = std::max(held_max_, bytes_held());
   out.put(now, ref);
   return out_port;
+}
+
+std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref,
+                              std::uint16_t out_port) {
+  port::Frame& frame = (*frames_)[ref];
+  frame.in_port = in_port;
+  frame.in_class = frame.service_class & (port::classes - 1);
+  if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
+  if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
+  return put(now, ref, out_port);
+}
+
+std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref,
+                              std::uint16_t out_port, std::uint8_t lane) {
+  port::Frame& frame = (*frames_)[ref];
+  frame.in_port = in_port;
+  frame.in_class = frame.service_class & (port::classes - 1);
+  frame.service_class = lane & (port::classes - 1);
+  return put(now, ref, out_port);
 }
 
 std::uint16_t Switch::choose(Time now, const port::Frame& frame,

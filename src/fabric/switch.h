@@ -113,6 +113,9 @@ class Switch {
                         std::span<const std::uint16_t> candidates);
   std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref,
                         std::uint16_t out_port);
+  // The same, on a given lane.
+  std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref,
+                        std::uint16_t out_port, std::uint8_t lane);
   // Returns the output port of all frames of a flow. It depends on a hash of the flow's addresses
   // and ports, which each switch mixes differently.
   std::uint16_t choose_by_flow(const port::Frame& frame,
@@ -210,6 +213,7 @@ class Switch {
   void drop_unrouted(Time now, std::uint16_t in_port, port::Frame& frame);
   void lose(Time now, port::Port& port, const port::Frame& frame);
   void give_back_credits(std::uint16_t in_port, std::uint32_t lane, const port::Frame& frame);
+  std::uint16_t put(Time now, port::FrameRef ref, std::uint16_t out_port);
   bool lets_through(std::uint16_t out_port, const port::Frame& frame);
   bool change_lane(std::uint16_t out_port, port::Frame& frame);
   [[gnu::always_inline]] bool admit(std::uint16_t in_port, std::uint16_t out_port,

@@ -122,6 +122,10 @@ static_assert(is_wire_format<NodeInfo, 40>);
 
 // IBTA 14.2.5.6. Fields that share a byte are named from the high bits on.
 struct PortInfo {
+  // In `operational_lanes_and_enforcement`.
+  static constexpr std::uint8_t enforces_inbound = 0x08;
+  static constexpr std::uint8_t enforces_outbound = 0x04;
+
   be64 management_key;
   be64 gid_prefix;
   be16 lid;
@@ -144,7 +148,7 @@ struct PortInfo {
   std::uint8_t vl_arbitration_low = 0;
   std::uint8_t init_type_reply_and_mtu = 0;            // 4, 4
   std::uint8_t stall_count_and_queue_life = 0;         // 3, 5
-  std::uint8_t operational_lanes_and_enforcement = 0;  // 4, 4 flags
+  std::uint8_t operational_lanes_and_enforcement = 0;  // 4, 4 flags: enforces_inbound …
   be16 management_key_violations;
   be16 pkey_violations;
   be16 qkey_violations;

@@ -257,16 +257,29 @@ class ByOpenSm(OnFabric):
                     self.assertIn("Failed status 12", client.stderr, client.describe())
 
     def test_quality_of_service(self):
-        """OpenSM's tables are taken, and all levels pass."""
+        """OpenSM's tables are taken, and packets of each level travel on the lanes that they say."""
         (self.folder / "opensm.conf").write_text(
             "qos TRUE\nqos_max_vls 8\nqos_high_limit 4\nqos_vlarb_high 0:64,1:128\nqos_vlarb_low 0:64,1:64,2:64,3:64\n"
-            "qos_sl2vl 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n")
+            "qos_sl2vl 0,1,2,6,4,5,6,7,0,1,2,3,4,5,15,7\n")
         log = self.sweep("-Q", "-F", self.folder / "opensm.conf")
         self.assertNotIn("ERR", log)
         lid = str(self.lid("h3"))
-        self.assertIn("| 0| 1| 2| 3| 4| 5| 6| 7| 0| 1| 2| 3| 4| 5| 6| 7|", self.tool("h0", "smpquery", "sl2vl", lid, "1").stdout)
+        self.assertIn("| 0| 1| 2| 6| 4| 5| 6| 7| 0| 1| 2| 3| 4| 5|15| 7|", self.tool("h0", "smpquery", "sl2vl", lid, "1").stdout)
         self.assertIn("WEIGHT: |0x40|0x80|", self.tool("h0", "smpquery", "vlarb", lid, "1").stdout)
+        path = self.folder / "lanes.pcapng"
+        capture = self.start(TULLE, "capture", "--fabric", "default", "-o", path, env=self.environment)
+        wait_until(lambda: path.exists() and path.stat().st_size > 0, "the capture")
         self.perftest("ib_write_bw", "-S", 3, "-s", 16384)
+        self.perftest("ib_write_bw", "-S", 5, "-s", 16384)
+        _, client = self.on_two_hosts(["ib_write_bw", "-F", "-n", "10", "-u", "8", "-S", "14"], expect=None, limit=30)
+        self.assertIn("Failed status 12", client.stderr, client.describe())  # the level has no lane
+        capture.signal(signal.SIGINT)
+        self.assertEqual(0, capture.wait(20), capture.describe())
+        shown = self.run_program("tshark", "-r", path, "-Y", "infiniband.lrh.vl", "-T", "fields", "-e", "infiniband.lrh.sl",
+                                 "-e", "infiniband.lrh.vl", limit=60).stdout.splitlines()
+        lanes = {tuple(int(field, 0) for field in line.split("\t")) for line in shown}
+        self.assertLessEqual({(3, 6), (5, 5)}, lanes)
+        self.assertEqual({(3, 6), (5, 5)}, {(level, lane) for level, lane in lanes if level in (3, 5, 14)})
 
 
 class Mpi(OnFabric):

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "management/subnet/header.h"
+#include "wire/pkey.h"
 
 namespace tulle::management::subnet {
 
@@ -123,6 +124,35 @@ std::uint8_t Node::output_port(Lid lid) const {
   if (lid.value > switch_info_.linear_top || lid.value >= linear_.size()) return no_port;
   const std::uint8_t port = linear_[lid.value];
   return port <= ports() ? port : no_port;
+}
+
+std::optional<std::uint8_t> Node::lane(std::uint8_t in_port, std::uint8_t out_port,
+                                       std::uint8_t level) const {
+  const Port& port = ports_[out_port];
+  const std::uint8_t both = port.sl_to_vl[is_switch() ? in_port : 0][level / 2 & 7];
+  const std::uint8_t lane = level % 2 == 0 ? upper_half(both) : lower_half(both);
+  const unsigned code = upper_half(port.info.operational_lanes_and_enforcement);
+  // IBTA 14.2.5.6: 1 is one lane, 2 two, 3 four, 4 eight, and 5 fifteen.
+  const unsigned lanes = code == 0 ? 0 : std::min(1u << (code - 1u), 15u);
+  return lane < lanes ? std::optional(lane) : std::nullopt;
+}
+
+// Members of both kinds pass. OpenSM gives a switch's port the keys of the host behind it
+// (osm_pkey_mgr.c), and a limited member must reach the full ones. The hosts keep limited members
+// apart.
+bool Node::has_partition(std::uint8_t port, Pkey pkey) const {
+  const auto is_it = [pkey](const be16& own) { return wire::is_same_partition(Pkey(own), pkey); };
+  return !wire::is_same_partition(pkey, Pkey(0)) && std::ranges::any_of(ports_[port].pkeys, is_it);
+}
+
+bool Node::lets_in(std::uint8_t port, Pkey pkey) const {
+  const std::uint8_t flags = ports_[port].info.operational_lanes_and_enforcement;
+  return (flags & wire::PortInfo::enforces_inbound) == 0 || has_partition(port, pkey);
+}
+
+bool Node::lets_out(std::uint8_t port, Pkey pkey) const {
+  const std::uint8_t flags = ports_[port].info.operational_lanes_and_enforcement;
+  return (flags & wire::PortInfo::enforces_outbound) == 0 || has_partition(port, pkey);
 }
 
 bool Node::forwards_multicast(Lid lid, std::uint8_t port) const {

@@ -72,6 +72,15 @@ class Node {
   // Switch: returns true if packets of a multicast LID leave by the port.
   bool forwards_multicast(Lid lid, std::uint8_t port) const;
 
+  // Returns the lane on which packets of a service level leave by a port, or nothing if there is none
+  // (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
+  std::optional<std::uint8_t> lane(std::uint8_t in_port, std::uint8_t out_port,
+                                   std::uint8_t level) const;
+  // Switch: returns false if packets of a partition must not come in, or leave, by a port (IBTA
+  // 14.2.5.6: PartitionEnforcementInbound and -Outbound).
+  bool lets_in(std::uint8_t port, Pkey pkey) const;
+  bool lets_out(std::uint8_t port, Pkey pkey) const;
+
   // --- links ---
 
   // True if the manager has not disabled the port, so that its link may come up.
@@ -125,6 +134,7 @@ class Node {
   };
 
   bool has_port(std::uint32_t port) const;
+  bool has_partition(std::uint8_t port, Pkey pkey) const;
   bool may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHeader& subnet,
                std::uint8_t port);
   std::uint32_t port_of_modifier(std::uint32_t modifier, std::uint8_t in_port) const;
