@@ -125,6 +125,7 @@ struct FabricUpOptions {
   std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
   bool foreground = false;
   bool no_manager = false;      // it has no subnet manager of its own
+  bool keeps_rates = false;     // packets take time on its links
   bool shared_network = false;  // the hosts share the IP network of this machine
 };
 int fabric_up(const FabricUpOptions& options);

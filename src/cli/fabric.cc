@@ -190,13 +190,15 @@ int fabric_up(const FabricUpOptions& options) {
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
   const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology,
-                                         !options.no_manager, !options.shared_network};
+                                         !options.no_manager, !options.shared_network,
+                                         options.keeps_rates};
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   std::string network;
   if (const int status = start_detached(live_options, network); status != 0) return status;
   const std::uint32_t hosts = topology->adapters();
   fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
              live_options.name, topology->switches, hosts, hosts - 1, topology->links.size());
+  if (options.keeps_rates) fmt::print("Its links keep to their rates.\n");
   if (options.no_manager) {
     fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
   } else {

@@ -50,6 +50,8 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
                "Leave the ports as they are until a subnet manager runs on a host");
   up->add_flag("--shared-network", up_options.shared_network,
                "Let the hosts share this machine's IP network");
+  up->add_flag("--rates", up_options.keeps_rates,
+               "Keep links to their rates; otherwise packets take no time on them");
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
   up->callback([&status] { status = fabric_up(up_options); });
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "port/framing/infiniband.h"
+#include "port/framing/overhead.h"
 #include "wire/bth.h"
 #include "wire/packet.h"
 
@@ -63,12 +64,14 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       attached_(subnet.topology().hosts),
       link_is_up_(subnet.topology().links.size()),
       is_to_send_(subnet.topology().nodes()),
+      free_at_(subnet.topology().nodes()),
       forwarded_(subnet.topology().nodes()) {
   const Topology& topology = subnet.topology();
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     const auto ports = static_cast<std::uint16_t>(topology.ports[node] + 1);
     nodes_[node] = std::make_unique<Switch>(*switch_settings_, node, ports, seed, frames_);
     is_to_send_[node].resize(ports);
+    free_at_[node].resize(ports);
     for (std::uint16_t port = 0; port + 1 < ports; ++port) {
       nodes_[node]->port(port).take_down(now);
     }
@@ -84,6 +87,7 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
   for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
   is_to_send_[host].resize(ports);
+  free_at_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
   nodes_[host] = std::move(made);
 }
@@ -371,6 +375,7 @@ void SubnetTraffic::talk(std::uint32_t node) {
 bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) look_at_heads(now);
+  if (!busy_.empty()) look_at_links(now);
   for (int step = 0; step < steps_max && !to_send_.empty(); ++step) {
     const At at = to_send_.front();
     to_send_.pop_front();
@@ -403,7 +408,10 @@ void SubnetTraffic::send_all(Time now, At at) {
     if (nodes_[to.node]->port(to.port).handle_control(now, control)) continue;
     kick(to);
   }
-  for (FrameRef ref = from.pull(now, at.port); ref != no_frame; ref = from.pull(now, at.port)) {
+  while (is_link_free(now, at)) {
+    const FrameRef ref = from.pull(now, at.port);
+    if (ref == no_frame) break;
+    take_link(now, at, frames_[ref]);
     talk(at.node);
     count(at, to, frames_[ref]);
     if (on_send_) [[unlikely]] {
@@ -413,6 +421,47 @@ void SubnetTraffic::send_all(Time now, At at) {
     arrive(now, to, ref);
   }
   if (port.queue_bytes() > 0) watch(now, at);
+}
+
+// Returns false if the link carries a packet still. The port sends on when it is free.
+bool SubnetTraffic::is_link_free(Time now, At at) {
+  if (!keeps_rates_ || free_at_[at.node][at.port] <= now) return true;
+  if (nodes_[at.node]->port(at.port).has_frame()) {
+    const bool is_known = std::any_of(busy_.begin(), busy_.end(), [&](const At& other) {
+      return other.node == at.node && other.port == at.port;
+    });
+    if (!is_known) busy_.push_back(at);
+  }
+  return false;
+}
+
+void SubnetTraffic::take_link(Time now, At at, const port::Frame& frame) {
+  if (!keeps_rates_) return;
+  const auto number = static_cast<std::uint8_t>(at.port + 1);
+  const std::int64_t rate = wire::data_bits_per_second_of(subnet_.node(at.node).port_info(number));
+  if (rate == 0) return;
+  const std::int64_t bits =
+      8 * (frame.payload_bytes + std::int64_t{wire::icrc_bytes + wire::vcrc_bytes} +
+           port::infiniband_overhead.gap_bytes);
+  constexpr std::int64_t million = 1'000'000;
+  const Time duration = Time::picoseconds(bits * million / (rate / million));
+  const Time earliest = now > catch_up_max ? now - catch_up_max : Time::zero();
+  Time& free_at = free_at_[at.node][at.port];
+  free_at = std::max(free_at, earliest) + duration;
+}
+
+void SubnetTraffic::look_at_links(Time now) {
+  std::erase_if(busy_, [&](const At& at) {
+    if (free_at_[at.node][at.port] > now) return false;
+    kick(at);
+    return true;
+  });
+}
+
+Time SubnetTraffic::next_free_link() const {
+  Time next = Time::never();
+  for (const At& at : busy_) next = std::min(next, free_at_[at.node][at.port]);
+  return next;
 }
 
 // The counters of data have words of four bytes, from the LRH to the VCRC (IBTA 16.1.3.5). They

@@ -2,8 +2,8 @@
 
 // The packets with data of an InfiniBand subnet: those of programs on its hosts, from port to port
 // as the nodes' tables say. The switches are those of a simulation (fabric/switch.h), with credits
-// on each link. It is a state machine without input or output. Packets take no time on a link, and
-// wait only where credits are missing or a program does not take them.
+// on each link. It is a state machine without input or output. Packets take no time on a link unless
+// rates are kept, and wait only where credits are missing or a program does not take them.
 //
 // A host's port is a switch as well, with the cable at one port and a port for each program that
 // has a slot of the host (IBTA 10.2.5 leaves open how an adapter shares its port). A packet is for
@@ -12,6 +12,7 @@
 // A packet is the bytes from its LRH to its pad. The checks are left to whatever carries packets
 // between machines: here, they lie in this process's memory.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -70,6 +71,12 @@ class SubnetTraffic {
   };
   Offer offer(Time now, Program program, std::span<const std::byte> packet);
 
+  // Lets packets take as long on links as these have bits of data for, by their active widths and
+  // speeds. Otherwise, packets take no time.
+  void keep_rates() { keeps_rates_ = true; }
+  // A link that is looked at too late may make up for so much time.
+  static constexpr Time catch_up_max = Time::microseconds(200);
+
   // Follows what the manager and the cables have done to links since the last call.
   void follow(Time now);
   // Moves packets as far as they go, and discards those that have waited too long. Returns false if
@@ -104,7 +111,7 @@ class SubnetTraffic {
   // Returns when run() must be called although nothing has happened.
   Time next_event() const {
     if (!to_send_.empty()) return Time::zero();
-    return waiting_.empty() ? Time::never() : look_at_waiting_;
+    return std::min(waiting_.empty() ? Time::never() : look_at_waiting_, next_free_link());
   }
 
   struct Counters {
@@ -152,6 +159,10 @@ class SubnetTraffic {
   void grant(Time now, At program);
   void kick(At at);
   void send_all(Time now, At at);
+  bool is_link_free(Time now, At at);
+  void take_link(Time now, At at, const port::Frame& frame);
+  void look_at_links(Time now);
+  Time next_free_link() const;
   void talk(std::uint32_t node);
   void count(At from, At to, const port::Frame& frame);
   void watch(Time now, At at);
@@ -172,6 +183,9 @@ class SubnetTraffic {
   std::vector<std::vector<bool>> is_to_send_;  // by node and port: it is in to_send_
   std::vector<At> waiting_;                    // ports at which frames wait
   Time look_at_waiting_;
+  bool keeps_rates_ = false;
+  std::vector<std::vector<Time>> free_at_;  // by node and port: when its link is free
+  std::vector<At> busy_;                    // ports that wait for that
   std::vector<Program> ready_;
   std::vector<std::uint16_t> outs_;
   // By switch: the numbers of the multicast packets that it has forwarded last. A tree brings a

@@ -545,6 +545,70 @@ TEST(SubnetTrafficTest, NothingIsLostSilently) {
   }
 }
 
+// Hosts 0 and 1 at a switch, by links of that rate.
+Topology star_of(const std::string& gbps) {
+  return built(from_csv("a,b,gbps,delay_ns\n0,2," + gbps + ",1\n1,2," + gbps + ",1\n", "test"));
+}
+
+// Sends what a lane takes for 10 ms, and looks as often as `step`. Returns the bits of payload a
+// second.
+double rate_of(Field& field, Time step, bool keeps_rates = true) {
+  if (keeps_rates) field.traffic->keep_rates();
+  for (const Program program : {a, b}) field.attach(program);
+  const Bytes bytes = field.packet(a, b, 4'096);
+  const Time end = field.now() + Time::milliseconds(10);
+  std::uint64_t taken = 0;
+  for (; field.managed->now < end; field.managed->now += step) {
+    while (field.offer(a, bytes) == Offer::taken && taken < 100'000) {
+      while (!field.take(b).empty()) ++taken;
+    }
+    while (!field.take(b).empty()) ++taken;
+  }
+  return static_cast<double>(taken) * 8 * 4'096 / 0.010;
+}
+
+// A packet has 8 bytes of LRH, 12 of BTH, 4 and 2 of checks and 2 symbols around 4,096 of payload.
+// The first packets find empty links, and the last have not arrived.
+TEST(SubnetTrafficTest, LinksKeepToTheirRates) {
+  struct Case {
+    std::string gbps;
+    double data_gbps;
+  };
+  for (const Case& each : {Case{"2.5", 2}, Case{"10", 8}, Case{"40", 32}, Case{"56", 54.54},
+                           Case{"100", 100}}) {
+    for (const Time step : {Time::microseconds(1), Time::microseconds(100)}) {
+      Field field(star_of(each.gbps));
+      const double expected = each.data_gbps * 1e9 * 4'096 / (4'096 + 28);
+      // A lane has room for some sixteen packets, which is what moves in a step at most.
+      const bool is_starved = each.data_gbps > 2 && step > Time::microseconds(10);
+      const double measured = rate_of(field, step);
+      if (!is_starved) {
+        EXPECT_NEAR(measured / expected, 1, 0.06) << each.gbps << " " << step.to_microseconds();
+      } else {
+        EXPECT_LT(measured, expected * 1.06) << each.gbps;
+      }
+    }
+  }
+}
+
+TEST(SubnetTrafficTest, WithoutRatesPacketsTakeNoTime) {
+  Field field(star_of("2.5"));
+  EXPECT_GT(rate_of(field, Time::microseconds(100), false), 100e9);
+}
+
+// The manager of a slow link is heard at once, and other ports are not slowed down.
+TEST(SubnetTrafficTest, ASlowLinkHoldsUpOnlyWhatItCarries) {
+  Field field(built(from_csv("a,b,gbps,delay_ns\n0,3,2.5,1\n1,3,100,1\n2,3,100,1\n", "test")));
+  field.traffic->keep_rates();
+  for (const Program program : {a, b, c}) field.attach(program);
+  EXPECT_GT(field.fill(a, c, 4'096), 8u);
+  EXPECT_FALSE(field.traffic->next_event().is_never());
+  EXPECT_GT(field.traffic->next_event(), field.now());
+  while (!field.take(c).empty()) continue;
+  EXPECT_EQ(field.offer(b, field.packet(b, c, 4'096, 7)), Offer::taken);
+  EXPECT_FALSE(field.take(c).empty()) << "the other host's link is free";
+}
+
 TEST(SubnetTrafficTest, PortsCountThePacketsWithData) {
   Field field(two_switches());
   for (const Program program : {a, c}) field.attach(program);

@@ -1,7 +1,8 @@
 """Runs programs with data on hosts of a software fabric: by LID, through its switches, without RoCE's GIDs."""
 
-import glob
 import collections
+import glob
+import os
 import re
 import signal
 
@@ -280,6 +281,31 @@ class ByOpenSm(OnFabric):
         lanes = {tuple(int(field, 0) for field in line.split("\t")) for line in shown}
         self.assertLessEqual({(3, 6), (5, 5)}, lanes)
         self.assertEqual({(3, 6), (5, 5)}, {(level, lane) for level, lane in lanes if level in (3, 5, 14)})
+
+
+class Rates(OnFabric):
+    """Links of one lane at single data rate, which carry 2 Gb/s of data."""
+
+    topology = 'kind = "single-switch"\nhosts = 3\nlink_rate = "2.5Gbps"'
+    options = ("--rates",)
+    hosts = ("h0", "h1")
+
+    def test_links_keep_to_their_rates(self):
+        """Of 4,096 bytes of payload, 4,124 to 4,140 are on the link. perftest counts MB of 2^20 bytes."""
+        most = 2e9 / 8 * 4096 / 4124 / 2**20
+        for program, *options in (("ib_write_bw", "-s", 65536), ("ib_send_bw", "-s", 65536, "-e"),
+                                  ("ib_write_bw", "-s", 4096, "-q", 4)):
+            with self.subTest(program=program, options=options):
+                rows = self.perftest(program, *options, iterations=2000)
+                average = rows[-1][3]
+                self.assertLess(average, most * 1.02)
+                self.assertGreater(average, most * 0.5)
+
+    def test_nothing_to_carry_takes_no_processor(self):
+        self.perftest("ib_write_bw")
+        before = cpu_ticks(self.up.pid)
+        self.run_program("sleep", "1")
+        self.assertLess(cpu_ticks(self.up.pid) - before, os.sysconf("SC_CLK_TCK") / 20)
 
 
 class Mpi(OnFabric):

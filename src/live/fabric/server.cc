@@ -83,6 +83,7 @@ class FabricServer {
                          hosts_.set_manager(at, host, is_manager);
                        }) {
     hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+    if (options.keeps_rates) data_ports_.traffic().keep_rates();
     if (networks == nullptr || !networks->no_interfaces().empty()) return;
     interfaces_.emplace(
         now, subnet_, data_ports_, *networks,
@@ -117,7 +118,8 @@ class FabricServer {
   void watch(int fd, void* of, EventKind kind = EventKind::session);
   void handle(const epoll_event& event);
   Time next_management() const;
-  int milliseconds_to_wait() const;
+  Time next_event() const;
+  int wait(std::span<epoll_event> events) const;
   void turn();
   void accept_all();
   void handle(Session& session);
@@ -211,14 +213,28 @@ Time FabricServer::next_management() const {
   return std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
 }
 
-int FabricServer::milliseconds_to_wait() const {
-  if (has_more_data_ || has_to_manage_) return 0;
-  Time next = std::min(next_management(), data_ports_.next_event());
-  if (interfaces_) next = std::min(next, interfaces_->next_event());
-  if (next.is_never()) return -1;
-  const Time left = next > now() ? next - now() : Time::zero();
-  constexpr std::int64_t long_time = 3'600'000;
-  return static_cast<int>(std::min((left.to_microseconds() + 999) / 1'000, long_time));
+Time FabricServer::next_event() const {
+  if (has_more_data_ || has_to_manage_) return Time::zero();
+  const Time next = std::min(next_management(), data_ports_.next_event());
+  return interfaces_ ? std::min(next, interfaces_->next_event()) : next;
+}
+
+// Waits until a descriptor has something, or until the next event. A link is free again after less
+// than a millisecond.
+int FabricServer::wait(std::span<epoll_event> events) const {
+  const auto count = static_cast<int>(events.size());
+  const Time next = next_event();
+  if (next.is_never()) return epoll_wait(epoll_.get(), events.data(), count, -1);
+  const std::int64_t left = next > now() ? (next - now()).to_nanoseconds() + 1 : 0;
+  constexpr std::int64_t long_time = 3'600'000'000'000;
+  constexpr std::int64_t second = 1'000'000'000;
+  const std::int64_t nanoseconds = std::min(left, long_time);
+  const timespec span{nanoseconds / second, nanoseconds % second};
+  const int found = epoll_pwait2(epoll_.get(), events.data(), count, &span, nullptr);
+  if (found >= 0 || errno != ENOSYS) return found;
+  constexpr std::int64_t million = 1'000'000;  // Linux before 5.11 waits whole milliseconds
+  return epoll_wait(epoll_.get(), events.data(), count,
+                    static_cast<int>((nanoseconds + million - 1) / million));
 }
 
 void FabricServer::handle(const epoll_event& event) {
@@ -243,8 +259,8 @@ void FabricServer::handle(const epoll_event& event) {
 }
 
 void FabricServer::turn() {
-  epoll_event events[64];
-  const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  std::array<epoll_event, 64> events;
+  const int count = wait(events);
   for (int i = 0; i < count; ++i) handle(events[i]);
   const Time at = now();
   if (has_to_manage_ || next_management() <= at) {

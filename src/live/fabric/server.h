@@ -16,6 +16,7 @@ struct FabricOptions {
   bool has_manager = false;  // it has a subnet manager of its own
   // The hosts have IP networks of their own, where this machine can make them.
   bool has_networks = false;
+  bool keeps_rates = false;  // packets take time on its links
 };
 
 // Returns the path of a fabric's socket.
