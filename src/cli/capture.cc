@@ -41,9 +41,9 @@ constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
 struct Source {
   live::CaptureRing ring;
   std::uint32_t interface = 0;
-  std::string name{};                              // of a process
-  std::optional<std::uint32_t> of_ethernet{};      // the interface of its RoCE v1's frames
-  bool is_fabric = false;  // frames begin with the port that sent them
+  std::string name{};                          // of a process
+  std::optional<std::uint32_t> of_ethernet{};  // the interface of its RoCE v1's frames
+  bool is_fabric = false;                      // frames begin with the port that sent them
   std::uint64_t frames = 0;
   // Bytes that may still be read in this turn, so that no process keeps the capture from others.
   std::uint64_t turn_bytes = 0;

@@ -189,8 +189,11 @@ int fabric_up(const FabricUpOptions& options) {
   if (auto fits = check(*topology); !fits) return fail(fits.error().message);
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
-  const live::FabricOptions live_options{name_or_default(options.name), *folder, *topology,
-                                         !options.no_manager, !options.shared_network,
+  const live::FabricOptions live_options{name_or_default(options.name),
+                                         *folder,
+                                         *topology,
+                                         !options.no_manager,
+                                         !options.shared_network,
                                          options.keeps_rates};
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   std::string network;

@@ -75,10 +75,9 @@ void show_devices() {
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
       place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
-  auto base = shim::tree_base(settings.agent + " " + settings.device.name + " " +
-                              settings.device.interfaces + " " +
-                              std::to_string(static_cast<int>(settings.device.roce)) + " " +
-                              place_name);
+  auto base = shim::tree_base(
+      settings.agent + " " + settings.device.name + " " + settings.device.interfaces + " " +
+      std::to_string(static_cast<int>(settings.device.roce)) + " " + place_name);
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices,
                               {.agent = place.socket.empty() ? settings.agent : std::string(),

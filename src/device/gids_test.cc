@@ -151,8 +151,7 @@ class BothVersions : public Gids {
     return adapter.counters().wrong_port;
   }
   const wire::Path by_ip = wire::IpUdp{.source = peer, .destination = first};
-  const wire::Path by_frame =
-      wire::EthernetPath{.global = {.source = peer, .destination = first}};
+  const wire::Path by_frame = wire::EthernetPath{.global = {.source = peer, .destination = first}};
 };
 
 TEST_F(BothVersions, PacketsHaveTheFramingOfTheirAddress) {

@@ -272,7 +272,8 @@ void SubnetTraffic::arrive_at_host(Time now, At at, FrameRef ref, Lid to) {
   }
   if (!agent.has_lid(agent.addressed_port(1), to)) {
     const bool goes_on = !comes_by_cable && carries({at.node, cable});
-    return goes_on ? forward(now, at, ref, cable, at.port) : discard(now, at, ref, counters_.unrouted);
+    return goes_on ? forward(now, at, ref, cable, at.port)
+                   : discard(now, at, ref, counters_.unrouted);
   }
   const auto header = std::span(frames_[ref].header).first<sizeof(wire::Bth)>();
   const std::uint32_t slot = slot_of_(wire::peek_destination_qp(header));

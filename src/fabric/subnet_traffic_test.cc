@@ -410,11 +410,10 @@ TEST(SubnetTrafficTest, SwitchesLetThroughOnlyThePartitionsOfTheirPorts) {
   };
   constexpr auto in = wire::PortInfo::enforces_inbound;
   constexpr auto out = wire::PortInfo::enforces_outbound;
-  for (const Case& each : {Case{4, 1, in, 0x8001, false}, Case{4, 1, in, 0xFFFF, true},
-                           Case{4, 1, out, 0x8001, true}, Case{5, 1, out, 0x8001, false},
-                           Case{5, 1, out, 0xFFFF, true}, Case{5, 1, in, 0x8001, true},
-                           Case{4, 1, in, 0x7FFF, true}, Case{5, 1, out, 0x7FFF, true},
-                           Case{4, 1, 0, 0x8001, true}}) {
+  for (const Case& each :
+       {Case{4, 1, in, 0x8001, false}, Case{4, 1, in, 0xFFFF, true}, Case{4, 1, out, 0x8001, true},
+        Case{5, 1, out, 0x8001, false}, Case{5, 1, out, 0xFFFF, true}, Case{5, 1, in, 0x8001, true},
+        Case{4, 1, in, 0x7FFF, true}, Case{5, 1, out, 0x7FFF, true}, Case{4, 1, 0, 0x8001, true}}) {
     Field field(two_switches());
     for (const Program program : {a, b, c}) field.attach(program);
     enforce(field, each.node, each.port, each.flags, each.pkey);
@@ -574,8 +573,8 @@ TEST(SubnetTrafficTest, LinksKeepToTheirRates) {
     std::string gbps;
     double data_gbps;
   };
-  for (const Case& each : {Case{"2.5", 2}, Case{"10", 8}, Case{"40", 32}, Case{"56", 54.54},
-                           Case{"100", 100}}) {
+  for (const Case& each :
+       {Case{"2.5", 2}, Case{"10", 8}, Case{"40", 32}, Case{"56", 54.54}, Case{"100", 100}}) {
     for (const Time step : {Time::microseconds(1), Time::microseconds(100)}) {
       Field field(star_of(each.gbps));
       const double expected = each.data_gbps * 1e9 * 4'096 / (4'096 + 28);

@@ -114,8 +114,8 @@ class Switch {
   std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref,
                         std::uint16_t out_port);
   // The same, on a given lane.
-  std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref,
-                        std::uint16_t out_port, std::uint8_t lane);
+  std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref, std::uint16_t out_port,
+                        std::uint8_t lane);
   // Returns the output port of all frames of a flow. It depends on a hash of the flow's addresses
   // and ports, which each switch mixes differently.
   std::uint16_t choose_by_flow(const port::Frame& frame,

@@ -15,7 +15,7 @@ namespace tulle::live {
 inline constexpr std::uint32_t busy_poll_max = 1'000;  // microseconds
 
 struct Settings {
-  std::string agent = "@tulle";   // TULLE_AGENT: abstract "@name", or a path
+  std::string agent = "@tulle";  // TULLE_AGENT: abstract "@name", or a path
   // TULLE_DEVICE, TULLE_INTERFACE, and TULLE_ROCE=v1 or both.
   DeviceChoice device{.name = "tulle0", .interfaces = {}};
   std::string faults;      // TULLE_FAULTS; empty means none

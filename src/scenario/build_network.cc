@@ -393,8 +393,9 @@ void read_congestion(TableReader& table, Setup& setup) {
   congestion.window.enabled = false;
   const Control control = table.choice("control", control_names, Control::none);
   if (control == Control::dcqcn && setup.network.is_roce_v1) {
-    return table.wrong("control", "\"dcqcn\" needs marks in IP headers, which RoCE v1 has not: "
-                                  "fabric.kind = \"roce\"");
+    return table.wrong("control",
+                       "\"dcqcn\" needs marks in IP headers, which RoCE v1 has not: "
+                       "fabric.kind = \"roce\"");
   }
   if (control != Control::infiniband && setup.network.switches.congestion.enabled) {
     table.wrong("control",

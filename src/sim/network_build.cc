@@ -259,10 +259,9 @@ const port::Overhead& overhead(const NetworkSettings& settings) {
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
   const std::uint32_t longest = settings.host.payload_bytes_max();
-  const std::uint32_t packet =
-      overhead(settings)
-          .stored_bytes(settings.host.mtu_bytes +
-                        static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
+  const std::uint32_t packet = overhead(settings).stored_bytes(
+      settings.host.mtu_bytes +
+      static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
   const std::uint32_t further = train_header_bytes(settings, longest);
   if (!settings.host.plays_tcp) return packet + further;
   return further + std::max(packet, port::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +

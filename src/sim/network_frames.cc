@@ -25,8 +25,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
     return ref;
   }
   frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::bth);
-  measure(frame, overhead(settings_), datagram.udp_payload_bytes(),
-          datagram.payload_bytes);
+  measure(frame, overhead(settings_), datagram.udp_payload_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
   if (payloads_ != nullptr) [[unlikely]]

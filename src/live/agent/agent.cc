@@ -143,9 +143,8 @@ int run_agent(const AgentOptions& options) {
 
 AgentCore::AgentCore(const Settings& settings)
     : settings_(settings),
-      devices_(
-          [this](const DeviceChoice& key, std::size_t index) { return is_held(key, index); },
-          settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
+      devices_([this](const DeviceChoice& key, std::size_t index) { return is_held(key, index); },
+               settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
   // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
   next_slot_ +=
       static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);

@@ -49,7 +49,8 @@ SocketAddress ipv4(std::uint32_t address, std::uint16_t port) {
 // A program, as the service sees one.
 struct Program {
   Program(ConnectionService& service, pid_t pid) {
-    auto opened = service.open_channel({pid, 0, false}, {.name = "tulle0", .interfaces = "lo"}, number);
+    auto opened =
+        service.open_channel({pid, 0, false}, {.name = "tulle0", .interfaces = "lo"}, number);
     TULLE_CHECK(opened);
     events = std::move(*opened);
   }

@@ -177,8 +177,8 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
 bool has_frames(const Interface& interface) { return interface.loopback || interface.mac; }
 
 // Fills in the fields that change while a device is in use.
-void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
-                   RoceVersions roce, std::uint32_t free_bytes) {
+void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces, RoceVersions roce,
+                   std::uint32_t free_bytes) {
   device.port_active = false;
   device.gids.clear();
   std::uint32_t mtu_bytes = UINT32_MAX;

@@ -81,8 +81,7 @@ void IpNetwork::look_at_addresses() {
 }
 
 std::optional<ConnectionRoute> IpNetwork::find_route(Asker asker, const DeviceInfo& device,
-                                                     const LocalAddress& local,
-                                                     const Gid& remote) {
+                                                     const LocalAddress& local, const Gid& remote) {
   const ConnectionRoute route{verbs::mtu_code(device.mtu_bytes), default_packet_lifetime};
   if (!local.is_roce_v1) return route;
   // Without the right to send frames, the agent finds no way.
@@ -137,15 +136,16 @@ bool IpNetwork::receive(Time now, const Handle& handle) {
     look_at_addresses();
     has_taken_all = roce_v1_->receive(handle);
   }
-  return has_taken_all & port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
-    // The bits in which the network marks congestion are removed.
-    const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-    management::cm::Route route;
-    route.local = ip.destination;
-    route.remote = ip.source;
-    route.traffic_class = traffic_class;
-    handle(route, payload);
-  });
+  return has_taken_all &
+         port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
+           // The bits in which the network marks congestion are removed.
+           const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
+           management::cm::Route route;
+           route.local = ip.destination;
+           route.remote = ip.source;
+           route.traffic_class = traffic_class;
+           handle(route, payload);
+         });
 }
 
 void IpNetwork::rebase(Time by) {

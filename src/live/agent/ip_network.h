@@ -48,8 +48,7 @@ class IpNetwork : public ConnectionNetwork {
   int find_source(SocketAddress& source, const SocketAddress& destination) override;
   std::optional<Gid> gid_of(const SocketAddress& address) const override { return address.gid(); }
   std::optional<ConnectionRoute> find_route(Asker asker, const DeviceInfo& device,
-                                            const LocalAddress& local,
-                                            const Gid& remote) override;
+                                            const LocalAddress& local, const Gid& remote) override;
   // RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
   // subnet manager is involved.
   std::optional<ConnectionGroup> join(Asker, PortSpace, const SocketAddress& group,

@@ -69,7 +69,8 @@ class KnownDevices {
 
   Entry& add(const DeviceChoice& key, const DeviceInfo& info);
   void update(const DeviceChoice& key, Entry& entry);
-  bool update_gids(const DeviceChoice& key, Entry& entry, const std::vector<GidEntry>& present) const;
+  bool update_gids(const DeviceChoice& key, Entry& entry,
+                   const std::vector<GidEntry>& present) const;
 
   IsHeld is_held_;
   std::uint32_t free_bytes_;

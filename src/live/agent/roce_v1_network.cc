@@ -54,8 +54,8 @@ std::vector<RoceV1Network::Answer> RoceV1Network::take_answers() {
   std::vector<Answer> answers;
   for (const Neighbour& neighbour : watch_.take()) {
     std::erase_if(questions_, [&](const Question& question) {
-      const bool is_answered = question.interface_index == neighbour.interface_index &&
-                               question.remote == neighbour.gid;
+      const bool is_answered =
+          question.interface_index == neighbour.interface_index && question.remote == neighbour.gid;
       if (!is_answered) return false;
       learn(neighbour.interface_index, neighbour.gid, neighbour.mac);
       answers.push_back({question.asker, 0});
@@ -90,9 +90,9 @@ void RoceV1Network::send(const management::cm::Outgoing& datagram) {
   }
   device::Datagram frame;
   frame.framing = &port::roce_v1;
-  frame.path = wire::EthernetPath{
-      .global = {.source = route.local, .destination = route.remote,
-                 .traffic_class = route.traffic_class}};
+  frame.path = wire::EthernetPath{.global = {.source = route.local,
+                                             .destination = route.remote,
+                                             .traffic_class = route.traffic_class}};
   frame.packet = management_packet(psn_++);
   frame.pieces[0] = datagram.bytes;
   frame.piece_count = 1;
@@ -118,8 +118,7 @@ bool RoceV1Network::receive(const ConnectionNetwork::Handle& handle) {
       management::cm::Route route;
       route.local = path.global.destination;
       route.remote = path.global.source;
-      route.traffic_class =
-          static_cast<std::uint8_t>(path.global.traffic_class & ~wire::ecn_mask);
+      route.traffic_class = static_cast<std::uint8_t>(path.global.traffic_class & ~wire::ecn_mask);
       route.is_roce_v1 = true;
       handle(route, payload);
     });

@@ -37,8 +37,7 @@ class RoceV1NetworkTest : public testing::Test {
     const std::array<std::byte, 256> payload{};
     wire::Packet packet = management_packet(0);
     packet.qkey = qkey;
-    const wire::Path path =
-        wire::EthernetPath{.global = {.source = source, .destination = here}};
+    const wire::Path path = wire::EthernetPath{.global = {.source = source, .destination = here}};
     port::FrameBytes frame;
     port::roce_v1.encode(path, packet, std::array{std::span<const std::byte>(payload)}, frame);
     std::vector<std::byte> bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);

@@ -235,8 +235,7 @@ void AgentCore::change_membership(Session& session, const Membership& asked) {
   Session* owner = owner_of(asked.slot);
   const bool is_its_own = owner != nullptr && owner->relay && owner->peer.uid == session.peer.uid &&
                           owner->peer.pid == session.peer.pid;
-  const auto* device =
-      is_its_own ? devices_.known(owner->hello.device) : nullptr;
+  const auto* device = is_its_own ? devices_.known(owner->hello.device) : nullptr;
   if (device == nullptr) return refuse(session, "that slot is not the process's");
   MembershipChanged changed;
   changed.error = asked.leaves ? owner->relay->leave(device->info, asked.group)

@@ -182,8 +182,7 @@ int HostConnections::find_source(SocketAddress& source, const SocketAddress& des
 // --- subnet administration ---
 
 std::optional<ConnectionRoute> HostConnections::find_route(Asker asker, const DeviceInfo&,
-                                                           const LocalAddress&,
-                                                           const Gid& remote) {
+                                                           const LocalAddress&, const Gid& remote) {
   const auto question = management::administration::path_question(gid_at(host_).bytes, remote.bytes,
                                                                   default_pkey.value);
   const bool is_asked =

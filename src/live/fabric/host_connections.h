@@ -49,8 +49,7 @@ class HostConnections : private ConnectionNetwork {
   std::optional<Gid> gid_of(const SocketAddress& address) const override;
   std::optional<SocketAddress> other_address(const SocketAddress& address) const override;
   std::optional<ConnectionRoute> find_route(Asker asker, const DeviceInfo& device,
-                                            const LocalAddress& local,
-                                            const Gid& remote) override;
+                                            const LocalAddress& local, const Gid& remote) override;
   std::optional<ConnectionGroup> join(Asker asker, PortSpace space, const SocketAddress& group,
                                       std::uint32_t qkey) override;
   void leave(PortSpace space, const SocketAddress& group) override;

@@ -57,8 +57,8 @@ class HostConnectionsTest : public testing::Test {
       connections_.push_back(std::make_unique<HostConnections>(
           host, own | host, now, *subnet_, *services_, *administrations_.back()));
       programs_.push_back({connections_.back().get(), 0, {}});
-      auto events = connections_.back()->service().open_channel({100, 0, false}, {.name = "tulle0", .interfaces = {}},
-                                                                programs_.back().channel);
+      auto events = connections_.back()->service().open_channel(
+          {100, 0, false}, {.name = "tulle0", .interfaces = {}}, programs_.back().channel);
       ASSERT_TRUE(events);
       programs_.back().events = std::move(*events);
     }

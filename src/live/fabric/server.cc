@@ -507,8 +507,8 @@ void FabricServer::open_channel(Session& session, std::uint32_t host) {
   HostConnections& connections = connections_of(host);
   auto peer = peer_of(session.connection.get());
   const pid_t process = peer ? peer->pid : 0;
-  auto events = connections.service().open_channel({process, geteuid(), false}, {.name = "tulle0", .interfaces = {}},
-                                                   session.channel);
+  auto events = connections.service().open_channel(
+      {process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
   if (!events) return refuse(session, events.error().message);
   session.connects = host;
   const std::array<int, 1> fds = {events->get()};

@@ -24,8 +24,8 @@ template <typename Archive>
 void fields(Archive&, Wait&) {}
 template <typename Archive>
 void fields(Archive& archive, Hello& message) {
-  archive(message.purpose, message.command, message.device, message.ring_bytes,
-          message.snap_length, message.slot, message.file);
+  archive(message.purpose, message.command, message.device, message.ring_bytes, message.snap_length,
+          message.slot, message.file);
 }
 template <typename Archive>
 void fields(Archive& archive, Devices& message) {

@@ -81,7 +81,8 @@ TEST(Protocol, WhatIsToldOfAChangeRoundTrips) {
   EXPECT_EQ(held.version, 9u);
   EXPECT_EQ(held.indices, (std::array<std::uint64_t, 4>{1, 2, 3, ~std::uint64_t{0}}));
   Rejoin rejoin;
-  ASSERT_TRUE(decode(encode(Rejoin{5, "x", {.name = "tulle0", .interfaces = "eth0"}, device}), rejoin));
+  ASSERT_TRUE(
+      decode(encode(Rejoin{5, "x", {.name = "tulle0", .interfaces = "eth0"}, device}), rejoin));
   EXPECT_EQ(rejoin.choice.interfaces, "eth0");
   EXPECT_EQ(rejoin.device.gids, device.gids);
 }

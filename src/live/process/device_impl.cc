@@ -216,8 +216,8 @@ Result<void> Device::Impl::create_direct_path() {
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
   agent_.expose(direct_path_->peers().table_fd(), doorbell_button_.get());
-  host_packets_ = std::make_unique<HostPackets>(
-      direct_path_->peers(), [this](const Gid& gid, bool is_roce_v1) {
+  host_packets_ =
+      std::make_unique<HostPackets>(direct_path_->peers(), [this](const Gid& gid, bool is_roce_v1) {
         return std::ranges::any_of(info_.gids, [&](const GidEntry& entry) {
           return entry.gid == gid && entry.is_roce_v1 == is_roce_v1;
         });
@@ -509,9 +509,10 @@ int Device::Impl::receive(Time at) {
 
 // Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
 int Device::Impl::receive_frames(Time at) {
-  const int count = roce_v1_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
-    survive([&] { adapter_->handle_frame(at, arrival, frame); });
-  });
+  const int count =
+      roce_v1_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
+        survive([&] { adapter_->handle_frame(at, arrival, frame); });
+      });
   if (count > 0) ++counters_.receive_calls;
   return count < RoceV1Port::frames_max ? std::min(count, 1) : Receiver::messages_max;
 }

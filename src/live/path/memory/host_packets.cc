@@ -100,8 +100,13 @@ HostPackets::Lane* HostPackets::lane_for(const device::Datagram& datagram, RingP
   Lane& lane = lanes_[slot_of(datagram.packet.destination_qp)];
   if (datagram.headers != device::Datagram::Headers::bth || !may_write(lane)) return nullptr;
   if (const auto* ip = std::get_if<wire::IpUdp>(&datagram.path)) {
-    path = {ip->source,        ip->destination, ip->flow_label, datagram.flow_entropy,
-            ip->traffic_class, ip->hop_limit,   0};
+    path = {ip->source,
+            ip->destination,
+            ip->flow_label,
+            datagram.flow_entropy,
+            ip->traffic_class,
+            ip->hop_limit,
+            0};
   } else if (const auto* ethernet = std::get_if<wire::EthernetPath>(&datagram.path)) {
     const wire::GlobalRoute& grh = ethernet->global;
     path = {grh.source, grh.destination, grh.flow_label, 0, grh.traffic_class, grh.hop_limit, 1};
@@ -406,9 +411,9 @@ void HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
   std::memcpy(&path, bytes.data(), sizeof path);
   bytes = bytes.subspan(sizeof path);
   if (path.is_roce_v1 == 1) {
-    lane.received_path = wire::EthernetPath{.global = {path.source, path.destination,
-                                                       path.traffic_class, path.hop_limit,
-                                                       path.flow_label}};
+    lane.received_path =
+        wire::EthernetPath{.global = {path.source, path.destination, path.traffic_class,
+                                      path.hop_limit, path.flow_label}};
     if (!is_from_here(lane)) ++counters_.refused;
     return;
   }

@@ -21,8 +21,8 @@ struct Side {
   explicit Side(std::uint32_t slot) : end(slot, 64 << 10) {}
 
   void start() {
-    packets = std::make_unique<HostPackets>(
-        end.path->peers(), [this](const Gid& gid, bool is_roce_v1) {
+    packets =
+        std::make_unique<HostPackets>(end.path->peers(), [this](const Gid& gid, bool is_roce_v1) {
           return !is_roce_v1 && (gid == local_gid || gid == second_gid);
         });
   }

@@ -14,8 +14,8 @@
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/payload_reference.h"
-#include "wire/path.h"
 #include "wire/packet.h"
+#include "wire/path.h"
 
 namespace tulle::live {
 

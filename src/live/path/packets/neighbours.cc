@@ -118,8 +118,8 @@ void read_neighbours(std::span<const std::byte> messages, std::vector<Neighbour>
         found.push_back(*neighbour);
       }
     }
-    messages = messages.subspan(
-        std::min(messages.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
+    messages =
+        messages.subspan(std::min(messages.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
   }
 }
 

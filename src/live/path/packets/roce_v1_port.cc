@@ -221,9 +221,8 @@ void RoceV1Port::add_frame(device::Datagram& datagram, const Link& link,
 
 RoceV1Port::Sent RoceV1Port::send() {
   while (next_message_ < message_count_) {
-    const int count =
-        sendmmsg(sender_.get(), &headers_[next_message_],
-                 static_cast<unsigned>(message_count_ - next_message_), MSG_DONTWAIT);
+    const int count = sendmmsg(sender_.get(), &headers_[next_message_],
+                               static_cast<unsigned>(message_count_ - next_message_), MSG_DONTWAIT);
     ++counters_.send_calls;
     if (count > 0) {
       next_message_ += static_cast<std::size_t>(count);

@@ -33,8 +33,7 @@ device::Datagram datagram_to(QpNumber qp, const Gid& destination, const Gid& sou
   device::Datagram datagram;
   datagram.framing = &port::roce_v1;
   datagram.path = wire::EthernetPath{.global = {.source = source, .destination = destination}};
-  datagram.packet.opcode =
-      wire::opcode(wire::TransportClass::ud, wire::Operation::send_only);
+  datagram.packet.opcode = wire::opcode(wire::TransportClass::ud, wire::Operation::send_only);
   datagram.packet.destination_qp = qp;
   datagram.pieces[0] = payload;
   datagram.piece_count = 1;
