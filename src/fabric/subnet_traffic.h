@@ -2,8 +2,8 @@
 
 // The packets with data of an InfiniBand subnet: those of programs on its hosts, from port to port
 // as the nodes' tables say. The switches are those of a simulation (fabric/switch.h), with credits
-// on each link. It is a state machine without input or output. Packets take no time on a link unless
-// rates are kept, and wait only where credits are missing or a program does not take them.
+// on each link. It is a state machine without input or output. Packets take no time on a link
+// unless rates are kept, and wait only where credits are missing or a program does not take them.
 //
 // A host's port is a switch as well, with the cable at one port and a port for each program that
 // has a slot of the host (IBTA 10.2.5 leaves open how an adapter shares its port). A packet is for

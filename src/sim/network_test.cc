@@ -83,8 +83,8 @@ TEST(Physics, APacketOfRoceV1IsTwelveBytesLonger) {
   EXPECT_EQ(one_message(star(2, 100 * gbps), settings, 1'000).ps, by_v2.ps + 4 * 960);
 }
 
-// RoCE v2's connections have UDP source ports of their own, which switches read. All packets of RoCE
-// v1 between two hosts look alike to them.
+// RoCE v2's connections have UDP source ports of their own, which switches read. All packets of
+// RoCE v1 between two hosts look alike to them.
 TEST(Physics, AllConnectionsOfTwoHostsShareAPathByRoceV1) {
   const fabric::LinkSettings link{100 * gbps, Time::microseconds(1)};
   for (const bool is_roce_v1 : {false, true}) {

@@ -172,8 +172,8 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
   return kept;
 }
 
-// Returns true if the interface carries frames of Ethernet, as RoCE v1 needs. A tunnel of IP packets
-// has no MAC address.
+// Returns true if the interface carries frames of Ethernet, as RoCE v1 needs. A tunnel of IP
+// packets has no MAC address.
 bool has_frames(const Interface& interface) { return interface.loopback || interface.mac; }
 
 // Fills in the fields that change while a device is in use.

@@ -14,8 +14,8 @@ namespace tulle::live {
 std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes);
 
 // Describes the chosen device. If no interfaces are given, it uses all interfaces that are up and
-// have an address, except loopback; if there are none, loopback. Its path MTU leaves this many bytes
-// of each datagram free.
+// have an address, except loopback; if there are none, loopback. Its path MTU leaves this many
+// bytes of each datagram free.
 Result<DeviceInfo> describe_device(const DeviceChoice& choice, std::uint32_t free_bytes = 0);
 
 // Describes a device in use as it is now: the interfaces that it has, up or down, and if none were

@@ -1,7 +1,7 @@
 #pragma once
 
-// QP1 of the host agent on links of RoCE v1: management datagrams in frames of Ethernet, and the MAC
-// addresses of those that they go to.
+// QP1 of the host agent on links of RoCE v1: management datagrams in frames of Ethernet, and the
+// MAC addresses of those that they go to.
 
 #include <chrono>
 #include <cstdint>

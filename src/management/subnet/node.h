@@ -72,8 +72,8 @@ class Node {
   // Switch: returns true if packets of a multicast LID leave by the port.
   bool forwards_multicast(Lid lid, std::uint8_t port) const;
 
-  // Returns the lane on which packets of a service level leave by a port, or nothing if there is none
-  // (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
+  // Returns the lane on which packets of a service level leave by a port, or nothing if there is
+  // none (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
   std::optional<std::uint8_t> lane(std::uint8_t in_port, std::uint8_t out_port,
                                    std::uint8_t level) const;
   // Switch: returns false if packets of a partition must not come in, or leave, by a port (IBTA

@@ -44,8 +44,8 @@ class RoceV1Port {
     std::uint64_t send_calls = 0;
   };
 
-  // `first_qp` and `qp_count` are the numbers of the process's queue pairs. The tap must outlive this
-  // object. Fails with EPERM without CAP_NET_RAW.
+  // `first_qp` and `qp_count` are the numbers of the process's queue pairs. The tap must outlive
+  // this object. Fails with EPERM without CAP_NET_RAW.
   static Result<std::unique_ptr<RoceV1Port>> open(QpNumber first_qp, std::uint32_t qp_count,
                                                   CaptureTap& tap);
 
@@ -83,8 +83,8 @@ class RoceV1Port {
   void drop_unsent() { message_count_ = next_message_ = 0; }
 
   // Makes one call to the kernel, which never blocks. Calls `handle` with each frame to an address
-  // of the device or to a group, as (port::Arrival&, frame). Returns the number of frames that came;
-  // if that is frames_max, more may be waiting.
+  // of the device or to a group, as (port::Arrival&, frame). Returns the number of frames that
+  // came; if that is frames_max, more may be waiting.
   template <typename Handle>
   int receive(Handle handle) {
     const int count = fill();

@@ -104,8 +104,8 @@ Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
   return pulled;
 }
 
-// Packets of RoCE v1 are copied at once, since the memory of what was pulled before them stays as it
-// is until the next call into the adapter.
+// Packets of RoCE v1 are copied at once, since the memory of what was pulled before them stays as
+// it is until the next call into the adapter.
 void Transmitter::add_frame(device::Datagram& datagram) {
   if (roce_v1_ != nullptr) return roce_v1_->add(datagram);
   ++counters_.send_errors;
