@@ -10,7 +10,7 @@ import tempfile
 
 from roce import icrc_v1
 
-from harness import INTEGRITY, TULLE, ClientTest, table_rows, wait_until
+from harness import INTEGRITY, TULLE, ClientTest, cpu_ticks, table_rows, wait_until
 from unprivileged_test import as_ordinary_user, skip_out_of_reach
 
 V1, BOTH = ("--roce", "v1"), ("--roce", "both")
@@ -79,6 +79,19 @@ class TwoHosts(ClientTest):
                 self.run_program(*self.over_tulle(["udaddy", "-s", "10.0.0.1"], V1), net=self.second)
                 self.assertEqual(0, server.wait(), server.describe())
 
+    def test_news_of_neighbours_take_no_processor(self):
+        """The kernel tells the host agent of every neighbour, whether or not somebody waits for one."""
+        keeper = self.start(*self.over_tulle(["rping", "-s", "-a", "10.0.0.1"], V1), net=self.first)
+        wait_until(lambda: self.listens(self.first), "the listener")
+        for _ in range(3):
+            self.first.run("ip", "neighbour", "flush", "all")
+            self.first.run("ping", "-c", "1", "-W", "2", "10.0.0.2")
+        agent = self.status(self.first)["agent"]["pid"]
+        before = cpu_ticks(agent)
+        self.run_program("sleep", "1")
+        self.assertLess(cpu_ticks(agent) - before, os.sysconf("SC_CLK_TCK") / 10)
+        self.assertTrue(keeper.running)
+
     def test_nobody_at_the_address(self):
         """The kernel gives up after its three questions, and the program is told within two seconds."""
         client = self.run_program(*self.over_tulle(["rping", "-c", "-C", "1", "-a", "10.0.0.77"], V1), net=self.second,
@@ -144,6 +157,18 @@ class TwoHosts(ClientTest):
 
 
 class OneHost(ClientTest):
+    def test_a_forked_child_keeps_no_sockets(self):
+        """A child that lives on would have the kernel keep frames for it."""
+        program = ("import os, sys, time; import pyverbs.device as d; c = d.Context(name='tulle0')\n"
+                   "if os.fork():\n    os._exit(0)\n"
+                   "print('child', flush=True); time.sleep(30)\n")
+        parent = self.start(*self.over_tulle(["/usr/bin/python3", "-c", program], V1))
+        wait_until(lambda: "child" in parent.stdout or not parent.running, "the child")
+        if "pyverbs" in parent.stderr:
+            self.skipTest("not installed: python3-pyverbs")
+        # The protocol is 8915 in /proc/net/packet. That of the sending socket is 0.
+        wait_until(lambda: " 8915 " not in self.run_program("cat", "/proc/net/packet").stdout, "the sockets to go")
+
     def test_by_memory_and_by_frames(self):
         for options in (V1, (*V1, "--no-direct")):
             for program in ("rc", "uc", "ud"):

@@ -101,7 +101,8 @@ std::optional<ConnectionRoute> IpNetwork::find_route(Asker asker, const DeviceIn
 
 std::vector<IpNetwork::RouteFound> IpNetwork::take_routes() {
   std::vector<RouteFound> found = std::exchange(found_, {});
-  if (waiting_.empty()) return found;
+  if (roce_v1_ == nullptr) return found;
+  // Also if nobody waits: what the kernel tells of neighbours must be read.
   for (const RoceV1Network::Answer& answer : roce_v1_->take_answers()) {
     const auto asked = std::ranges::find(waiting_, answer.asker, &Waiting::asker);
     if (asked == waiting_.end()) continue;

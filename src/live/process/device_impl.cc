@@ -129,11 +129,11 @@ void Device::Impl::set_gids() {
   for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
   adapter_->set_gids(gids);
   if (roce_v1_ == nullptr) return;
-  std::bitset<gids_max> of_roce_v1;
+  // A queue pair that has a withdrawn address keeps its framing, too.
   for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
-    of_roce_v1[i] = info_.gids[i].is_roce_v1;
+    if (info_.gids[i].in_use()) gids_of_roce_v1_[i] = info_.gids[i].is_roce_v1;
   }
-  adapter_->set_other_framing(port::roce_v1, of_roce_v1);
+  adapter_->set_other_framing(port::roce_v1, gids_of_roce_v1_);
   roce_v1_->set_addresses(info_.gids);
 }
 
@@ -661,6 +661,7 @@ void Device::Impl::forget_in_child() {
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
   // their numbers, which the program might otherwise be given for files of its own.
   transmitter_.forget_vault();
+  if (roce_v1_ != nullptr) roce_v1_->replace_sockets(wakeup_.get());
   const bool is_replaced = dup3(wakeup_.get(), socket_.get(), O_CLOEXEC) >= 0;
   if (!is_replaced) socket_.reset();  // the process's limit lies below the number
 }

@@ -229,6 +229,7 @@ class Device::Impl {
   RingPath* rings_ = nullptr;                  // one of these two, or null
   std::unique_ptr<device::Adapter> adapter_;
   std::unique_ptr<RoceV1Port> roce_v1_;  // null: no address is one of RoCE v1
+  std::bitset<gids_max> gids_of_roce_v1_;
   Receiver receiver_;
   Transmitter transmitter_;
   struct Probed {

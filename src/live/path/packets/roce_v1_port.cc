@@ -1,10 +1,12 @@
 #include "live/path/packets/roce_v1_port.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -112,6 +114,12 @@ int RoceV1Port::open_receiver(QpNumber first_qp, std::uint32_t qp_count) {
   if (const int error = filter(receiver_.get(), first_qp, qp_count); error != 0) return error;
   set_buffer(receiver_.get(), SO_RCVBUFFORCE, SO_RCVBUF, receive_buffer_bytes);
   return bind_to_protocol(receiver_.get(), wire::ether_type_roce);
+}
+
+void RoceV1Port::replace_sockets(int by) const {
+  for (const int socket : {receiver_.get(), sender_.get()}) {
+    static_cast<void>(dup3(by, socket, O_CLOEXEC));
+  }
 }
 
 // --- addresses ---
