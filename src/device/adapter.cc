@@ -85,8 +85,14 @@ Adapter::Adapter(const Configuration& configuration)
 
 Adapter::~Adapter() = default;
 
-void Adapter::set_gids(std::span<const Gid> gids, std::uint8_t port) {
+void Adapter::set_gids(std::span<const Gid> gids, std::uint8_t port, const OtherFraming& other) {
   PortState& state = at(port);
+  state.other = other;
+  if (other.framing != nullptr) {
+    wire::Path path;
+    other.framing->set_path({}, path);
+    state.other_path_kind = path.index();
+  }
   const std::vector<Gid> before = std::exchange(state.gids, {});
   state.gids.assign(gids.begin(), gids.begin() + std::min(gids.size(), gids_max));
   state.withdrawn_gids.reset();
@@ -111,15 +117,6 @@ std::bitset<Adapter::gids_max> Adapter::gids_in_use(std::uint8_t port) const {
     if (handle.to.port == port) used.set(handle.to.source_gid_index);
   });
   return used;
-}
-
-void Adapter::set_other_framing(const port::Framing& framing, const std::bitset<gids_max>& gids,
-                                std::uint8_t port) {
-  at(port).other_framing = &framing;
-  at(port).gids_of_other_framing = gids;
-  wire::Path path;
-  framing.set_path({}, path);
-  at(port).other_path_kind = path.index();
 }
 
 void Adapter::set_lid(Lid lid, unsigned lmc, std::uint8_t port) {
@@ -178,7 +175,7 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
     ++environment_.counters.dropped_packets;
     return;
   }
-  if (at(port).other_framing != nullptr && !at(port).is_way_of(*qp, path)) [[unlikely]] {
+  if (at(port).other.framing != nullptr && !at(port).is_way_of(*qp, path)) [[unlikely]] {
     ++counters_.wrong_port;
     ++environment_.counters.dropped_packets;
     return;

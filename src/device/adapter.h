@@ -153,7 +153,13 @@ class Adapter {
   // work cannot use a withdrawn address, but queue pairs and address handles that have it keep
   // sending by it while the entry stays zero.
   static constexpr std::size_t gids_max = 256;
-  void set_gids(std::span<const Gid> gids, std::uint8_t port = 1);
+  // Packets from some GIDs may have another framing than the configuration's, as at a port of both
+  // versions of RoCE. A connected queue pair takes packets of its own GID's framing alone.
+  struct OtherFraming {
+    const port::Framing* framing;  // null: all packets have the configuration's
+    std::bitset<gids_max> gids;
+  };
+  void set_gids(std::span<const Gid> gids, std::uint8_t port = 1, const OtherFraming& other = {});
   // Returns all addresses, including withdrawn ones as long as a queue pair or an address handle
   // has them.
   std::span<const Gid> gids(std::uint8_t port = 1) const { return at(port).gids; }
@@ -164,15 +170,6 @@ class Adapter {
   // Returns the withdrawn addresses as of the last set_gids.
   const std::bitset<gids_max>& withdrawn_gids(std::uint8_t port = 1) const {
     return at(port).withdrawn_gids;
-  }
-  // Gives packets from these GIDs of a port another framing than the configuration's, as a port of
-  // both versions of RoCE has. All other packets have the configuration's.
-  // A connected queue pair takes packets of its own GID's framing alone.
-  void set_other_framing(const port::Framing& framing, const std::bitset<gids_max>& gids,
-                         std::uint8_t port = 1);
-  // Returns the framing of packets from that GID.
-  const port::Framing& framing_of(std::size_t gid_index, std::uint8_t port = 1) const {
-    return at(port).framing_of(gid_index, *hot_.framing);
   }
   // Sets a port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
   void set_lid(Lid lid, unsigned lmc = 0, std::uint8_t port = 1);
@@ -278,14 +275,13 @@ class Adapter {
     Lid lid;
     std::uint8_t lmc = 0;
     std::bitset<gids_max> withdrawn_gids;
-    const port::Framing* other_framing = nullptr;
-    std::bitset<gids_max> gids_of_other_framing;
+    OtherFraming other{};
     std::size_t other_path_kind = 0;  // the alternative of wire::Path that the other framing sets
     port::Port port;
 
     explicit PortState(const Configuration& configuration);
     bool has_other_framing(std::size_t gid_index) const {
-      return other_framing != nullptr && gid_index < gids_max && gids_of_other_framing[gid_index];
+      return other.framing != nullptr && gid_index < gids_max && other.gids[gid_index];
     }
     // Says whether a packet came the way that a queue pair's packets go.
     bool is_way_of(const transport::QueuePair& qp, const wire::Path& path) const {
@@ -294,7 +290,7 @@ class Adapter {
              has_other_framing(gid_index) == (path.index() == other_path_kind);
     }
     const port::Framing& framing_of(std::size_t gid_index, const port::Framing& usual) const {
-      return has_other_framing(gid_index) ? *other_framing : usual;
+      return has_other_framing(gid_index) ? *other.framing : usual;
     }
   };
   PortState& at(std::uint8_t port) {

@@ -19,8 +19,6 @@ constexpr Gid third = Gid::from_ipv4(0x0A00'0003);
 constexpr Gid peer = Gid::from_ipv4(0x0A00'00FF);
 constexpr Gid link_local = {{0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 
-constexpr std::size_t gids_past_the_end = 1'000;
-
 class Gids : public testing::Test {
  protected:
   Gids() { adapter.set_gids(std::array{first, second}); }
@@ -138,10 +136,7 @@ TEST_F(Gids, AnIndexThatPassedToAnotherFamilyIsNoWayToThePeer) {
 // RoCE v1 by the second address, and RoCE v2 by the first.
 class BothVersions : public Gids {
  protected:
-  BothVersions() {
-    adapter.set_gids(std::array{first, first});
-    adapter.set_other_framing(port::roce_v1, 0b10);
-  }
+  BothVersions() { adapter.set_gids(std::array{first, first}, 1, {&port::roce_v1, 0b10}); }
   // Hands a packet of the peer's to a queue pair, and returns how many have come the wrong way.
   std::uint64_t wrong_after(const transport::QueuePair& qp, const wire::Path& path) {
     wire::Packet packet;
@@ -155,9 +150,25 @@ class BothVersions : public Gids {
 };
 
 TEST_F(BothVersions, PacketsHaveTheFramingOfTheirAddress) {
-  EXPECT_EQ(adapter.framing_of(0).name, "RoCE v2");
-  EXPECT_EQ(adapter.framing_of(1).name, "RoCE v1");
-  EXPECT_EQ(adapter.framing_of(gids_past_the_end).name, "RoCE v2");
+  for (const std::uint8_t index : {std::uint8_t{0}, std::uint8_t{1}}) {
+    auto* qp = create_qp();
+    ASSERT_EQ(initialise(*qp), VerbsStatus::ok);
+    ASSERT_EQ(connect(*qp, index), VerbsStatus::ok);
+    transport::QueuePairAttributes to;
+    to.state = QpState::rts;
+    ASSERT_EQ(adapter.modify(*qp, to,
+                             QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
+                                 QpAttribute::retry_count | QpAttribute::rnr_retry |
+                                 QpAttribute::sq_psn | QpAttribute::max_rd_atomic),
+              VerbsStatus::ok);
+    verbs::SendRequest request;
+    request.opcode = verbs::SendOpcode::send;
+    ASSERT_EQ(adapter.post_send(*qp, request), VerbsStatus::ok);
+    Datagram datagram;
+    ASSERT_TRUE(adapter.pull_datagram(Time(), datagram));
+    EXPECT_EQ(datagram.framing->name, index == 0 ? "RoCE v2" : "RoCE v1");
+    EXPECT_EQ(std::holds_alternative<wire::EthernetPath>(datagram.path), index == 1);
+  }
 }
 
 TEST_F(BothVersions, AConnectedQueuePairTakesPacketsOfItsOwnVersionAlone) {

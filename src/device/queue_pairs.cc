@@ -40,8 +40,9 @@ verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
 // not by its retries.
 bool Adapter::is_path(const verbs::AddressVector& to) const {
   if (!has_gid(to.source_gid_index, to.port)) return false;
-  const Gid& source = gids(to.port)[to.source_gid_index];
-  return framing_of(to.source_gid_index, to.port).is_pair(source, to.destination.gid);
+  const PortState& port = at(to.port);
+  return port.framing_of(to.source_gid_index, *hot_.framing)
+      .is_pair(port.gids[to.source_gid_index], to.destination.gid);
 }
 
 VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {

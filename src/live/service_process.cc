@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace tulle::live {
@@ -38,6 +39,19 @@ void drop_standard_descriptors() {
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     dup2(null.get(), standard);
   }
+}
+
+int wait_for_events(int epoll, std::span<epoll_event> events, std::int64_t nanoseconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  constexpr std::int64_t million = 1'000'000;
+  const auto count = static_cast<int>(events.size());
+  if (nanoseconds < 0) return epoll_wait(epoll, events.data(), count, -1);
+  const std::int64_t most = std::min(nanoseconds, 3'600 * second);
+  const timespec span{most / second, most % second};
+  const int found = epoll_pwait2(epoll, events.data(), count, &span, nullptr);
+  if (found >= 0 || errno != ENOSYS) return found;
+  // Linux before 5.11 waits whole milliseconds.
+  return epoll_wait(epoll, events.data(), count, static_cast<int>((most + million - 1) / million));
 }
 
 UniqueFd accept_connection(const UniqueFd& listener) {

@@ -3,6 +3,11 @@
 // These functions serve the long-running processes: the host agent, the process of a fabric, a
 // capture.
 
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <span>
+
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -19,6 +24,10 @@ void raise_file_limit();
 // Lets the standard descriptors go. A pipe of whoever started the process would never reach its end
 // while they stayed open here.
 void drop_standard_descriptors();
+
+// Waits for events of an epoll, up to so many nanoseconds and at most an hour; -1: for ever. Returns
+// how many there are, or -1 with an errno.
+int wait_for_events(int epoll, std::span<epoll_event> events, std::int64_t nanoseconds);
 
 // Accepts a connection that waits at a listener. Returns none if there is none. Without a
 // descriptor to spare it pauses, since the listener stays readable.

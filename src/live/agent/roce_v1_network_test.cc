@@ -30,6 +30,7 @@ class RoceV1NetworkTest : public testing::Test {
     auto opened = RoceV1Network::open(tap_);
     if (!opened) GTEST_SKIP() << "this user may not open packet sockets";
     network_ = std::move(*opened);
+    socket_ = kernel_socket(AF_PACKET, SOCK_RAW);
     network_->set_addresses(std::array{GidEntry{here, if_nametoindex("lo"), "lo", true}});
   }
   // Sends a management datagram from a made-up peer.
@@ -67,7 +68,7 @@ class RoceV1NetworkTest : public testing::Test {
     return count;
   }
 
-  UniqueFd socket_ = kernel_socket(AF_PACKET, SOCK_RAW);
+  UniqueFd socket_;  // of somebody else
   CaptureTap tap_;
   std::unique_ptr<RoceV1Network> network_;
 };

@@ -119,7 +119,6 @@ class FabricServer {
   void handle(const epoll_event& event);
   Time next_management() const;
   Time next_event() const;
-  int wait(std::span<epoll_event> events) const;
   void turn();
   void accept_all();
   void handle(Session& session);
@@ -219,24 +218,6 @@ Time FabricServer::next_event() const {
   return interfaces_ ? std::min(next, interfaces_->next_event()) : next;
 }
 
-// Waits until a descriptor has something, or until the next event. A link is free again after less
-// than a millisecond.
-int FabricServer::wait(std::span<epoll_event> events) const {
-  const auto count = static_cast<int>(events.size());
-  const Time next = next_event();
-  if (next.is_never()) return epoll_wait(epoll_.get(), events.data(), count, -1);
-  const std::int64_t left = next > now() ? (next - now()).to_nanoseconds() + 1 : 0;
-  constexpr std::int64_t long_time = 3'600'000'000'000;
-  constexpr std::int64_t second = 1'000'000'000;
-  const std::int64_t nanoseconds = std::min(left, long_time);
-  const timespec span{nanoseconds / second, nanoseconds % second};
-  const int found = epoll_pwait2(epoll_.get(), events.data(), count, &span, nullptr);
-  if (found >= 0 || errno != ENOSYS) return found;
-  constexpr std::int64_t million = 1'000'000;  // Linux before 5.11 waits whole milliseconds
-  return epoll_wait(epoll_.get(), events.data(), count,
-                    static_cast<int>((nanoseconds + million - 1) / million));
-}
-
 void FabricServer::handle(const epoll_event& event) {
   const std::uint64_t datum = event.data.u64;
   void* const of = reinterpret_cast<void*>(datum & ~kind_mask);
@@ -260,7 +241,10 @@ void FabricServer::handle(const epoll_event& event) {
 
 void FabricServer::turn() {
   std::array<epoll_event, 64> events;
-  const int count = wait(events);
+  const Time next = next_event();
+  const Time left = next > now() ? next - now() : Time::zero();
+  const int count =
+      wait_for_events(epoll_.get(), events, next.is_never() ? -1 : left.to_nanoseconds() + 1);
   for (int i = 0; i < count; ++i) handle(events[i]);
   const Time at = now();
   if (has_to_manage_ || next_management() <= at) {

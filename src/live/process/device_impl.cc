@@ -127,13 +127,12 @@ void Device::Impl::set_port() {
 void Device::Impl::set_gids() {
   std::vector<Gid> gids;
   for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
-  adapter_->set_gids(gids);
-  if (roce_v1_ == nullptr) return;
+  if (roce_v1_ == nullptr) return adapter_->set_gids(gids);
   // A queue pair that has a withdrawn address keeps its framing, too.
   for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
     if (info_.gids[i].in_use()) gids_of_roce_v1_[i] = info_.gids[i].is_roce_v1;
   }
-  adapter_->set_other_framing(port::roce_v1, gids_of_roce_v1_);
+  adapter_->set_gids(gids, 1, {&port::roce_v1, gids_of_roce_v1_});
   roce_v1_->set_addresses(info_.gids);
 }
 
