@@ -21,8 +21,8 @@ bool has_stop_signal(const UniqueFd& signals);
 // Raises the limit of open files as far as this user may, since each client is an open file.
 void raise_file_limit();
 
-// Lets the standard descriptors go. A pipe of whoever started the process would never reach its end
-// while they stayed open here.
+// Lets the standard descriptors go. A pipe of whoever started the process would never reach its
+// end while they stayed open here.
 void drop_standard_descriptors();
 
 // Waits for events of an epoll, up to so many nanoseconds and at most an hour; -1: for ever. Returns

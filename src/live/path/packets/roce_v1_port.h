@@ -72,8 +72,8 @@ class RoceV1Port {
   int sending_socket() const { return sender_.get(); }
   const Counters& counters() const { return counters_; }
 
-  // Gives the sockets up, in a forked child: they would keep frames that nobody takes. Their numbers
-  // name another descriptor from now on.
+  // Gives the sockets up, in a forked child: they would keep frames that nobody takes. Their
+  // numbers name another descriptor from now on.
   void replace_sockets(int by) const;
 
   // Takes a packet to send, and copies it. There is room for packets_max of them after send() has
