@@ -25,8 +25,8 @@ void raise_file_limit();
 // end while they stayed open here.
 void drop_standard_descriptors();
 
-// Waits for events of an epoll, up to so many nanoseconds and at most an hour; -1: for ever. Returns
-// how many there are, or -1 with an errno.
+// Waits for events of an epoll, up to so many nanoseconds and at most an hour; -1: for ever.
+// Returns how many there are, or -1 with an errno.
 int wait_for_events(int epoll, std::span<epoll_event> events, std::int64_t nanoseconds);
 
 // Accepts a connection that waits at a listener. Returns none if there is none. Without a
