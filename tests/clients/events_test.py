@@ -230,7 +230,7 @@ class Loopback(ClientTest):
     """Loopback stands in while there is no other interface, and gives way to the first one."""
 
     def gids(self):
-        return re.findall(r"(?m)^  GID (\d+)  \S*?([\d.]+)\s+(\w+)$", self.run_program(TULLE, "devices").stdout)
+        return re.findall(r"(?m)^  GID (\d+)  \S*?([\d.]+)\s+RoCE v2  (\w+)$", self.run_program(TULLE, "devices").stdout)
 
     def make(self):
         make_interface(self.net, "d0")
