@@ -65,8 +65,7 @@ constexpr char recovery_help[] =
     "selective-repeat, which sends again only what is missing, where both ends are set so";
 constexpr char roce_help[] =
     "Version of RoCE by which the device's addresses are used: v2 (default), v1, or both, each "
-    "with "
-    "GID indices of its own. RoCE v1 stays on its link, and needs CAP_NET_RAW";
+    "with GID indices of its own. RoCE v1 stays on its link, and needs CAP_NET_RAW";
 constexpr char busy_poll_help[] =
     "How long a thread that is about to sleep on a completion channel looks for packets first, "
     "while that is of use (50); 0 lets it sleep at once";

@@ -428,10 +428,7 @@ void SubnetTraffic::send_all(Time now, At at) {
 bool SubnetTraffic::is_link_free(Time now, At at) {
   if (!keeps_rates_ || free_at_[at.node][at.port] <= now) return true;
   if (nodes_[at.node]->port(at.port).has_frame()) {
-    const bool is_known = std::any_of(busy_.begin(), busy_.end(), [&](const At& other) {
-      return other.node == at.node && other.port == at.port;
-    });
-    if (!is_known) busy_.push_back(at);
+    if (std::ranges::find(busy_, at) == busy_.end()) busy_.push_back(at);
   }
   return false;
 }
@@ -478,10 +475,7 @@ void SubnetTraffic::count(At from, At to, const port::Frame& frame) {
 }
 
 void SubnetTraffic::watch(Time now, At at) {
-  const bool is_watched = std::any_of(waiting_.begin(), waiting_.end(), [&](const At& other) {
-    return other.node == at.node && other.port == at.port;
-  });
-  if (is_watched) return;
+  if (std::ranges::find(waiting_, at) != waiting_.end()) return;
   if (waiting_.empty()) look_at_waiting_ = now + between_looks;
   waiting_.push_back(at);
 }

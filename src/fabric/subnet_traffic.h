@@ -131,6 +131,7 @@ class SubnetTraffic {
   struct At {
     std::uint32_t node = 0;
     std::uint16_t port = 0;  // from 0 on
+    bool operator==(const At&) const = default;
   };
   static constexpr std::uint16_t cable = 0;  // of a host
   // Copies of multicast packets come in by a port of their own, which has no neighbour. So a copy

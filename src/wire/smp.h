@@ -122,7 +122,7 @@ static_assert(is_wire_format<NodeInfo, 40>);
 
 // IBTA 14.2.5.6. Fields that share a byte are named from the high bits on.
 struct PortInfo {
-  // In `operational_lanes_and_enforcement`.
+  // These are bits of `operational_lanes_and_enforcement`.
   static constexpr std::uint8_t enforces_inbound = 0x08;
   static constexpr std::uint8_t enforces_outbound = 0x04;
 
@@ -188,18 +188,12 @@ constexpr unsigned link_rate_of(const PortInfo& info) {
 // Returns the bits of data that a link carries in a second, without those of its line code (IBTA
 // volume 2, 5.6 and 5.10: eight of ten bits up to QDR, then 64 of 66); 0: it has no rate.
 constexpr std::int64_t data_bits_per_second_of(const PortInfo& info) {
-  constexpr std::array<std::int64_t, 3> slow = {2'000'000'000, 4'000'000'000, 8'000'000'000};
-  constexpr std::array<std::int64_t, 4> fast = {13'636'000'000, 25'000'000'000, 50'000'000'000,
-                                                100'000'000'000};
-  const auto highest = [](unsigned bits, std::size_t most) {
-    return std::min(static_cast<std::size_t>(std::bit_width(bits)) - 1, most);
-  };
+  constexpr std::int64_t unit = 100'000'000;
+  const std::int64_t named = link_rate_of(info) * unit;
   const unsigned extended = upper_half(info.extended_speed_active_and_supported);
-  const unsigned basic = upper_half(info.speed_active_and_enabled);
-  if (link_rate_of(info) == 0) return 0;
-  const std::int64_t lane = extended != 0 ? fast[highest(extended, fast.size() - 1)]
-                                          : slow[highest(basic, slow.size() - 1)];
-  return lane * lanes_of(info.link_width_active);
+  if (extended == 0) return named / 10 * 8;
+  // FDR is named after its 14.06 Gb/s with the code, and faster links after their data.
+  return extended == 1 ? named / 14'000 * 13'636 : named;
 }
 constexpr unsigned key_protection_of(const PortInfo& info) {
   return info.key_protection_and_lid_mask_control >> 6;

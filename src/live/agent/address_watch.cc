@@ -12,15 +12,8 @@
 
 namespace tulle::live {
 
-AddressWatch::AddressWatch() {
-  UniqueFd fd = kernel_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK);
-  if (!fd) return;
-  sockaddr_nl name{};
-  name.nl_family = AF_NETLINK;
-  name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-  const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name));
-  if (bound == 0) fd_ = std::move(fd);
-}
+AddressWatch::AddressWatch()
+    : fd_(socket_for_news(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR)) {}
 
 // The messages are not parsed: a caller that learns of a change looks at all interfaces and
 // addresses. So nothing is lost if the kernel has more to report than the socket holds (netlink(7),

@@ -132,21 +132,18 @@ void IpNetwork::send(const management::cm::Outgoing& datagram) {
 
 bool IpNetwork::receive(Time now, const Handle& handle) {
   if (seal_ != nullptr) seal_->look_at_file(now);
-  bool has_taken_all = true;
+  bool has_taken_frames = true;
   if (roce_v1_ != nullptr) {
     look_at_addresses();
-    has_taken_all = roce_v1_->receive(handle);
+    has_taken_frames = roce_v1_->receive(handle);
   }
-  return has_taken_all &
-         port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
-           // The bits in which the network marks congestion are removed.
-           const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-           management::cm::Route route;
-           route.local = ip.destination;
-           route.remote = ip.source;
-           route.traffic_class = traffic_class;
-           handle(route, payload);
-         });
+  const bool has_taken_datagrams =
+      port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
+        // The bits in which the network marks congestion are removed.
+        const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
+        handle({ip.destination, ip.source, traffic_class}, payload);
+      });
+  return has_taken_frames && has_taken_datagrams;
 }
 
 void IpNetwork::rebase(Time by) {

@@ -35,7 +35,7 @@ class RoceV1Network {
   // Fails with EPERM without CAP_NET_RAW. The tap must outlive this object.
   static Result<std::unique_ptr<RoceV1Network>> open(CaptureTap& tap);
 
-  // Descriptors that are readable when there is something to do.
+  // Returns descriptors that are readable when there is something to do.
   std::vector<int> watched_fds() const { return {port_->receiving_socket(), watch_.fd()}; }
   // Takes over the addresses of all devices. Only those of RoCE v1 count.
   void set_addresses(std::span<const GidEntry> gids) { port_->set_addresses(gids); }

@@ -383,12 +383,11 @@ Session* AgentCore::capture_for(uid_t user) {
 void AgentCore::open_channel(Session& session) {
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
-  const bool is_own_user = session.peer.uid == geteuid();
   // Frames are sent with the agent's rights, and another user may have none.
-  if (!is_own_user && session.hello.device.roce == RoceVersions::v1) {
+  if (owner.is_limited && session.hello.device.roce == RoceVersions::v1) {
     return refuse(session, "connections by RoCE v1 are for the host agent's own user");
   }
-  if (is_own_user) {
+  if (!owner.is_limited) {
     for (const int fd : network_->open_roce_v1(session.hello.device)) watch(fd, nullptr);
   }
   auto events = connections_->open_channel(owner, session.hello.device, session.channel);

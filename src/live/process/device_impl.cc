@@ -99,8 +99,6 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
-      first_qp_(grant.first_qp.value),
-      qp_count_(grant.qp_count),
       has_faults_(faults.any()),
       busy_poll_(Time::microseconds(settings.busy_poll_microseconds)),
       agent_(std::move(grant.agent)) {
@@ -145,7 +143,8 @@ Result<void> Device::Impl::open_roce_v1() {
   if (has_faults_) {
     return Error{"faults change RoCE v2's datagrams: --faults goes with --roce v2 alone", EINVAL};
   }
-  auto port = RoceV1Port::open(QpNumber(first_qp_), qp_count_, tap_);
+  const device::Configuration& configuration = adapter_->configuration();
+  auto port = RoceV1Port::open(configuration.first_qp, configuration.qp_count, tap_);
   if (!port) return port.error();
   roce_v1_ = std::move(*port);
   transmitter_.use(roce_v1_.get());
@@ -340,7 +339,7 @@ void Device::Impl::leave(const Gid& group) {
 int Device::Impl::resolve(const verbs::AddressVector& to) {
   if (roce_v1_ == nullptr) return 0;
   Gid source;
-  std::optional<std::uint32_t> interface_index;
+  std::uint32_t interface_index = 0;
   {
     const auto held = lock();
     if (forked_ || to.source_gid_index >= info_.gids.size()) return 0;
@@ -351,10 +350,10 @@ int Device::Impl::resolve(const verbs::AddressVector& to) {
     source = entry.gid;
     interface_index = entry.interface_index;
   }
-  auto mac = resolve_neighbour(*interface_index, source, to.destination.gid);
+  auto mac = resolve_neighbour(interface_index, source, to.destination.gid);
   if (!mac) return mac.error().error_number;
   const auto held = lock();
-  roce_v1_->set_neighbour(*interface_index, to.destination.gid, *mac);
+  roce_v1_->set_neighbour(interface_index, to.destination.gid, *mac);
   return 0;
 }
 

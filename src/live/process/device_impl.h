@@ -238,8 +238,6 @@ class Device::Impl {
   };
   std::optional<Probed> probed_;
   std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
-  std::uint32_t first_qp_;
-  std::uint32_t qp_count_;
   bool has_faults_;
   BusyPoll busy_poll_;
   DriverClock clock_;

@@ -19,9 +19,8 @@ struct CapturedFrame {
   std::int64_t unix_nanoseconds = 0;
   std::uint32_t original_bytes = 0;
   bool outbound = false;
-  bool is_ethernet =
-      false;  // a whole frame of Ethernet; false: it begins with its IP header, or is
-              // a fabric's
+  // The frame is one of Ethernet, whole. False: it begins with its IP header, or is a fabric's.
+  bool is_ethernet = false;
 };
 
 // Returns the time that a frame of now has.

@@ -192,15 +192,7 @@ Result<wire::MacAddress> resolve_neighbour(std::uint32_t interface_index, const 
   return Error{"no neighbour on this link answers for the address", EHOSTUNREACH};
 }
 
-NeighbourWatch::NeighbourWatch() {
-  UniqueFd fd = kernel_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK);
-  if (!fd) return;
-  sockaddr_nl name{};
-  name.nl_family = AF_NETLINK;
-  name.nl_groups = RTMGRP_NEIGH;
-  const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name);
-  if (bound == 0) fd_ = std::move(fd);
-}
+NeighbourWatch::NeighbourWatch() : fd_(socket_for_news(RTMGRP_NEIGH)) {}
 
 std::vector<Neighbour> NeighbourWatch::take() {
   std::vector<Neighbour> found;

@@ -131,9 +131,7 @@ int PacketPort::open_receiver() {
   int error = set_option(socket, SOL_PACKET, PACKET_AUXDATA, yes);
   if (error == 0) error = set_option(socket, SOL_PACKET, PACKET_VNET_HDR, yes);
   if (error != 0) return error;
-  if (set_option(socket, SOL_SOCKET, SO_RCVBUFFORCE, receive_buffer_bytes) != 0) {
-    set_option(socket, SOL_SOCKET, SO_RCVBUF, receive_buffer_bytes);
-  }
+  set_buffer(socket, SO_RCVBUFFORCE, SO_RCVBUF, receive_buffer_bytes);
   memory_.resize(frames_max * (tag_bytes + frame_bytes_max_ + tag_bytes));
   return bind_to(socket, interface_index_, ETH_P_ALL);
 }

@@ -19,7 +19,6 @@
 #include "device/multicast.h"
 #include "live/path/memory/packet_bytes.h"
 #include "live/path/packets/kernel_socket.h"
-#include "port/framing/roce_v1.h"
 #include "wire/path.h"
 
 namespace tulle::live {
@@ -36,12 +35,6 @@ constexpr std::size_t bth_offset = grh_offset + wire::grh_bytes;
 Error failed(int error) {
   const char* hint = error == EPERM ? " (RoCE v1 needs CAP_NET_RAW)" : "";
   return {std::string("cannot open a packet socket: ") + std::strerror(error) + hint, error};
-}
-
-// Asks for a buffer, of privilege if possible.
-void set_buffer(int socket, int forced_option, int option, int bytes) {
-  if (setsockopt(socket, SOL_SOCKET, forced_option, &bytes, sizeof bytes) == 0) return;
-  static_cast<void>(setsockopt(socket, SOL_SOCKET, option, &bytes, sizeof bytes));
 }
 
 int bind_to_protocol(int socket, std::uint16_t protocol) {
@@ -231,7 +224,6 @@ RoceV1Port::Sent RoceV1Port::send() {
   while (next_message_ < message_count_) {
     const int count = sendmmsg(sender_.get(), &headers_[next_message_],
                                static_cast<unsigned>(message_count_ - next_message_), MSG_DONTWAIT);
-    ++counters_.send_calls;
     if (count > 0) {
       next_message_ += static_cast<std::size_t>(count);
       continue;
@@ -277,12 +269,6 @@ std::span<const std::byte> RoceV1Port::accepted(int index) {
   }
   if (tap_->is_open()) tap_->received_frame(frame);
   return frame;
-}
-
-port::Arrival RoceV1Port::arrival_of_frame() {
-  port::Arrival arrival;
-  arrival.framing = &port::roce_v1;
-  return arrival;
 }
 
 }  // namespace tulle::live

@@ -28,6 +28,7 @@
 #include "live/path/packets/capture_tap.h"
 #include "live/unique_fd.h"
 #include "port/framing/framing.h"
+#include "port/framing/roce_v1.h"
 #include "port/framing/roce_v2.h"
 #include "wire/ethernet.h"
 
@@ -41,7 +42,6 @@ class RoceV1Port {
     std::uint64_t refused = 0;      // frames that came to no address of this device
     std::uint64_t unresolved = 0;   // packets to a neighbour whose MAC address is not known
     std::uint64_t send_errors = 0;  // frames that the interface did not take
-    std::uint64_t send_calls = 0;
   };
 
   // `first_qp` and `qp_count` are the numbers of the process's queue pairs. The tap must outlive
@@ -95,7 +95,8 @@ class RoceV1Port {
     for (int i = 0; i < count; ++i) {
       const std::span<const std::byte> frame = accepted(i);
       if (frame.empty()) continue;
-      port::Arrival arrival = arrival_of_frame();
+      port::Arrival arrival;
+      arrival.framing = &port::roce_v1;
       handle(arrival, frame);
     }
     return count;
@@ -126,7 +127,6 @@ class RoceV1Port {
   void add_frame(device::Datagram& datagram, const Link& link, const wire::MacAddress& destination);
   int fill();
   std::span<const std::byte> accepted(int index);
-  static port::Arrival arrival_of_frame();
   std::byte* received_frame(int index) const {
     return received_.get() + static_cast<std::size_t>(index) * frame_bytes_max;
   }
