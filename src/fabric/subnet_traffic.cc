@@ -33,6 +33,9 @@ constexpr std::size_t number_at = sizeof(wire::Bth);
 constexpr Time program_patience = Time::milliseconds(100);
 constexpr std::uint32_t stalled_after = 1;  // packet that has waited for program_patience
 constexpr Time between_looks = Time::milliseconds(10);
+// If a look comes so late, whoever moves packets stood still. Those that waited for that are given
+// as much time again as a program has.
+constexpr Time late_after = Time::milliseconds(50);
 constexpr Lid permissive{wire::permissive_lid};
 
 SwitchSettings settings_of_links() {
@@ -207,6 +210,18 @@ bool SubnetTraffic::has_packet(Program program) const {
   return nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot)).has_frame();
 }
 
+bool SubnetTraffic::is_given_up(Program program) const {
+  const port::Port& port = nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot));
+  for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
+    if (port.drops(lane)) return true;
+  }
+  return false;
+}
+
+void SubnetTraffic::resume(Time now, Program program) {
+  nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot)).end_stalls(now);
+}
+
 std::optional<SubnetTraffic::Program> SubnetTraffic::take_ready() {
   if (ready_.empty()) return std::nullopt;
   const Program program = ready_.back();
@@ -375,8 +390,15 @@ void SubnetTraffic::talk(std::uint32_t node) {
 
 bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
-  if (!waiting_.empty() && now >= look_at_waiting_) look_at_heads(now);
-  if (!busy_.empty()) look_at_links(now);
+  if (!waiting_.empty() && now >= look_at_waiting_) {
+    const bool is_late = now > look_at_waiting_ + late_after;
+    if (is_late) {
+      look_at_waiting_ = now + program_patience;
+    } else {
+      look_at_heads(now);
+    }
+  }
+  if (keeps_rates_) look_at_links(now);
   for (int step = 0; step < steps_max && !to_send_.empty(); ++step) {
     const At at = to_send_.front();
     to_send_.pop_front();
@@ -409,10 +431,10 @@ void SubnetTraffic::send_all(Time now, At at) {
     if (nodes_[to.node]->port(to.port).handle_control(now, control)) continue;
     kick(to);
   }
-  while (is_link_free(now, at)) {
+  while (is_link_free(at)) {
     const FrameRef ref = from.pull(now, at.port);
     if (ref == no_frame) break;
-    take_link(now, at, frames_[ref]);
+    take_link(at, frames_[ref]);
     talk(at.node);
     count(at, to, frames_[ref]);
     if (on_send_) [[unlikely]] {
@@ -425,15 +447,15 @@ void SubnetTraffic::send_all(Time now, At at) {
 }
 
 // Returns false if the link carries a packet still. The port sends on when it is free.
-bool SubnetTraffic::is_link_free(Time now, At at) {
-  if (!keeps_rates_ || free_at_[at.node][at.port] <= now) return true;
+bool SubnetTraffic::is_link_free(At at) {
+  if (!keeps_rates_ || free_at_[at.node][at.port] <= link_now_) return true;
   if (nodes_[at.node]->port(at.port).has_frame()) {
     if (std::ranges::find(busy_, at) == busy_.end()) busy_.push_back(at);
   }
   return false;
 }
 
-void SubnetTraffic::take_link(Time now, At at, const port::Frame& frame) {
+void SubnetTraffic::take_link(At at, const port::Frame& frame) {
   if (!keeps_rates_) return;
   const auto number = static_cast<std::uint8_t>(at.port + 1);
   const std::int64_t rate = wire::data_bits_per_second_of(subnet_.node(at.node).port_info(number));
@@ -443,14 +465,17 @@ void SubnetTraffic::take_link(Time now, At at, const port::Frame& frame) {
            port::infiniband_overhead.gap_bytes);
   constexpr std::int64_t million = 1'000'000;
   const Time duration = Time::picoseconds(bits * million / (rate / million));
-  const Time earliest = now > catch_up_max ? now - catch_up_max : Time::zero();
-  Time& free_at = free_at_[at.node][at.port];
-  free_at = std::max(free_at, earliest) + duration;
+  free_at_[at.node][at.port] = link_now_ + duration;
 }
 
+// Lets the time of links go on to when the next one is free. If no packet waits, or the next one
+// waits longer, it is the present.
 void SubnetTraffic::look_at_links(Time now) {
+  const Time earliest = now > catch_up_max ? now - catch_up_max : Time::zero();
+  run_at_ = now;
+  link_now_ = std::max({std::min(now, next_free_link()), link_now_, earliest});
   std::erase_if(busy_, [&](const At& at) {
-    if (free_at_[at.node][at.port] > now) return false;
+    if (free_at_[at.node][at.port] > link_now_) return false;
     kick(at);
     return true;
   });

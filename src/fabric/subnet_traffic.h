@@ -74,19 +74,27 @@ class SubnetTraffic {
   // Lets packets take as long on links as these have bits of data for, by their active widths and
   // speeds. Otherwise, packets take no time.
   void keep_rates() { keeps_rates_ = true; }
-  // A link that is looked at too late may make up for so much time.
-  static constexpr Time catch_up_max = Time::microseconds(200);
+  // If packets wait for links and run() is called late, the links make up for so much time.
+  static constexpr Time catch_up_max = Time::milliseconds(50);
 
   // Follows what the manager and the cables have done to links since the last call.
   void follow(Time now);
   // Moves packets as far as they go, and discards those that have waited too long. Returns false if
   // it stopped earlier, after a fixed number of steps, so that others have their turn.
   bool run(Time now);
+  // Returns true if links make up for time that was missed: run() has let a packet's time go by, or
+  // a few, and the next call lets more go by. Programs offer and take packets between these calls,
+  // as they would have done.
+  bool is_behind() const { return link_now_ < run_at_; }
   // Returns a program for which packets have come, once after they have.
   std::optional<Program> take_ready();
   // Returns the next packet for a program, or nothing. The bytes are valid until the next call of a
   // function of this object.
   std::span<const std::byte> take(Time now, Program program);
+  // A program that took nothing for too long, so that what comes for it is discarded at once, has
+  // room again. is_given_up() tells of such a program.
+  bool is_given_up(Program program) const;
+  void resume(Time now, Program program);
   // Returns true if a packet waits for a program.
   bool has_packet(Program program) const;
   // A packet that a port sends over a link.
@@ -110,7 +118,7 @@ class SubnetTraffic {
   void on_tell(std::function<void(const Told&)> told) { on_tell_ = std::move(told); }
   // Returns when run() must be called although nothing has happened.
   Time next_event() const {
-    if (!to_send_.empty()) return Time::zero();
+    if (!to_send_.empty() || is_behind()) return Time::zero();
     return std::min(waiting_.empty() ? Time::never() : look_at_waiting_, next_free_link());
   }
 
@@ -160,8 +168,8 @@ class SubnetTraffic {
   void grant(Time now, At program);
   void kick(At at);
   void send_all(Time now, At at);
-  bool is_link_free(Time now, At at);
-  void take_link(Time now, At at, const port::Frame& frame);
+  bool is_link_free(At at);
+  void take_link(At at, const port::Frame& frame);
   void look_at_links(Time now);
   Time next_free_link() const;
   void talk(std::uint32_t node);
@@ -185,6 +193,8 @@ class SubnetTraffic {
   std::vector<At> waiting_;                    // ports at which frames wait
   Time look_at_waiting_;
   bool keeps_rates_ = false;
+  Time run_at_;                             // of the last call of run()
+  Time link_now_;                           // the time up to which links have sent
   std::vector<std::vector<Time>> free_at_;  // by node and port: when its link is free
   std::vector<At> busy_;                    // ports that wait for that
   std::vector<Program> ready_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 namespace tulle::live {
 
@@ -41,12 +42,14 @@ void drop_standard_descriptors() {
   }
 }
 
-int wait_for_events(int epoll, std::span<epoll_event> events, std::int64_t nanoseconds) {
+int wait_for_events(int epoll, std::span<epoll_event> events, Time longest) {
   constexpr std::int64_t second = 1'000'000'000;
   constexpr std::int64_t million = 1'000'000;
   const auto count = static_cast<int>(events.size());
-  if (nanoseconds < 0) return epoll_wait(epoll, events.data(), count, -1);
-  const std::int64_t most = std::min(nanoseconds, 3'600 * second);
+  if (longest.is_never()) return epoll_wait(epoll, events.data(), count, -1);
+  // A wait that ends a part of a nanosecond too early would only begin again.
+  const std::int64_t rounded_up = longest.to_nanoseconds() + 1;
+  const std::int64_t most = std::clamp(rounded_up, std::int64_t{0}, 3'600 * second);
   const timespec span{most / second, most % second};
   const int found = epoll_pwait2(epoll, events.data(), count, &span, nullptr);
   if (found >= 0 || errno != ENOSYS) return found;

@@ -5,9 +5,9 @@
 
 #include <sys/epoll.h>
 
-#include <cstdint>
 #include <span>
 
+#include "base/time.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -25,9 +25,10 @@ void raise_file_limit();
 // end while they stayed open here.
 void drop_standard_descriptors();
 
-// Waits for events of an epoll, up to so many nanoseconds and at most an hour; -1: for ever.
-// Returns how many there are, or -1 with an errno.
-int wait_for_events(int epoll, std::span<epoll_event> events, std::int64_t nanoseconds);
+// Waits for events of an epoll, at most for so long and at most an hour, or for ever
+// (Time::never()). It does not wait if the time is over, so that `longest` is negative. Returns how
+// many events there are, or -1 with an errno.
+int wait_for_events(int epoll, std::span<epoll_event> events, Time longest);
 
 // Accepts a connection that waits at a listener. Returns none if there is none. Without a
 // descriptor to spare it pauses, since the listener stays readable.

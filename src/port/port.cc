@@ -177,6 +177,15 @@ Port::Expired Port::expire_head(Time now, std::uint32_t lane, Time lifetime) {
   return Expired::queue;
 }
 
+void Port::end_stalls(Time now) {
+  for (std::uint32_t lane = 0; lane < classes; ++lane) {
+    Head& head = watch_->heads[lane];
+    if (head.stalled_until == Time::zero()) continue;
+    head = {now};
+    if (!is_down_) dropping_ = static_cast<std::uint8_t>(dropping_ & ~bit(lane));
+  }
+}
+
 Time Port::next_expiry(std::uint32_t lane, Time lifetime) const {
   const Head& head = watch_->heads[lane];
   Time next = Time::never();

@@ -135,6 +135,8 @@ class alignas(64) Port {
   // Returns when to look at the lane again. Time::never() means that no frame waits, and the lane
   // is not stalled.
   Time next_expiry(std::uint32_t lane, Time lifetime) const;
+  // Ends the stalls of all lanes early: frames are no longer dropped.
+  void end_stalls(Time now);
   // The clock's zero has moved (base/time.h).
   void rebase(Time by);
 

@@ -131,7 +131,7 @@ bool DataPorts::progress(Time now) {
     const bool has_run = traffic_.run(now);
     const bool has_delivered = deliver_all(now);
     if (!has_run) return true;
-    if (has_delivered || has_read) continue;
+    if (has_delivered || has_read || traffic_.is_behind()) continue;
     if (send_to_sleep()) return false;
   }
   return true;
@@ -191,18 +191,29 @@ bool DataPorts::deliver_all(Time now) {
   return has_moved;
 }
 
+// Returns room for a packet in a program's ring, or null. The program rings when it has made some.
+std::byte* DataPorts::room_in(Port& port) {
+  std::byte* room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+  if (room != nullptr) return room;
+  // The program may have made room before it could see that this end waits.
+  port.rings.wait_for_room();
+  return port.rings.reserve(SubnetTraffic::packet_bytes_max);
+}
+
 // Writes the packets that have come for a program into its ring. Returns true if there were any.
 bool DataPorts::deliver(Time now, Port& port) {
   std::size_t unrung_bytes = 0;
   bool has_moved = false;
   port.is_full = false;
-  while (traffic_.has_packet(port.program)) {
-    std::byte* room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
-    if (room == nullptr) {
-      // The program may have made room before it could see that this end waits.
-      port.rings.wait_for_room();
-      room = port.rings.reserve(SubnetTraffic::packet_bytes_max);
+  if (traffic_.is_given_up(port.program)) {
+    if (room_in(port) == nullptr) {
+      port.is_full = true;
+      return false;
     }
+    traffic_.resume(now, port.program);
+  }
+  while (traffic_.has_packet(port.program)) {
+    std::byte* room = room_in(port);
     if (room == nullptr) {
       port.is_full = true;
       break;

@@ -89,6 +89,7 @@ class DataPorts {
   int read_lane(Time now, Port& port, std::uint32_t lane);
   bool read_all(Time now);
   bool deliver_all(Time now);
+  static std::byte* room_in(Port& port);
   bool deliver(Time now, Port& port);
   bool deliver_own(Time now, fabric::SubnetTraffic::Program program);
   bool send_to_sleep();

@@ -160,6 +160,20 @@ TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
   EXPECT_GT(ports_->counters().overdue, 0u);
 }
 
+TEST_F(DataPortsTest, AProgramThatReadsAgainIsHeardAtOnce) {
+  Program a = program(0, 1), stuck = program(2, 2);
+  while (send(a, packet(a, stuck, 4'096))) turn({&a});
+  for (int i = 0; i < 20; ++i) {
+    now_ = now_ + Time::milliseconds(10);
+    turn({&a});
+  }
+  EXPECT_GT(ports_->counters().overdue, 0u);
+  while (!receive(stuck).empty()) turn({&a, &stuck});
+  ASSERT_TRUE(send(a, packet(a, stuck, 64, 9)));
+  turn({&a, &stuck});
+  EXPECT_TRUE(receive(stuck) == packet(a, stuck, 64, 9));
+}
+
 // A program that reads nothing stops the lane of who sends to it. The sender's other lane goes on,
 // to whom it likes.
 TEST_F(DataPortsTest, AVictimOnAnotherLaneIsNotStopped) {

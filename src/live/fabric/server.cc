@@ -242,9 +242,8 @@ void FabricServer::handle(const epoll_event& event) {
 void FabricServer::turn() {
   std::array<epoll_event, 64> events;
   const Time next = next_event();
-  const Time left = next > now() ? next - now() : Time::zero();
-  const int count =
-      wait_for_events(epoll_.get(), events, next.is_never() ? -1 : left.to_nanoseconds() + 1);
+  const Time left = next.is_never() ? next : next - now();
+  const int count = wait_for_events(epoll_.get(), events, left);
   for (int i = 0; i < count; ++i) handle(events[i]);
   const Time at = now();
   if (has_to_manage_ || next_management() <= at) {
