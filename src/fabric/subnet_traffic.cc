@@ -1,8 +1,12 @@
 #include "fabric/subnet_traffic.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "port/framing/infiniband.h"
 #include "port/framing/overhead.h"
@@ -54,6 +58,24 @@ SwitchSettings settings_of_hosts() {
   return settings;
 }
 
+// Returns nothing if a manager has written none.
+std::optional<port::VlArbitration> arbitration_of(const management::subnet::Node& node,
+                                                  std::uint8_t port) {
+  const auto written = node.arbitration(port);
+  const auto table_of = [](std::span<const std::byte> bytes) {
+    std::vector<port::VlWeight> table;
+    for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+      const auto lane = std::to_integer<std::uint8_t>(bytes[i] & std::byte{0xF});
+      const auto weight = std::to_integer<std::uint8_t>(bytes[i + 1]);
+      if (lane < port::classes && weight != 0) table.push_back({lane, weight});
+    }
+    return table;
+  };
+  const auto high = table_of(written.high), low = table_of(written.low);
+  if (high.empty() && low.empty()) return std::nullopt;
+  return port::VlArbitration(high, low, written.high_limit);
+}
+
 bool is_multicast(Lid lid) { return lid.value > wire::unicast_lid_max && lid != permissive; }
 
 }  // namespace
@@ -63,6 +85,8 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       slot_of_(slot_of),
       switch_settings_(std::make_unique<const SwitchSettings>(settings_of_links())),
       host_settings_(std::make_unique<const SwitchSettings>(settings_of_hosts())),
+      own_settings_(subnet.topology().nodes()),
+      arbitration_seen_(subnet.topology().nodes()),
       nodes_(subnet.topology().nodes()),
       attached_(subnet.topology().hosts),
       link_is_up_(subnet.topology().links.size()),
@@ -93,6 +117,7 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   free_at_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
   nodes_[host] = std::move(made);
+  if (arbitration_seen_[host] != 0) follow_arbitration(host);
 }
 
 // --- programs ---
@@ -535,7 +560,30 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
   talk(at.node);
 }
 
+void SubnetTraffic::follow_arbitration(std::uint32_t node) {
+  if (nodes_[node] == nullptr) return;
+  const auto& agent = subnet_.node(node);
+  const port::Settings& usual = is_host(node) ? *host_settings_ : *switch_settings_;
+  auto& own = own_settings_[node];
+  own.resize(agent.ports());
+  for (std::uint16_t port = 0; port < agent.ports(); ++port) {
+    std::unique_ptr<port::Settings> made;
+    const auto written = arbitration_of(agent, static_cast<std::uint8_t>(port + 1));
+    if (written) {
+      made = std::make_unique<port::Settings>(usual);
+      made->arbitration = *written;
+    }
+    nodes_[node]->port(port).replace_arbitration(made != nullptr ? *made : usual);
+    own[port] = std::move(made);
+    kick({node, port});
+  }
+}
+
 void SubnetTraffic::follow(Time now) {
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    const std::uint32_t writes = subnet_.node(node).arbitration_writes();
+    if (std::exchange(arbitration_seen_[node], writes) != writes) follow_arbitration(node);
+  }
   if (changes_seen_ == subnet_.link_changes()) return;
   changes_seen_ = subnet_.link_changes();
   const auto& links = subnet_.topology().links;

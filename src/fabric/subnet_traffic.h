@@ -77,7 +77,8 @@ class SubnetTraffic {
   // If packets wait for links and run() is called late, the links make up for so much time.
   static constexpr Time catch_up_max = Time::milliseconds(50);
 
-  // Follows what the manager and the cables have done to links since the last call.
+  // Follows what the manager and the cables have done to links, and what it has written of the
+  // arbitration among lanes, since the last call.
   void follow(Time now);
   // Moves packets as far as they go, and discards those that have waited too long. Returns false if
   // it stopped earlier, after a fixed number of steps, so that others have their turn.
@@ -177,11 +178,15 @@ class SubnetTraffic {
   void watch(Time now, At at);
   void look_at_heads(Time now);
   void set_link(Time now, At at, bool is_up);
+  void follow_arbitration(std::uint32_t node);
 
   Subnet& subnet_;
   SlotOf slot_of_;
   std::unique_ptr<const SwitchSettings> switch_settings_;
   std::unique_ptr<const SwitchSettings> host_settings_;
+  // By node and port: settings with the arbitration that a manager has written, if it has.
+  std::vector<std::vector<std::unique_ptr<const port::Settings>>> own_settings_;
+  std::vector<std::uint32_t> arbitration_seen_;  // by node
   port::FramePool frames_;
   port::Payloads packets_{packet_bytes_max};
   std::vector<std::unique_ptr<Switch>> nodes_;  // null: a host that had no program

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "base/random.h"
@@ -337,6 +339,14 @@ void set(Field& field, Lid to, std::uint16_t attribute, std::uint32_t modifier,
   EXPECT_EQ(management::header_of(answer->packet.mad).status & 0x7FFF, 0);
 }
 
+// Returns an attribute as it is on the wire.
+template <typename Attribute>
+std::vector<std::uint8_t> bytes_of(const Attribute& attribute) {
+  std::vector<std::uint8_t> bytes(sizeof attribute);
+  std::memcpy(bytes.data(), &attribute, sizeof attribute);
+  return bytes;
+}
+
 TEST(SubnetTrafficTest, TablesThatLeadInACircleKeepNothing) {
   Field field(two_switches());
   for (const Program program : {a, c}) field.attach(program);
@@ -349,13 +359,7 @@ TEST(SubnetTrafficTest, TablesThatLeadInACircleKeepNothing) {
     set(field, Lid(field.managed->lid(node)), wire::attribute_linear_forwarding, 0, block);
     wire::SwitchInfo info;
     info.linear_top = 63;
-    management::Mad mad{};
-    management::put_attribute(info, wire::subnet_data_offset, mad);
-    std::vector<std::uint8_t> bytes;
-    for (std::size_t i = 0; i < sizeof info; ++i) {
-      bytes.push_back(std::to_integer<std::uint8_t>(mad[wire::subnet_data_offset + i]));
-    }
-    set(field, Lid(field.managed->lid(node)), wire::attribute_switch_info, 0, bytes);
+    set(field, Lid(field.managed->lid(node)), wire::attribute_switch_info, 0, bytes_of(info));
   }
   EXPECT_EQ(field.offer(a, field.packet(0, 40, qp_of(1), 100)), Offer::taken);
   EXPECT_EQ(field.traffic->counters().unrouted, 1u);
@@ -429,13 +433,7 @@ void enforce(Field& field, std::uint32_t node, std::uint32_t port, std::uint8_t 
   info.extended_speed_enabled = 0;
   info.speed_active_and_enabled = 0;
   info.link_width_enabled = 0;
-  management::Mad mad{};
-  management::put_attribute(info, wire::subnet_data_offset, mad);
-  std::vector<std::uint8_t> bytes;
-  for (std::size_t i = 0; i < sizeof info; ++i) {
-    bytes.push_back(std::to_integer<std::uint8_t>(mad[wire::subnet_data_offset + i]));
-  }
-  set(field, Lid(field.managed->lid(node)), wire::attribute_port_info, port, bytes);
+  set(field, Lid(field.managed->lid(node)), wire::attribute_port_info, port, bytes_of(info));
 }
 
 TEST(SubnetTrafficTest, SwitchesLetThroughOnlyThePartitionsOfTheirPorts) {
@@ -617,6 +615,95 @@ TEST(SubnetTrafficTest, LinksKeepToTheirRates) {
           << each.gbps << " " << step.to_microseconds();
     }
   }
+}
+
+// Writes a table of a port: pairs of a lane and its weight, in units of 64 bytes.
+void arbitrate(Field& field, std::uint32_t node, std::uint32_t port, bool is_high,
+               std::vector<std::uint8_t> entries) {
+  entries.resize(64);
+  const std::uint32_t block = is_high ? 3 : 1;
+  set(field, Lid(field.managed->lid(node)), wire::attribute_vl_arbitration, block << 16 | port,
+      entries);
+}
+
+// Sends on both lanes to host 2 for 20 ms. Returns how many packets came on lane 1 for each on lane
+// 0.
+double share_of_lane_1(Field& field) {
+  constexpr Program second{2, 2};
+  std::array<int, 2> taken{};
+  for (const Time end = field.now() + Time::milliseconds(20); field.now() < end;) {
+    while (field.traffic->offer(field.now(), a, field.packet(a, c, 4'096)) == Offer::taken)
+      continue;
+    while (field.traffic->offer(field.now(), b, field.packet(b, second, 4'096, 0, 1)) ==
+           Offer::taken) {
+    }
+    field.traffic->run(field.now());
+    while (!field.traffic->take(field.now(), c).empty()) ++taken[0];
+    while (!field.traffic->take(field.now(), second).empty()) ++taken[1];
+    field.managed->now += Time::microseconds(5);
+  }
+  return static_cast<double>(taken[1]) / taken[0];
+}
+
+// Lanes of a link share it by the weights of the manager's tables. A packet here is 65 blocks.
+TEST(SubnetTrafficTest, LanesShareALinkAsTheManagersTablesSay) {
+  for (const auto& [high, low, expected] :
+       {std::tuple(std::vector<std::uint8_t>{0, 65, 1, 195}, std::vector<std::uint8_t>{}, 3.0),
+        std::tuple(std::vector<std::uint8_t>{}, std::vector<std::uint8_t>{0, 130, 1, 65}, 0.5),
+        // Low priority gets a packet after each of high, since the limit is 0.
+        std::tuple(std::vector<std::uint8_t>{1, 65}, std::vector<std::uint8_t>{0, 65}, 1.0)}) {
+    Field field(built(from_csv("a,b,gbps,delay_ns\n0,3,2.5,1\n1,3,2.5,1\n2,3,2.5,1\n", "test")));
+    field.traffic->keep_rates();
+    for (const Program program : {a, b, c, Program{2, 2}}) field.attach(program);
+    arbitrate(field, 3, 3, true, high);
+    arbitrate(field, 3, 3, false, low);
+    field.traffic->follow(field.now());
+    EXPECT_NEAR(share_of_lane_1(field) / expected, 1, 0.1) << expected;
+    // Tables of zeros are as if nobody had written them: lane 0 and the others take turns.
+    arbitrate(field, 3, 3, true, {});
+    arbitrate(field, 3, 3, false, {});
+    field.traffic->follow(field.now());
+    EXPECT_NEAR(share_of_lane_1(field), 1, 0.1);
+  }
+}
+
+// A lane that no table has sends nothing, and others are not held up.
+TEST(SubnetTrafficTest, ALaneWithoutAnEntryWaits) {
+  Field field(two_switches());
+  for (const Program program : {a, b, c, d}) field.attach(program);
+  arbitrate(field, 4, 3, true, {0, 255, 9, 255, 15, 255});
+  field.traffic->follow(field.now());
+  EXPECT_EQ(field.offer(a, field.packet(a, c, 100, 0, 1)), Offer::taken);
+  EXPECT_TRUE(field.take(c).empty());
+  EXPECT_EQ(field.offer(a, field.packet(a, c, 100, 7, 0)), Offer::taken);
+  EXPECT_TRUE(field.take(c) == field.packet(a, c, 100, 7, 0));
+  arbitrate(field, 4, 3, true, {0, 255, 1, 255});
+  field.traffic->follow(field.now());
+  field.traffic->run(field.now());
+  EXPECT_TRUE(field.take(c) == field.packet(a, c, 100, 0, 1)) << "it waited";
+}
+
+// A host that had no program then has the tables of its port, too.
+TEST(SubnetTrafficTest, AHostsPortSharesItsLinkAsWell) {
+  Field field(star_of("2.5"));
+  field.traffic->keep_rates();
+  arbitrate(field, 0, 1, true, {0, 65, 1, 195});
+  field.traffic->follow(field.now());
+  const Program other{0, 2}, there{1, 2};
+  for (const Program program : {a, other, b, there}) field.attach(program);
+  std::array<int, 2> taken{};
+  for (int i = 0; i < 4'000; ++i) {
+    while (field.traffic->offer(field.now(), a, field.packet(a, b, 4'096)) == Offer::taken)
+      continue;
+    while (field.traffic->offer(field.now(), other, field.packet(other, there, 4'096, 0, 1)) ==
+           Offer::taken) {
+    }
+    field.traffic->run(field.now());
+    while (!field.traffic->take(field.now(), b).empty()) ++taken[0];
+    while (!field.traffic->take(field.now(), there).empty()) ++taken[1];
+    field.managed->now += Time::microseconds(5);
+  }
+  EXPECT_NEAR(static_cast<double>(taken[1]) / taken[0], 3, 0.3);
 }
 
 // A link that had nothing to carry has no time to make up for.

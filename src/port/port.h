@@ -59,6 +59,13 @@ class alignas(64) Port {
     return bytes;
   }
 
+  // Replaces the settings by others, which differ in the arbitration alone, and must outlive the
+  // port.
+  void replace_arbitration(const Settings& settings) {
+    settings_ = &settings;
+    arbiter_ = {};
+  }
+
   // --- packets that wait elsewhere ---
 
   // PFC: the classes that the neighbour has stopped, as bits.

@@ -60,6 +60,18 @@ class Utilities(OnFabric):
         self.utility("ucmatose", "-c", "4", "-C", "20", "-S", "3000")
         self.utility("udaddy", "-c", "4", "-C", "20", "-S", "1000")
 
+    def test_addresses_that_are_gids(self):
+        """AF_IB: a service has no IP address, and rsockets have no header that names some."""
+        gid = self.run_program(*self.on_host("h0", "cat", "/sys/class/infiniband/tulle0/ports/1/gids/0"),
+                               env=self.environment).stdout.strip()
+        argv = ["ucmatose", "-f", "gid", "-c", "4", "-C", "20", "-S", "3000"]
+        for at in ((), ("-b", gid)):
+            for process in self.both([*argv, *at], [*argv, "-s", gid]):
+                self.assertIn("return status 0", process.stdout, process.describe())
+        argv = ["rstream", "-f", "gid", "-S", "4096", "-I", "20"]
+        _, client = self.both([*argv, "-b", gid], [*argv, "-s", gid], ends=False)
+        self.assertIn("usec/xfer", client.stdout, client.describe())
+
     def test_multicast(self):
         for _ in range(3):
             self.multicast()

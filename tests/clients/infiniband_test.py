@@ -30,6 +30,14 @@ class OnFabric(fabric_test.FabricTest):
     def lid(self, name):
         return self.nodes()[name]["lids"][0]
 
+    def sweep(self, *arguments):
+        log = self.folder / "opensm.log"
+        log.unlink(missing_ok=True)
+        self.tool("h1", "opensm", "-o", "-f", log, *arguments)
+        text = log.read_text()
+        self.assertIn("SUBNET UP", text)
+        return text
+
     def on_two_hosts(self, argv, **keywords):
         server, client = self.hosts
         return self.pair(argv, host=server, options=("--host", client), server_options=("--host", server),
@@ -222,14 +230,6 @@ class ByOpenSm(OnFabric):
     def setUp(self):
         fabric_test.FabricTest.setUp(self)
 
-    def sweep(self, *arguments):
-        log = self.folder / "opensm.log"
-        log.unlink(missing_ok=True)
-        self.tool("h1", "opensm", "-o", "-f", log, *arguments)
-        text = log.read_text()
-        self.assertIn("SUBNET UP", text)
-        return text
-
     def test_routing_engines(self):
         """All that the topology allows."""
         for engine in ("minhop", "updn", "dnup", "ftree", "lash", "dor", "sssp", "dfsssp", "nue"):
@@ -306,6 +306,34 @@ class Rates(OnFabric):
         before = cpu_ticks(self.up.pid)
         self.run_program("sleep", "1")
         self.assertLess(cpu_ticks(self.up.pid) - before, os.sysconf("SC_CLK_TCK") / 20)
+
+
+class Arbitration(OnFabric):
+    topology = Rates.topology
+    options = Rates.options
+    own_manager = False
+
+    def setUp(self):
+        fabric_test.FabricTest.setUp(self)
+
+    def test_lanes_share_a_link_by_the_managers_weights(self):
+        """Two hosts send to a third, each on a lane of its own. A packet of 4 KiB is 65 units of 64 bytes."""
+        (self.folder / "opensm.conf").write_text(
+            "qos TRUE\nqos_max_vls 8\nqos_high_limit 255\nqos_vlarb_high 0:65,1:195\nqos_vlarb_low 0:1,1:1\n"
+            "qos_sl2vl 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n")
+        self.sweep("-Q", "-F", self.folder / "opensm.conf")
+        argv = ["ib_write_bw", "-F", "-D", "3", "-s", "65536"]
+        flows = [("h1", ("-S", "0"), 18515), ("h2", ("-S", "1"), 18516)]
+        for _, options, port in flows:
+            self.start_server([*argv, *options, "-p", str(port)], port, options=("--host", "h0"), env=self.environment)
+        clients = [self.start(*self.on_host(host, *argv, *options, "-p", str(port), "h0"), env=self.environment)
+                   for host, options, port in flows]
+        rates = []
+        for client in clients:
+            self.assertEqual(0, client.wait(30), client.describe())
+            rates.append(table_rows(client.stdout)[-1][3])
+        self.assertGreater(rates[1] / rates[0], 2, rates)
+        self.assertLess(rates[1] / rates[0], 4, rates)
 
 
 class Mpi(OnFabric):

@@ -275,7 +275,7 @@ class Run {
         out.address[15] = static_cast<std::byte>(script_.below(2));
         return out;
       case 7:
-        out.family = script_.half();
+        out.family = script_.one_in(2) ? infiniband_family : script_.half();
         return out;
       case 8: {
         out.family = AF_INET6;

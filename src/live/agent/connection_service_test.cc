@@ -326,6 +326,8 @@ TEST_F(ConnectionServiceTest, NumbersWithoutMeaningAreRefused) {
   SocketAddress odd = loopback(1);
   odd.family = AF_UNIX;
   EXPECT_EQ(client_->run(command::Bind{client_->create(), odd}), EAFNOSUPPORT);
+  EXPECT_EQ(client_->run(command::Bind{client_->create(), SocketAddress::of({}, 7)}), ENODEV)
+      << "GIDs are addresses on InfiniBand alone";
 }
 
 TEST_F(ConnectionServiceTest, AHeldChannelGetsItsEventsInOrderLater) {

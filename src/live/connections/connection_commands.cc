@@ -32,10 +32,10 @@ constexpr std::uint8_t local_ack_delay = 15;
 constexpr std::size_t given_back_max = 4096;
 
 // The header in front of a request's private data, which names the two addresses (IBTA A11).
-constexpr std::size_t hello_bytes = sizeof(wire::cm::IpHello);
-constexpr std::size_t request_data_max = sizeof(wire::cm::Request::private_data) - hello_bytes;
-constexpr std::size_t question_data_max =
-    sizeof(wire::cm::ServiceIdRequest::private_data) - hello_bytes;
+// Between GIDs there is none.
+std::size_t hello_bytes(const SocketAddress& destination) {
+  return destination.is_gid() ? 0 : sizeof(wire::cm::IpHello);
+}
 
 // Values of rdma_user_cm.h: RDMA_OPTION_ID and RDMA_OPTION_IB, and the options of each.
 constexpr std::uint32_t level_id = 0;
@@ -58,6 +58,7 @@ std::array<std::byte, 16> hello_address(const SocketAddress& address) {
 
 cm::PrivateData with_hello(const SocketAddress& source, const SocketAddress& destination,
                            std::span<const std::byte> private_data) {
+  if (destination.is_gid()) return cm::PrivateData(private_data);
   wire::cm::IpHello hello;
   wire::cm::IpHello::IpVersion::set(hello.ip_version, destination.family == AF_INET ? 4 : 6);
   hello.source_port = source.port;
@@ -80,6 +81,10 @@ std::uint8_t ack_timeout(std::uint8_t packet_lifetime, std::uint8_t ack_delay) {
     timeout = ack_delay + 1u;
   }
   return static_cast<std::uint8_t>(std::min(timeout, 31u));
+}
+
+bool is_known_family(const SocketAddress& address) {
+  return address.family == AF_INET || address.family == AF_INET6 || address.is_gid();
 }
 
 template <typename T>
@@ -198,16 +203,28 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& 
   return 0;
 }
 
-int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress address) {
-  if (endpoint.state != State::idle) return EINVAL;
-  if (address.family != AF_INET && address.family != AF_INET6) return EAFNOSUPPORT;
+// Returns 0 or an errno. A wildcard is an address of every device that it can belong to.
+int ConnectionService::bind_to_device(const Channel& channel, Endpoint& endpoint,
+                                      const SocketAddress& address) {
   if (!address.is_wildcard()) {
     if (const int error = network_.check_is_local(address); error != 0) return error;
-    auto device = describe(channel);
-    if (!device) return ENODEV;
-    const auto local = local_address_of(*device, address);
-    if (!local) return ENODEV;
-    use_device(endpoint, *device, *local);
+  }
+  auto device = describe(channel);
+  if (!device) return ENODEV;
+  // Linux, too, knows GIDs as addresses only on InfiniBand (rdma_cap_af_ib).
+  if (address.is_gid() && !device->infiniband) return ENODEV;
+  if (address.is_wildcard()) return 0;
+  const auto local = local_address_of(*device, address);
+  if (!local) return ENODEV;
+  use_device(endpoint, *device, *local);
+  return 0;
+}
+
+int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress address) {
+  if (endpoint.state != State::idle) return EINVAL;
+  if (!is_known_family(address)) return EAFNOSUPPORT;
+  if (!address.is_wildcard() || address.is_gid()) {
+    if (const int error = bind_to_device(channel, endpoint, address); error != 0) return error;
   }
   Held& held = held_.at(channel.owner.user);  // the endpoint at least
   if (channel.owner.is_limited && held.ports >= ports_max) {
@@ -254,7 +271,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen
 // address is resolved here, since the kernel's sockets do that.
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command) {
   const SocketAddress& destination = command.destination;
-  if (destination.family != AF_INET && destination.family != AF_INET6) return EAFNOSUPPORT;
+  if (!is_known_family(destination)) return EAFNOSUPPORT;
   if (channel.waiting.size() >= events_waiting_max) return ENOBUFS;
   const bool may = endpoint.state == State::idle || endpoint.state == State::bound ||
                    endpoint.state == State::address_resolved;
@@ -355,7 +372,8 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& comma
   const ConnectionParameters& parameters = command.parameters;
   if (endpoint.state != State::route_resolved) return EINVAL;
   if (is_datagram(endpoint.space)) return ask_service(endpoint, parameters);
-  if (parameters.private_data.size() > request_data_max) return EINVAL;
+  constexpr std::size_t data_max = sizeof(wire::cm::Request::private_data);
+  if (parameters.private_data.size() > data_max - hello_bytes(endpoint.destination)) return EINVAL;
   endpoint.qp_type = command.qp_type;
   endpoint.responder_resources = parameters.responder_resources;
   endpoint.initiator_depth = parameters.initiator_depth;
@@ -402,7 +420,8 @@ int ConnectionService::begin_connecting(Endpoint& endpoint, cm::ConnectionId con
 }
 
 int ConnectionService::ask_service(Endpoint& endpoint, const ConnectionParameters& parameters) {
-  if (parameters.private_data.size() > question_data_max) return EINVAL;
+  constexpr std::size_t data_max = sizeof(wire::cm::ServiceIdRequest::private_data);
+  if (parameters.private_data.size() > data_max - hello_bytes(endpoint.destination)) return EINVAL;
   cm::ServiceQuestion question;
   question.route = route_of(endpoint);
   question.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),

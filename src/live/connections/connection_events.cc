@@ -60,10 +60,10 @@ std::vector<std::byte> vector_of(std::span<const std::byte> bytes) {
 
 // Each side has its own view of READs and atomics: one side must serve what the other has under
 // way.
-ConnectionParameters parameters_of(const cm::Request& request) {
+ConnectionParameters parameters_of(const cm::Request& request, bool has_hello) {
   ConnectionParameters parameters;
   parameters.private_data =
-      vector_of(request.private_data.span().subspan(sizeof(wire::cm::IpHello)));
+      vector_of(request.private_data.span().subspan(has_hello ? sizeof(wire::cm::IpHello) : 0));
   parameters.responder_resources = request.initiator_depth;
   parameters.initiator_depth = request.responder_resources;
   parameters.flow_control = request.flow_control;
@@ -153,14 +153,23 @@ ConnectionService::Endpoint* ConnectionService::listener_at(PortSpace space,
   return other ? find(ports_.listener(space, *other)) : nullptr;
 }
 
-// Handles a REQ or SIDR_REQ to a service with a listener, which may listen at another address.
+// Handles a REQ or SIDR_REQ to a service with a listener, which may listen at another address. Who
+// listens at a GID is asked without addresses of IP, and takes requests that have some as well: they
+// are private data then, as in Linux (drivers/infiniband/core/cma.c: cma_match_private_data).
 void ConnectionService::handle_request(const cm::Event& event) {
   const bool is_question = event.kind == Kind::service_question;
   const cm::Request& request = event.request;
   const auto space = static_cast<PortSpace>(request.service_id >> 16 & 0xFFFF);
   Asked asked;
-  const bool is_known = read_hello(request, asked);
+  bool is_known = read_hello(request, asked);
   Endpoint* listener = is_known ? listener_at(space, asked.destination) : nullptr;
+  if (listener == nullptr) {
+    const auto port = static_cast<std::uint16_t>(request.service_id & 0xFFFF);
+    const SocketAddress by_gid = SocketAddress::of(request.route.local, port);
+    listener = find(ports_.listener(space, by_gid));
+    is_known |= listener != nullptr;
+    if (listener != nullptr) asked = {SocketAddress::of(request.route.remote, 0), by_gid};
+  }
   const auto refuse = [&](wire::cm::Reason reason, wire::cm::ServiceStatus status) {
     if (!is_question) {
       manager_.reject(now(), event.id, reason, {});
@@ -223,9 +232,9 @@ void ConnectionService::handle_request(const cm::Event& event) {
   endpoint.retry_count = request.retry_count;
   endpoint.rnr_retry = request.rnr_retry_count;
 
-  tell(endpoint,
-       event::ConnectRequest{endpoint.id, listener_id, is_question, parameters_of(request),
-                             status_of(endpoint), attributes_of(endpoint)});
+  tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
+                                       parameters_of(request, !endpoint.source.is_gid()),
+                                       status_of(endpoint), attributes_of(endpoint)});
 }
 
 void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event) {

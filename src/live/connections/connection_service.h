@@ -209,6 +209,7 @@ class ConnectionService {
   int run(Channel& channel, Endpoint& endpoint, command::Report& command);
   bool take_back(Channel& channel, const std::vector<ConnectionEvent>& events);
   int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
+  int bind_to_device(const Channel& channel, Endpoint& endpoint, const SocketAddress& address);
   int resolve_route(Channel& channel, Endpoint& endpoint);
   int take_given_route(Channel& channel, Endpoint& endpoint, std::span<const std::byte> path);
   std::optional<LocalAddress> local_address_of(const DeviceInfo& device,

@@ -16,7 +16,8 @@ bool conflicts(const PortTable::Binding& a, const PortTable::Binding& b) {
   const auto covers = [](const PortTable::Binding& wide, const PortTable::Binding& other) {
     if (!wide.address.is_wildcard()) return false;
     if (wide.address.family == other.address.family) return true;
-    return wide.address.family == AF_INET6 && !wide.is_ipv6_only;
+    const bool is_ip = !other.address.is_gid();
+    return wide.address.family == AF_INET6 && is_ip && !wide.is_ipv6_only;
   };
   const bool is_same =
       a.address.family == b.address.family && a.address.address == b.address.address;
@@ -72,7 +73,7 @@ int PortTable::listen(PortSpace space, std::uint16_t port, EndpointId endpoint) 
 }
 
 // Chooses the most exact listener: the address itself, then the wildcard of its family, then
-// IPv6's, which serves IPv4 too.
+// IPv6's, which serves IPv4 too. A GID and an address of IP are never the same address.
 EndpointId PortTable::listener(PortSpace space, const SocketAddress& destination) const {
   const auto found = ports_.find(Key{space, destination.port});
   if (found == ports_.end()) return {};
@@ -85,7 +86,7 @@ EndpointId PortTable::listener(PortSpace space, const SocketAddress& destination
     if (at.is_wildcard()) {
       if (at.family == destination.family) rank = 2;
       if (at.family == AF_INET6 && destination.family == AF_INET && !binding.is_ipv6_only) rank = 1;
-    } else if (at.gid() == destination.gid()) {
+    } else if (at.is_gid() == destination.is_gid() && at.gid() == destination.gid()) {
       rank = 3;
     }
     if (rank > best_rank) {

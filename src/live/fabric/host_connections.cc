@@ -30,6 +30,7 @@ Gid group_gid(PortSpace space, const SocketAddress& group) {
   const Gid address = group.gid();
   const auto& from = address.bytes;
   // 0xFF10A01B is the signature by which a program gives a GID (cma.c).
+  if (group.is_gid()) return address;
   const bool is_gid =
       group.family == AF_INET6 && (from[1] & 0xF0) == 0x10 && from[2] == 0xA0 && from[3] == 0x1B;
   if (is_gid) return address;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -98,6 +99,22 @@ class HostConnectionsTest : public testing::Test {
   EndpointId create(std::uint32_t host, PortSpace space = PortSpace::tcp) {
     return std::get<reply::Created>(ask(host, command::Create{space, rc})).endpoint;
   }
+  EndpointId listen(std::uint32_t host, const SocketAddress& at) {
+    const EndpointId id = create(host);
+    EXPECT_EQ(run(host, command::Bind{id, at}), 0);
+    EXPECT_EQ(run(host, command::Listen{id, 5}), 0);
+    return id;
+  }
+  // Each connection has a queue pair of its own: another one of the same would be a stale one.
+  void connect(std::uint32_t host, const SocketAddress& to, ConnectionParameters parameters = {}) {
+    parameters.qp_number = ++last_qp_;
+    const EndpointId id = create(host);
+    ASSERT_EQ(run(host, command::ResolveAddress{id, {}, to}), 0);
+    take<event::AddressResolved>(host);
+    ASSERT_EQ(run(host, command::ResolveRoute{{id}}), 0);
+    take<event::RouteResolved>(host);
+    ASSERT_EQ(run(host, command::Connect{id, rc, parameters}), 0);
+  }
   // Takes the next event, which must be of this type.
   template <typename Event>
   Event take(std::uint32_t host) {
@@ -129,6 +146,7 @@ class HostConnectionsTest : public testing::Test {
   std::vector<std::unique_ptr<HostAdministration>> administrations_;
   std::vector<std::unique_ptr<HostConnections>> connections_;
   std::vector<Program> programs_;
+  std::uint32_t last_qp_ = 0x100;
 };
 
 TEST_F(HostConnectionsTest, ConnectsByTheLidsOfAPathRecord) {
@@ -204,6 +222,46 @@ TEST_F(HostConnectionsTest, ARequestFromAnotherAddressIsRefused) {
   EXPECT_FALSE(has_event(0));
   request_from(2);
   EXPECT_EQ(take<event::ConnectRequest>(0).parameters.qp_number, 0x77u);
+}
+
+// AF_IB: no address of IP is said, so that private data has all of its room.
+TEST_F(HostConnectionsTest, GidsAreAddresses) {
+  start();
+  const Gid there = port_gid(*subnet_, 0);
+  const EndpointId listener = listen(0, SocketAddress::of(there, 7000));
+  ConnectionParameters parameters;
+  parameters.private_data.assign(92, std::byte{7});
+  connect(2, SocketAddress::of(there, 7000), parameters);
+  const auto request = take<event::ConnectRequest>(0);
+  EXPECT_EQ(request.listener, listener);
+  const std::vector<std::byte>& data = request.parameters.private_data;
+  EXPECT_TRUE(std::ranges::equal(std::span(data).first(92), parameters.private_data));
+  EXPECT_EQ(request.known.source, SocketAddress::of(there, 7000));
+  EXPECT_EQ(request.known.destination, SocketAddress::of(port_gid(*subnet_, 2), 0));
+  EXPECT_EQ(request.known.path.lid, lid(2));
+
+  const EndpointId other = create(0);
+  EXPECT_EQ(run(0, command::Bind{other, SocketAddress::of(port_gid(*subnet_, 1), 7001)}),
+            EADDRNOTAVAIL);
+}
+
+// Whoever listens at an address of IP takes what names it, and whoever listens at a GID the rest.
+TEST_F(HostConnectionsTest, ListenersAtGidsAndAtAddressesOfIp) {
+  start();
+  const Gid there = port_gid(*subnet_, 0);
+  const EndpointId by_ip = listen(0, address_of(0, 7000));
+  connect(2, SocketAddress::of(there, 7000));
+  take<event::Rejected>(2);
+  const EndpointId by_gid = listen(0, SocketAddress::of({}, 7000));
+  connect(2, SocketAddress::of(there, 7000));
+  EXPECT_EQ(take<event::ConnectRequest>(0).listener, by_gid);
+  connect(2, address_of(0, 7000));
+  EXPECT_EQ(take<event::ConnectRequest>(0).listener, by_ip);
+  // A request that names addresses of IP at which nobody listens.
+  listen(0, SocketAddress::of(there, 7002));
+  connect(2, address_of(0, 7002));
+  EXPECT_GE(take<event::ConnectRequest>(0).parameters.private_data.size(),
+            sizeof(wire::cm::IpHello));
 }
 
 TEST_F(HostConnectionsTest, DatagramsHaveAWayBack) {

@@ -4,6 +4,14 @@
 
 namespace tulle::live {
 
+SocketAddress SocketAddress::of(const Gid& gid, std::uint16_t port) {
+  SocketAddress out;
+  out.family = infiniband_family;
+  out.port = port;
+  std::memcpy(out.address.data(), gid.bytes.data(), out.address.size());
+  return out;
+}
+
 std::optional<SocketAddress> SocketAddress::from(const sockaddr* name, std::size_t bytes) {
   SocketAddress out;
   if (name == nullptr || bytes < sizeof(sa_family_t)) return std::nullopt;

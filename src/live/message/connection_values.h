@@ -41,9 +41,13 @@ enum class ConnectionQpType : std::uint8_t {
   xrc_receive = 10
 };
 
-// An IPv4 or IPv6 address and port. `family` 0 means no address.
+// AF_IB of Linux (include/linux/socket.h): an address is a port's GID, and messages name the service
+// without an IP address.
+inline constexpr std::uint16_t infiniband_family = 27;
+
+// An IPv4 or IPv6 address or a GID, and a port. `family` 0 means no address.
 struct SocketAddress {
-  std::uint16_t family = 0;             // AF_INET or AF_INET6
+  std::uint16_t family = 0;             // AF_INET, AF_INET6 or infiniband_family
   std::uint16_t port = 0;               // host order
   std::array<std::byte, 16> address{};  // network order; IPv4 uses the first four bytes
   std::uint32_t scope_id = 0;           // applies to link-local addresses
@@ -51,11 +55,14 @@ struct SocketAddress {
 
   bool operator==(const SocketAddress&) const = default;
   bool is_wildcard() const { return address == std::array<std::byte, 16>{}; }
-  // Returns nothing if the address is of another family, or shorter than its family's.
+  bool is_gid() const { return family == infiniband_family; }
+  static SocketAddress of(const Gid& gid, std::uint16_t port);
+  // These two know the addresses of IP. from() returns nothing if the address is of another family,
+  // or shorter than its family's.
   static std::optional<SocketAddress> from(const sockaddr* address, std::size_t bytes);
   // Returns the number of bytes of `to` that are used; 0 means that there is no address.
   socklen_t copy_to(sockaddr_storage& to) const;
-  // Returns the address as a RoCE v2 GID, with IPv4 mapped into IPv6.
+  // Returns the address as a GID: an address of IP as RoCE v2's, with IPv4 mapped into IPv6.
   Gid gid() const;
 };
 

@@ -56,7 +56,7 @@ wire::PortInfo first_port_info(const NodeSettings& settings, std::uint8_t number
   info.extended_speed_enabled = rates.extended_speeds;
   info.neighbor_mtu_and_master_sm_sl = halves(settings.mtu_code, 0);
   info.virtual_lanes_and_init_type = halves(settings.virtual_lanes_code, 0);
-  info.vl_arbitration_high = info.vl_arbitration_low = 16;
+  info.vl_arbitration_high = info.vl_arbitration_low = Node::arbitration_entries;
   info.init_type_reply_and_mtu = halves(0, settings.mtu_code);
   info.operational_lanes_and_enforcement = halves(settings.virtual_lanes_code, 0);
   info.guids = wire::guids_in_block;
@@ -135,6 +135,11 @@ std::optional<std::uint8_t> Node::lane(std::uint8_t in_port, std::uint8_t out_po
   // IBTA 14.2.5.6: 1 is one lane, 2 two, 3 four, 4 eight, and 5 fifteen.
   const unsigned lanes = code == 0 ? 0 : std::min(1u << (code - 1u), 15u);
   return lane < lanes ? std::optional(lane) : std::nullopt;
+}
+
+Node::Arbitration Node::arbitration(std::uint8_t port) const {
+  const Port& of = ports_[port];
+  return {of.arbitration[2], of.arbitration[0], of.info.vl_high_limit};
 }
 
 // Members of both kinds pass. OpenSM gives a switch's port the keys of the host behind it

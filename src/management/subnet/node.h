@@ -76,6 +76,18 @@ class Node {
   // none (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
   std::optional<std::uint8_t> lane(std::uint8_t in_port, std::uint8_t out_port,
                                    std::uint8_t level) const;
+  // What a manager has written of a port's arbitration among lanes (IBTA 7.6.9, 14.2.5.9): entries
+  // of a lane and a weight, two bytes each, and the limit of high priority. Nothing but zeros means
+  // that it has written none.
+  static constexpr std::uint8_t arbitration_entries = 32;  // of each table
+  struct Arbitration {
+    std::array<std::byte, 2 * arbitration_entries> high{};
+    std::array<std::byte, 2 * arbitration_entries> low{};
+    std::uint8_t high_limit = 0;
+  };
+  Arbitration arbitration(std::uint8_t port) const;
+  // Returns how often a manager has written any of it.
+  std::uint32_t arbitration_writes() const { return arbitration_writes_; }
   // Switch: returns false if packets of a partition must not come in, or leave, by a port (IBTA
   // 14.2.5.6: PartitionEnforcementInbound and -Outbound).
   bool lets_in(std::uint8_t port, Pkey pkey) const;
@@ -112,7 +124,7 @@ class Node {
   Time next_trap() const { return traps_.next(); }
 
  private:
-  static constexpr std::size_t arbitration_blocks = 4;
+  static constexpr std::size_t arbitration_blocks = 4;  // two of low priority, two of high
 
   // Tables are kept as they are on the wire.
   struct Port {
@@ -161,6 +173,7 @@ class Node {
   std::vector<std::uint8_t> linear_;             // by LID
   std::array<std::vector<be16>, 16> multicast_;  // by 16 ports, then by LID: a bit for each port
   TrapSender traps_;
+  std::uint32_t arbitration_writes_ = 0;
 };
 
 }  // namespace tulle::management::subnet

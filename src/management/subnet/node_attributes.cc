@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "management/subnet/node.h"
 
@@ -117,6 +118,7 @@ Status Node::set(Time now, const wire::MadHeader& header, std::uint8_t in_port, 
     default: {
       const Block block = block_at(header, in_port);
       std::copy_n(data.begin(), block.bytes.size(), block.bytes.begin());
+      if (header.attribute_id == wire::attribute_vl_arbitration) ++arbitration_writes_;
       // IBTA 14.2.5.5: the first GUID is the port's own.
       ports_[addressed_port(in_port)].guids[0] = port_guid(in_port);
       return block.status;
@@ -261,7 +263,9 @@ void Node::set_link_limits(std::uint8_t number, const wire::PortInfo& wanted) {
   info.operational_lanes_and_enforcement =
       halves(lanes != 0 ? lanes : upper_half(info.operational_lanes_and_enforcement),
              lower_half(wanted.operational_lanes_and_enforcement));
-  info.vl_high_limit = wanted.vl_high_limit;
+  if (std::exchange(info.vl_high_limit, wanted.vl_high_limit) != wanted.vl_high_limit) {
+    ++arbitration_writes_;
+  }
   info.stall_count_and_queue_life = wanted.stall_count_and_queue_life;
   info.physical_and_overrun_error_thresholds = wanted.physical_and_overrun_error_thresholds;
   if (is_switch()) {

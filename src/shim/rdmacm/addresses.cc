@@ -2,6 +2,7 @@
 // id.
 
 #include <endian.h>
+#include <infiniband/ib.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -45,8 +46,43 @@ int fill_path(const live::EndpointStatus& status, Id& id) {
   return 0;
 }
 
-int bind(Id& id, const sockaddr* address) {
+// A service ID of AF_IB is that of IP (IBTA A11.3): a port space and a port.
+constexpr unsigned port_space_shift = 16;
+
+const sockaddr_ib& as_ib(const sockaddr* address) {
+  return *reinterpret_cast<const sockaddr_ib*>(address);
+}
+
+// Returns 0 or an errno. The services of an id are those of its port space. An address whose
+// service ID has none is in the id's.
+int check(const Id& id, const sockaddr* address) {
   if (length_of(address) == 0) return EINVAL;
+  if (address->sa_family != AF_IB) return 0;
+  const std::uint64_t space = be64toh(as_ib(address).sib_sid) >> port_space_shift;
+  return space == 0 || space == static_cast<std::uint64_t>(id.ps) ? 0 : EPROTONOSUPPORT;
+}
+
+// Copies an address for a program.
+void to_c(const Id& id, const live::SocketAddress& from, sockaddr_storage& to) {
+  if (!from.is_gid()) {
+    from.copy_to(to);
+    return;
+  }
+  to = {};
+  sockaddr_ib address = {};
+  address.sib_family = AF_IB;
+  address.sib_pkey = htobe16(default_pkey.value);
+  std::memcpy(address.sib_addr.sib_raw, from.address.data(), from.address.size());
+  // The peer of a request says no port.
+  if (from.port != 0) {
+    address.sib_sid = htobe64(static_cast<std::uint64_t>(id.ps) << port_space_shift | from.port);
+    address.sib_sid_mask = ~__be64{0};
+  }
+  std::memcpy(&to, &address, sizeof address);
+}
+
+int bind(Id& id, const sockaddr* address) {
+  if (const int error = check(id, address); error != 0) return error;
   if (!id.is_bound_unseen) {
     live::SocketAddress bound;
     const int error = id.agent().bind(id.endpoint, from_c(address), bound);
@@ -58,8 +94,10 @@ int bind(Id& id, const sockaddr* address) {
 }
 
 int resolve_address(Id& id, const sockaddr* source, const sockaddr* destination) {
-  if (length_of(destination) == 0) return EINVAL;
-  if (source != nullptr && length_of(source) == 0) return EINVAL;
+  if (const int error = check(id, destination); error != 0) return error;
+  if (source != nullptr) {
+    if (const int error = check(id, source); error != 0) return error;
+  }
   const int error = id.agent().resolve_address(id.endpoint, from_c(source), from_c(destination));
   if (error != 0) return error;
   std::memmove(&id.route.addr.dst_storage, destination, length_of(destination));
@@ -70,6 +108,9 @@ __be16 port_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) return reinterpret_cast<const sockaddr_in&>(address).sin_port;
   if (address.ss_family == AF_INET6) {
     return reinterpret_cast<const sockaddr_in6&>(address).sin6_port;
+  }
+  if (address.ss_family == AF_IB) {
+    return htobe16(from_c(reinterpret_cast<const sockaddr*>(&address)).port);
   }
   return 0;
 }
@@ -92,12 +133,20 @@ socklen_t length_of(const sockaddr* address) {
   if (address == nullptr) return 0;
   if (address->sa_family == AF_INET) return sizeof(sockaddr_in);
   if (address->sa_family == AF_INET6) return sizeof(sockaddr_in6);
+  if (address->sa_family == AF_IB) return sizeof(sockaddr_ib);
   return 0;
 }
 
 live::SocketAddress from_c(const sockaddr* address) {
   const socklen_t bytes = length_of(address);
   if (bytes == 0) return {};
+  if (address->sa_family == AF_IB) {
+    const sockaddr_ib& ib = as_ib(address);
+    Gid gid;
+    std::memcpy(gid.bytes.data(), ib.sib_addr.sib_raw, gid.bytes.size());
+    const std::uint64_t service = be64toh(ib.sib_sid) & be64toh(ib.sib_sid_mask);
+    return live::SocketAddress::of(gid, static_cast<std::uint16_t>(service & 0xFFFF));
+  }
   return live::SocketAddress::from(address, bytes).value_or(live::SocketAddress{});
 }
 
@@ -108,8 +157,8 @@ int query(Id& id) {
 }
 
 int fill(Id& id, const live::EndpointStatus& status) try {
-  status.source.copy_to(id.route.addr.src_storage);
-  status.destination.copy_to(id.route.addr.dst_storage);
+  to_c(id, status.source, id.route.addr.src_storage);
+  to_c(id, status.destination, id.route.addr.dst_storage);
   if (!status.has_device) return 0;
   if (id.device == nullptr) {
     if (const int error = find_device(status.device, id.device); error != 0) return error;

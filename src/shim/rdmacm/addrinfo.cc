@@ -2,6 +2,8 @@
 // kind of queue pair and the port space that go with them. No service here resolves routes ahead
 // (ibacm), so that no result carries a route.
 
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <netdb.h>
 
 #include <cstdlib>
@@ -13,11 +15,18 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
+// The program names ports by GIDs, in the notation of IPv6.
+bool wants_gids(const rdma_addrinfo& hints) {
+  constexpr int needed = RAI_FAMILY | RAI_NUMERICHOST;
+  return hints.ai_family == AF_IB && (hints.ai_flags & needed) == needed;
+}
+
 addrinfo to_hints(const rdma_addrinfo& from) {
   addrinfo to = {};
   if ((from.ai_flags & RAI_PASSIVE) != 0) to.ai_flags |= AI_PASSIVE;
   if ((from.ai_flags & RAI_NUMERICHOST) != 0) to.ai_flags |= AI_NUMERICHOST;
   to.ai_family = from.ai_family;
+  if (from.ai_family == AF_IB) to.ai_family = wants_gids(from) ? AF_INET6 : AF_UNSPEC;
   switch (from.ai_qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
@@ -58,6 +67,23 @@ int copy(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_byt
   return 0;
 }
 
+// Makes an address of AF_IB of one of IPv6.
+int copy_as_gid(int port_space, const sockaddr* from, sockaddr*& to, socklen_t& to_bytes) {
+  const auto& in6 = *reinterpret_cast<const sockaddr_in6*>(from);
+  const std::uint64_t port = be16toh(in6.sin6_port);
+  sockaddr_ib ib = {};
+  ib.sib_family = AF_IB;
+  ib.sib_pkey = htobe16(default_pkey.value);
+  ib.sib_flowinfo = in6.sin6_flowinfo;
+  ib.sib_scope_id = in6.sin6_scope_id;
+  std::memcpy(ib.sib_addr.sib_raw, &in6.sin6_addr, sizeof in6.sin6_addr);
+  ib.sib_sid = htobe64(static_cast<std::uint64_t>(port_space) << 16 | port);
+  // A program may be given any port, but no other port space (RDMA_IB_IP_PS_MASK of the kernel).
+  constexpr std::uint64_t of_port_space = 0xFFFF'FFFF'FFFF'0000, of_port = 0xFFFF;
+  ib.sib_sid_mask = htobe64(of_port_space | (port != 0 ? of_port : 0));
+  return copy(reinterpret_cast<const sockaddr*>(&ib), sizeof ib, to, to_bytes);
+}
+
 int fill(const rdma_addrinfo& hints, const addrinfo& from, rdma_addrinfo& to) {
   to.ai_qp_type = hints.ai_qp_type;
   if (to.ai_qp_type == 0) to.ai_qp_type = from.ai_socktype == SOCK_DGRAM ? IBV_QPT_UD : IBV_QPT_RC;
@@ -65,15 +91,20 @@ int fill(const rdma_addrinfo& hints, const addrinfo& from, rdma_addrinfo& to) {
   if (to.ai_port_space == 0) {
     to.ai_port_space = from.ai_protocol == IPPROTO_UDP ? RDMA_PS_UDP : RDMA_PS_TCP;
   }
-  to.ai_family = from.ai_family;
+  const bool is_gid = wants_gids(hints) && from.ai_family == AF_INET6;
+  to.ai_family = is_gid ? AF_IB : from.ai_family;
+  const auto copy_address = [&](sockaddr*& out, socklen_t& bytes) {
+    return is_gid ? copy_as_gid(to.ai_port_space, from.ai_addr, out, bytes)
+                  : copy(from.ai_addr, from.ai_addrlen, out, bytes);
+  };
   char* name = from.ai_canonname != nullptr ? strdup(from.ai_canonname) : nullptr;
   if ((from.ai_flags & AI_PASSIVE) != 0) {
     to.ai_flags = RAI_PASSIVE;
     to.ai_src_canonname = name;
-    return copy(from.ai_addr, from.ai_addrlen, to.ai_src_addr, to.ai_src_len);
+    return copy_address(to.ai_src_addr, to.ai_src_len);
   }
   to.ai_dst_canonname = name;
-  return copy(from.ai_addr, from.ai_addrlen, to.ai_dst_addr, to.ai_dst_len);
+  return copy_address(to.ai_dst_addr, to.ai_dst_len);
 }
 
 int resolve(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo& out) {

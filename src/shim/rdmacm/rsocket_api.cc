@@ -1,5 +1,6 @@
 // The calls of rsockets. Each works like its namesake in the C library.
 
+#include <infiniband/ib.h>
 #include <rdma/rsocket.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ using rsockets::Stream;
 
 namespace {
 
-// Copies an address of IPv4 or IPv6 that a program gave.
+// Copies an address that a program gave.
 int translate(const sockaddr* from, socklen_t bytes, sockaddr_storage& to) {
   if (from == nullptr || bytes < sizeof(sa_family_t)) return EINVAL;
   if (length_of(from) == 0) return EAFNOSUPPORT;
@@ -100,9 +101,11 @@ std::shared_ptr<Stream> find_stream(int fd) {
 extern "C" {
 
 int rsocket(int domain, int type, int protocol) try {
-  if (domain != AF_INET && domain != AF_INET6) return answer(ENOTSUP);
+  if (domain != AF_INET && domain != AF_INET6 && domain != AF_IB) return answer(ENOTSUP);
   const bool is_stream = type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
-  const bool is_datagram = type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
+  // The header of datagrams has room for addresses of IP alone.
+  const bool is_datagram =
+      domain != AF_IB && type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   if (!is_stream && !is_datagram) return answer(ENOTSUP);
   std::shared_ptr<Socket> socket;
   const int error = is_stream ? rsockets::create_stream(rsocket_device(), domain, socket)
