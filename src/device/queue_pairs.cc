@@ -135,6 +135,12 @@ VerbsStatus Adapter::check(const QueuePair& qp, const transport::QueuePairAttrib
   if (mask.has(QpAttribute::address_vector) && (to.port != port || !is_path(to))) {
     return VerbsStatus::invalid_argument;
   }
+  if (mask.has(QpAttribute::alternate_path)) {
+    const verbs::AddressVector& other = attributes.alternate->address;
+    // Without LIDs there is one path: only InfiniBand lets a port have several.
+    if (other.destination.lid == Lid(0)) return VerbsStatus::not_supported;
+    if (!is_path(other)) return VerbsStatus::invalid_argument;
+  }
   if (mask.has(QpAttribute::path_mtu) &&
       verbs::bytes(attributes.path_mtu) > configuration_.mtu_bytes) {
     return VerbsStatus::invalid_argument;

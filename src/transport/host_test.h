@@ -40,6 +40,7 @@ struct Options {
   verbs::AccessFlags access = verbs::AccessFlags::from_bits(2 | 4 | 8);
   QpNumber number = QpNumber(0x55);
   QpNumber peer = peer_qp;
+  PortAddress peer_address = peer_gid;
 };
 
 class Host {
@@ -93,7 +94,7 @@ class Host {
     QueuePairAttributes to;
     to.path_mtu = verbs::Mtu::b256;
     to.destination_qp = options.peer;
-    to.address.destination = peer_gid;
+    to.address.destination = options.peer_address;
     to.rq_psn = first_psn;
     to.max_dest_rd_atomic = options.depth;
     to.min_rnr_timer = options.rnr_timer;
@@ -182,10 +183,19 @@ class Host {
     wire::IpUdp ip;
     ip.source = peer_gid;
     ip.destination = Gid::from_ipv4(0x0A00'0001);
+    deliver_by(ip, packet, payload);
+  }
+  void deliver_from(Lid lid, const wire::Packet& packet, std::span<const std::byte> payload = {}) {
+    wire::LocalPath path;
+    path.local.source = lid;
+    deliver_by(path, packet, payload);
+  }
+  void deliver_by(const wire::Path& path, const wire::Packet& packet,
+                  std::span<const std::byte> payload) {
     wire::Packet addressed = packet;
     addressed.destination_qp = qp->number;
     qp->handle_packet(now, addressed, {payload.data(), static_cast<std::uint32_t>(payload.size())},
-                      ip);
+                      path);
   }
   void pass(Time span) {
     now += span;

@@ -114,6 +114,9 @@ VerbsStatus QueuePair::modify(const QueuePairAttributes& attributes, QpAttribute
     pkey_ = pkey;
     tell_direct_path();
   });
+  if (mask.has(QpAttribute::alternate_path)) {
+    alternate_ = std::make_unique<AlternatePath>(*attributes.alternate);
+  }
   apply(attributes, mask);
   if (mask.has(QpAttribute::state)) {
     enter(from, to);
@@ -141,10 +144,21 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
       (!mask.has(QpAttribute::min_rnr_timer) || attributes.min_rnr_timer < 32) &&
       (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= qp_number_max);
   if (!in_range) return VerbsStatus::invalid_argument;
-  // Path migration and pacing by the application are not offered, so these attributes are refused.
-  if (mask.has(QpAttribute::alternate_path) || mask.has(QpAttribute::rate_limit)) {
-    return VerbsStatus::not_supported;
+  if (mask.has(QpAttribute::alternate_path)) {
+    const AlternatePath& other = *attributes.alternate;
+    const bool is_possible = other.address.port == attributes_.port && other.timeout < 32 &&
+                             other.pkey_index < environment.port(attributes_.port).pkeys.size();
+    if (!is_possible) return VerbsStatus::invalid_argument;
   }
+  // A queue pair with an alternate path arms itself when it finds that its peer is ready.
+  if (mask.has(QpAttribute::path_migration_state) &&
+      (alternate_ != nullptr || mask.has(QpAttribute::alternate_path)) &&
+      attributes.migration == verbs::MigrationState::armed &&
+      attributes_.migration != verbs::MigrationState::armed) {
+    return VerbsStatus::invalid_argument;
+  }
+  // Pacing by the application is not offered.
+  if (mask.has(QpAttribute::rate_limit)) return VerbsStatus::not_supported;
   return VerbsStatus::ok;
 }
 
@@ -169,6 +183,45 @@ void QueuePair::apply(const QueuePairAttributes& from, QpAttributeMask mask) {
   if (mask.has(QpAttribute::max_dest_rd_atomic)) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
   if (mask.has(QpAttribute::destination_qp)) to.destination_qp = from.destination_qp;
   if (mask.has(QpAttribute::sqd_async_notify)) to.sqd_async_notify = from.sqd_async_notify;
+  if (mask.has(QpAttribute::path_migration_state)) set_migration(from.migration);
+}
+
+// --- automatic path migration (IBTA 17.2.8) ---
+
+// A program arms a queue pair again, or takes the alternate path by itself. Without an alternate
+// path there is nothing to do.
+void QueuePair::set_migration(verbs::MigrationState wanted) {
+  using enum verbs::MigrationState;
+  if (alternate_ == nullptr || wanted == armed) return;
+  if (wanted == migrated && migrate()) return;
+  attributes_.migration = wanted;
+}
+
+bool QueuePair::migrate() {
+  if (attributes_.migration != verbs::MigrationState::armed) return false;
+  const auto taken = std::exchange(alternate_, nullptr);
+  attributes_.migration = verbs::MigrationState::migrated;
+  attributes_.address = taken->address;
+  attributes_.timeout = taken->timeout;
+  attributes_.pkey_index = taken->pkey_index;
+  pkey_ = environment.port(attributes_.port).pkeys[taken->pkey_index];
+  tell_direct_path();
+  raise(verbs::EventType::path_migrated);
+  return true;
+}
+
+// A packet without the bit says that the peer has loaded an alternate path, too. One with the bit,
+// by the alternate path, says that the peer has taken it.
+void QueuePair::follow_peer(const wire::Packet& packet, const wire::Path& path) {
+  using enum verbs::MigrationState;
+  const PortAddress from = wire::source_of(path);
+  if (attributes_.migration == rearm && !packet.migration_state &&
+      from == attributes_.address.destination) {
+    attributes_.migration = armed;
+  } else if (attributes_.migration == armed && packet.migration_state &&
+             from == alternate_->address.destination) {
+    static_cast<void>(migrate());
+  }
 }
 
 void QueuePair::enter(QpState from, QpState to) {
@@ -276,6 +329,7 @@ void QueuePair::reset() {
   if (init.send_cq != nullptr) init.send_cq->forget(number);
   if (init.receive_cq != nullptr) init.receive_cq->forget(number);
   attributes_ = {};
+  alternate_.reset();
   tell_direct_path();
   drained_told_ = communication_told_ = failing_ = false;
   congestion = {};

@@ -46,6 +46,13 @@ struct QueuePairInit {
   std::uint32_t number_hint = 0;
 };
 
+// The path that a connection takes when its own fails (IBTA 17.2.8).
+struct AlternatePath {
+  verbs::AddressVector address;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t timeout = 0;  // 5-bit code, as of the first path
+};
+
 // IBTA 11.2.5.1. The defaults are the attributes of a new queue pair.
 struct QueuePairAttributes {
   verbs::QpState state = verbs::QpState::reset;
@@ -66,6 +73,9 @@ struct QueuePairAttributes {
   std::uint8_t retry_count = 0;    // 0 to 7
   std::uint8_t rnr_retry = 0;      // 0 to 7; 7: indefinitely
   bool sqd_async_notify = false;
+  verbs::MigrationState migration = verbs::MigrationState::migrated;
+  // Only to set it: QueuePair::alternate() returns what was set.
+  const AlternatePath* alternate = nullptr;
 };
 
 class QueuePair {
@@ -101,6 +111,8 @@ class QueuePair {
     return init.srq != nullptr ? init.srq->queue.size() : receive_queue.size();
   }
   bool send_queue_draining() const;
+  // Returns the path that the queue pair would migrate to, or null.
+  const AlternatePath* alternate() const { return alternate_.get(); }
 
   // --- control; the adapter has checked what lies beyond this queue pair (GID index, limits) ---
 
@@ -114,6 +126,8 @@ class QueuePair {
 
   Agenda handle_packet(Time now, const wire::Packet& packet, Payload payload,
                        const wire::Path& path) {
+    if (alternate_ != nullptr) [[unlikely]]
+      follow_peer(packet, path);
     return engine_->handle_packet(now, *this, packet, payload, path);
   }
   Agenda handle_segment(Time now, const wire::Tcp& header, Payload payload,
@@ -123,7 +137,9 @@ class QueuePair {
   // Fills in the next packet to send; Agenda::packet is false if there is none now.
   Agenda pull(Time now, OutgoingPacket& out) {
     out.headers = OutgoingPacket::Headers::bth;
-    return engine_->pull(now, *this, out);
+    const Agenda agenda = engine_->pull(now, *this, out);
+    out.packet.migration_state = attributes_.migration == verbs::MigrationState::migrated;
+    return agenda;
   }
   Agenda agenda() const { return engine_->agenda(*this); }
   void handle_deadline(Time now);
@@ -145,6 +161,10 @@ class QueuePair {
   void emit_notification(OutgoingPacket& out) const;
 
   // --- for the engines ---
+
+  // The connection's path has failed. Takes the alternate one, and returns true, if both ends are
+  // armed.
+  [[nodiscard]] bool migrate();
 
   Engine& engine() { return *engine_; }
   const Engine& engine() const { return *engine_; }
@@ -205,6 +225,8 @@ class QueuePair {
                                       verbs::QpAttributeMask mask) const;
   const LocalPort& port(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask) const;
   void enter(verbs::QpState from, verbs::QpState to);
+  void follow_peer(const wire::Packet& packet, const wire::Path& path);
+  void set_migration(verbs::MigrationState wanted);
   void start_congestion_control();
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
   void tell_direct_path();
@@ -218,6 +240,7 @@ class QueuePair {
   bool failing_ = false;
   Pkey pkey_ = default_pkey;
   Time may_notify_at_;
+  std::unique_ptr<AlternatePath> alternate_;  // null: none is loaded
 };
 
 // A queue pair and its engine in one piece of memory.

@@ -284,6 +284,7 @@ enum class EventType : std::uint8_t {
   qp_access_error,
   communication_established,
   send_queue_drained,
+  path_migrated,
   last_wqe_reached,
   srq_error,
   srq_limit_reached,
@@ -295,6 +296,14 @@ enum class EventType : std::uint8_t {
   pkey_change,
   client_reregister,
   device_fatal,
+};
+
+// How far automatic path migration is (IBTA 17.2.8.1). The numbers are those of libibverbs'
+// ibv_mig_state.
+enum class MigrationState : std::uint8_t {
+  migrated,  // packets take the only path
+  rearm,     // an alternate path is loaded, and the peer is not known to have one
+  armed,     // either end may take the alternate path
 };
 
 // Errors of the caller, and resources that it cannot have. The shim turns each into an errno.

@@ -2,6 +2,7 @@
 
 import collections
 import glob
+import itertools
 import os
 import re
 import signal
@@ -10,9 +11,10 @@ import fabric_test
 import frame
 import mpich
 import openmpi
-from harness import TULLE, cpu_ticks, table_rows, wait_until
+from harness import BUILD, TULLE, cpu_ticks, table_rows, wait_until
 from mpi_jobs import MPICH, OPEN_MPI
 
+MIGRATION = BUILD / "bin" / "migration"
 PINGPONG_ITERATIONS = 200
 ATOMIC_KINDS = ("CMP_AND_SWAP", "FETCH_AND_ADD")
 
@@ -260,7 +262,7 @@ class ByOpenSm(OnFabric):
     def test_quality_of_service(self):
         """OpenSM's tables are taken, and packets of each level travel on the lanes that they say."""
         (self.folder / "opensm.conf").write_text(
-            "qos TRUE\nqos_max_vls 8\nqos_high_limit 4\nqos_vlarb_high 0:64,1:128\nqos_vlarb_low 0:64,1:64,2:64,3:64\n"
+            "qos TRUE\nqos_max_vls 8\nqos_high_limit 4\nqos_vlarb_high 0:64,1:128\nqos_vlarb_low 0:64,1:64,5:64,6:64\n"
             "qos_sl2vl 0,1,2,6,4,5,6,7,0,1,2,3,4,5,15,7\n")
         log = self.sweep("-Q", "-F", self.folder / "opensm.conf")
         self.assertNotIn("ERR", log)
@@ -334,6 +336,46 @@ class Arbitration(OnFabric):
             rates.append(table_rows(client.stdout)[-1][3])
         self.assertGreater(rates[1] / rates[0], 2, rates)
         self.assertLess(rates[1] / rates[0], 4, rates)
+
+
+class TwoPaths(OnFabric):
+    """Two spines, and two LIDs for each port, whose paths OpenSM leads over different spines. It has ended since, so that
+    nobody repairs a path that breaks."""
+
+    topology = 'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\nlink_rate = "100Gbps"'
+    own_manager = False
+
+    def setUp(self):
+        fabric_test.FabricTest.setUp(self)
+
+    def spine_between(self, here, there, path):
+        """Returns the spine on the way from one host to another, by the LIDs of that path."""
+        shown = self.tool(here, "ibtracert", str(self.lid(here) + path), str(self.lid(there) + path)).stdout
+        spine = re.search(r'"(spine \d+)', shown)
+        self.assertTrue(spine, shown)
+        return spine[1].replace(" ", "")
+
+    def two_hosts_and_a_spine(self):
+        """Returns two hosts whose first path is over a spine that the second one does not need in either direction."""
+        for client, server in itertools.product(("h0", "h1"), ("h2", "h3")):
+            spine = self.spine_between(client, server, 0)
+            second = {self.spine_between(client, server, 1), self.spine_between(server, client, 1)}
+            if spine not in second:
+                return client, server, spine
+        self.fail("OpenSM leads no two paths over different spines")
+
+    def test_a_connection_takes_its_alternate_path(self):
+        self.sweep("-l", "1")
+        here, there, spine = self.two_hosts_and_a_spine()
+        port = 18600
+        server = self.start_server([MIGRATION, port], port, options=("--host", there), env=self.environment)
+        client = self.start(*self.on_host(here, MIGRATION, port, there), env=self.environment)
+        wait_until(lambda: "armed" in client.stdout or not client.running, "both ends to be armed")
+        for leaf in ("leaf0", "leaf1"):
+            self.fabric("cut", spine, leaf)
+        self.finish(server, client, limit=30)
+        self.assertEqual(["armed", "migrated"], client.stdout.split(), client.describe())
+        self.assertEqual(["migrated"], server.stdout.split(), server.describe())
 
 
 class Mpi(OnFabric):

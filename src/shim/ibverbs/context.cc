@@ -63,6 +63,7 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_qp = static_cast<int>(limits.queue_pairs);
   out.max_qp_wr = static_cast<int>(limits.work_requests);
   out.device_cap_flags = capabilities;
+  if (context.is_infiniband) out.device_cap_flags |= IBV_DEVICE_AUTO_PATH_MIG;
   if (may_use_packets(context)) {
     out.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
     out.max_raw_ethy_qp = out.max_qp;

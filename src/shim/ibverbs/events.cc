@@ -23,13 +23,14 @@ struct EventName {
   Element element;
 };
 // Names in the order of verbs::EventType.
-constexpr std::array<EventName, 17> event_names = {{
+constexpr std::array<EventName, 18> event_names = {{
     {verbs::EventType::cq_error, IBV_EVENT_CQ_ERR, Element::cq},
     {verbs::EventType::qp_fatal, IBV_EVENT_QP_FATAL, Element::qp},
     {verbs::EventType::qp_request_error, IBV_EVENT_QP_REQ_ERR, Element::qp},
     {verbs::EventType::qp_access_error, IBV_EVENT_QP_ACCESS_ERR, Element::qp},
     {verbs::EventType::communication_established, IBV_EVENT_COMM_EST, Element::qp},
     {verbs::EventType::send_queue_drained, IBV_EVENT_SQ_DRAINED, Element::qp},
+    {verbs::EventType::path_migrated, IBV_EVENT_PATH_MIG, Element::qp},
     {verbs::EventType::last_wqe_reached, IBV_EVENT_QP_LAST_WQE_REACHED, Element::qp},
     {verbs::EventType::srq_error, IBV_EVENT_SRQ_ERR, Element::srq},
     {verbs::EventType::srq_limit_reached, IBV_EVENT_SRQ_LIMIT_REACHED, Element::srq},

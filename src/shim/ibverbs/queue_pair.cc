@@ -60,6 +60,9 @@ bool to_state(ibv_qp_state from, QpState& to) {
   return false;
 }
 
+static_assert(static_cast<int>(verbs::MigrationState::migrated) == IBV_MIG_MIGRATED &&
+              static_cast<int>(verbs::MigrationState::rearm) == IBV_MIG_REARM &&
+              static_cast<int>(verbs::MigrationState::armed) == IBV_MIG_ARMED);
 static_assert(verbs::mtu_code(256) == IBV_MTU_256 && verbs::mtu_code_max == IBV_MTU_4096);
 
 bool to_mtu(ibv_mtu from, verbs::Mtu& to) {
@@ -106,7 +109,7 @@ bool to_mask(int from, verbs::QpAttributeMask& to) {
 
 // Returns false for a value that means nothing. Only attributes that the mask names are checked.
 bool to_attributes(const Context& context, const ibv_qp_attr& from, int mask,
-                   QueuePairAttributes& to) {
+                   transport::AlternatePath& alternate, QueuePairAttributes& to) {
   if ((mask & IBV_QP_STATE) != 0 && !to_state(from.qp_state, to.state)) return false;
   if ((mask & IBV_QP_CUR_STATE) != 0 && !to_state(from.cur_qp_state, to.current_state)) {
     return false;
@@ -117,6 +120,20 @@ bool to_attributes(const Context& context, const ibv_qp_attr& from, int mask,
   }
   if ((mask & IBV_QP_AV) != 0 && !to_address_vector(context, from.ah_attr, to.address)) {
     return false;
+  }
+  if ((mask & IBV_QP_ALT_PATH) != 0) {
+    // On Ethernet it stays without a LID, and is refused.
+    if (context.is_infiniband && !to_address_vector(context, from.alt_ah_attr, alternate.address)) {
+      return false;
+    }
+    alternate.address.port = from.alt_port_num;
+    alternate.pkey_index = from.alt_pkey_index;
+    alternate.timeout = from.alt_timeout;
+    to.alternate = &alternate;
+  }
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0) {
+    if (from.path_mig_state > IBV_MIG_ARMED) return false;
+    to.migration = static_cast<verbs::MigrationState>(from.path_mig_state);
   }
   if ((mask & IBV_QP_PATH_MTU) != 0 && !to_mtu(from.path_mtu, to.path_mtu)) return false;
   to.qkey = Qkey{from.qkey};
@@ -151,7 +168,13 @@ void fill(Qp& qp, ibv_qp_attr& out) {
   out = {};
   out.qp_state = out.cur_qp_state = from_state(pair.state());
   out.path_mtu = static_cast<ibv_mtu>(verbs::mtu_code(bytes(from.path_mtu)));
-  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.path_mig_state = static_cast<ibv_mig_state>(from.migration);
+  if (const transport::AlternatePath* other = pair.alternate(); other != nullptr) {
+    from_address_vector(other->address, out.alt_ah_attr);
+    out.alt_pkey_index = other->pkey_index;
+    out.alt_port_num = other->address.port;
+    out.alt_timeout = other->timeout;
+  }
   out.qkey = from.qkey.value;
   out.rq_psn = from.rq_psn.value();
   out.sq_psn = from.sq_psn.value();
@@ -383,7 +406,8 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
   Context& context = Context::of(ibv->context);
-  if (!to_mask(mask, to_change) || !to_attributes(context, *attributes, mask, values)) {
+  transport::AlternatePath alternate;
+  if (!to_mask(mask, to_change) || !to_attributes(context, *attributes, mask, alternate, values)) {
     return report(EINVAL);
   }
   Qp& qp = Qp::of(ibv);

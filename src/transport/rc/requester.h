@@ -114,6 +114,7 @@ class Requester {
   void arm_loss_timer(Time now, const QueuePair& qp);
   Time retry_due(Time now, const QueuePair& qp) const;
   void take_retry();
+  bool take_other_path(QueuePair& qp);
   void handle_loss_timeout(Time now, QueuePair& qp);
 
   Psn unacknowledged_;               // the oldest PSN that is not acknowledged

@@ -321,6 +321,14 @@ void Requester::take_retry() {
   timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
 }
 
+// Begins anew on the alternate path. Returns false if there is none.
+bool Requester::take_other_path(QueuePair& qp) {
+  if (!qp.migrate()) return false;
+  retries_left_ = qp.attributes().retry_count;
+  timeouts_in_a_row_ = 0;
+  return true;
+}
+
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
   timer_ = retry_due(now, qp);
@@ -339,11 +347,12 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
   if (sent_end_ == unacknowledged_ || qp.send_queue.empty()) return;
   if (scoreboard_ != nullptr) return handle_loss_timeout(now, qp);
   ++qp.environment.counters.ack_timeouts;
-  if (retries_left_ == 0) {
+  if (retries_left_ > 0) {
+    take_retry();
+  } else if (!take_other_path(qp)) {
     if (qp.send_queue.front().started) retire(qp, CompletionStatus::retry_exceeded_error, 0);
     return;
   }
-  take_retry();
   rewound_ = false;
   qp.congestion.lost();
   go_back(qp);

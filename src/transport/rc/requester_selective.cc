@@ -106,13 +106,14 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
   }
   ++qp.environment.counters.ack_timeouts;
   if (now >= retry_over_) {
-    if (retries_left_ == 0) {
+    if (retries_left_ > 0) {
+      take_retry();
+    } else if (!take_other_path(qp)) {
       if (qp.send_queue.front().started) {
         retire(qp, verbs::CompletionStatus::retry_exceeded_error, 0);
       }
       return;
     }
-    take_retry();
     retry_over_ = retry_due(now, qp);
   }
   rewound_ = false;
