@@ -1,5 +1,5 @@
 // Programs on a fabric's hosts write any bytes into their rings, flags and places, at any time, and
-// come and go. The fabric's process must touch no memory but theirs, every turn must come to an
+// come and go, and a manager writes any tables of arbitration. The fabric's process must touch no memory but theirs, every turn must come to an
 // end, and once the hostile programs are gone, two others must hear each other as before.
 
 #include <sys/mman.h>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/script_fuzz.h"
@@ -19,6 +20,8 @@
 #include "fabric/subnet_managers.h"
 #include "live/bell.h"
 #include "live/fabric/data_ports.h"
+#include "management/answer.h"
+#include "management/mad_test.h"
 #include "port/framing/infiniband.h"
 #include "wire/packet.h"
 
@@ -63,6 +66,13 @@ class Run {
     while (!script_.is_over()) step();
     for (auto& program : programs_) close(program);
     for (std::uint32_t link = 0; link < links; ++link) subnet_.set_cut(now_, link, false);
+    fabric::settle(now_, subnet_, managers_);
+    // As if no manager had written a table: a lane may be in none.
+    for (std::uint32_t node = 0; node < subnet_.topology().nodes(); ++node) {
+      for (std::uint32_t port = 1; port <= subnet_.topology().ports[node]; ++port) {
+        for (const std::uint32_t block : {1u, 3u}) arbitrate(node, block << 16 | port, {});
+      }
+    }
     // Whatever they left waits no longer than this, and the manager has set up all links again.
     for (int i = 0; i < 400; ++i) {
       now_ = now_ + Time::milliseconds(10);
@@ -103,10 +113,33 @@ class Run {
       case 7:
         now_ = now_ + Time::microseconds(script_.half());
         return;
+      case 8: {
+        const std::uint32_t node = script_.below(subnet_.topology().nodes());
+        const std::uint32_t block = 1 + script_.below(4);
+        const std::uint32_t port = 1 + script_.below(subnet_.topology().ports[node]);
+        return arbitrate(node, block << 16 | port, script_.bytes(script_.below(65)));
+      }
+      case 9:
+        if (script_.one_in(16)) ports_->traffic().keep_rates();
+        return;
       default:
         ports_->answer(program->client);
         return turn();
     }
+  }
+
+  // Sends a table of a port from host 0, by a LID that may lead nowhere now.
+  void arbitrate(std::uint32_t node, std::uint32_t modifier, const std::vector<std::byte>& table) {
+    const auto& agent = subnet_.node(node);
+    management::Packet packet;
+    packet.source = Lid(subnet_.node(0).port_info(1).lid);
+    packet.destination = Lid(agent.port_info(agent.addressed_port(1)).lid);
+    packet.mad = management::request_of(wire::subnet_class, management::method_set,
+                                        wire::attribute_vl_arbitration, modifier);
+    std::ranges::copy(table, packet.mad.begin() + wire::subnet_data_offset);
+    subnet_.send(now_, 0, 1, packet);
+    subnet_.run(now_);
+    ports_->follow(now_);
   }
 
   std::unique_ptr<Program> open(std::uint32_t host) {
