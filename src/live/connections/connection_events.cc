@@ -154,8 +154,8 @@ ConnectionService::Endpoint* ConnectionService::listener_at(PortSpace space,
 }
 
 // Handles a REQ or SIDR_REQ to a service with a listener, which may listen at another address. Who
-// listens at a GID is asked without addresses of IP, and takes requests that have some as well: they
-// are private data then, as in Linux (drivers/infiniband/core/cma.c: cma_match_private_data).
+// listens at a GID is asked without addresses of IP, and takes requests that have some as well:
+// they are private data then, as in Linux (drivers/infiniband/core/cma.c, cma_match_private_data).
 void ConnectionService::handle_request(const cm::Event& event) {
   const bool is_question = event.kind == Kind::service_question;
   const cm::Request& request = event.request;

@@ -41,8 +41,8 @@ enum class ConnectionQpType : std::uint8_t {
   xrc_receive = 10
 };
 
-// AF_IB of Linux (include/linux/socket.h): an address is a port's GID, and messages name the service
-// without an IP address.
+// AF_IB of Linux (include/linux/socket.h): an address is a port's GID, and messages name a service
+// without an address of IP.
 inline constexpr std::uint16_t infiniband_family = 27;
 
 // An IPv4 or IPv6 address or a GID, and a port. `family` 0 means no address.

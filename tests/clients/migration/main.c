@@ -4,10 +4,10 @@
 //
 // Each port has two LIDs (LMC 1): the connection takes the first ones, and the second ones are its
 // alternate path. The client, which names the server's host, writes to the server's memory without
-// pause, and checks each write's completion. It prints "armed" when both ends are ready. When it has
-// migrated it writes a thousand times more, says so, and the server checks its memory. Each end
-// prints "migrated" if it has taken the alternate path and an event has told of it. The exit status
-// is 0 unless something failed.
+// pause, and checks each write's completion. It prints "armed" when both ends are ready. When it
+// has migrated it writes a thousand times more, and the server checks its memory. Each end prints
+// "migrated" if it has taken the alternate path and an event has told of it. The exit status is 0
+// unless something failed.
 
 #include <arpa/inet.h>
 #include <errno.h>
