@@ -244,7 +244,8 @@ bool SubnetTraffic::is_given_up(Program program) const {
 }
 
 void SubnetTraffic::resume(Time now, Program program) {
-  nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot)).end_stalls(now);
+  port::Port& port = nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot));
+  port::PortControl::end_stalls(port, now);
 }
 
 std::optional<SubnetTraffic::Program> SubnetTraffic::take_ready() {
@@ -573,7 +574,8 @@ void SubnetTraffic::follow_arbitration(std::uint32_t node) {
       made = std::make_unique<port::Settings>(usual);
       made->arbitration = *written;
     }
-    nodes_[node]->port(port).replace_arbitration(made != nullptr ? *made : usual);
+    port::PortControl::replace_arbitration(nodes_[node]->port(port),
+                                           made != nullptr ? *made : usual);
     own[port] = std::move(made);
     kick({node, port});
   }

@@ -177,12 +177,12 @@ Port::Expired Port::expire_head(Time now, std::uint32_t lane, Time lifetime) {
   return Expired::queue;
 }
 
-void Port::end_stalls(Time now) {
+void PortControl::end_stalls(Port& port, Time now) {
   for (std::uint32_t lane = 0; lane < classes; ++lane) {
-    Head& head = watch_->heads[lane];
+    Port::Head& head = port.watch_->heads[lane];
     if (head.stalled_until == Time::zero()) continue;
     head = {now};
-    if (!is_down_) dropping_ = static_cast<std::uint8_t>(dropping_ & ~bit(lane));
+    if (!port.is_down_) port.dropping_ = static_cast<std::uint8_t>(port.dropping_ & ~bit(lane));
   }
 }
 

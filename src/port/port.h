@@ -59,13 +59,6 @@ class alignas(64) Port {
     return bytes;
   }
 
-  // Replaces the settings by others, which differ in the arbitration alone, and must outlive the
-  // port.
-  void replace_arbitration(const Settings& settings) {
-    settings_ = &settings;
-    arbiter_ = {};
-  }
-
   // --- packets that wait elsewhere ---
 
   // PFC: the classes that the neighbour has stopped, as bits.
@@ -142,8 +135,6 @@ class alignas(64) Port {
   // Returns when to look at the lane again. Time::never() means that no frame waits, and the lane
   // is not stalled.
   Time next_expiry(std::uint32_t lane, Time lifetime) const;
-  // Ends the stalls of all lanes early: frames are no longer dropped.
-  void end_stalls(Time now);
   // The clock's zero has moved (base/time.h).
   void rebase(Time by);
 
@@ -170,6 +161,7 @@ class alignas(64) Port {
   }
 
  private:
+  friend struct PortControl;
   struct Lane {
     // out
     FrameRef first = no_frame;
@@ -293,5 +285,17 @@ inline std::uint8_t Port::sendable() const {
   }
   return open;
 }
+
+// What the owner of an InfiniBand port does to it besides moving frames.
+struct PortControl {
+  // Ends the stalls of all lanes early: frames are no longer dropped.
+  static void end_stalls(Port& port, Time now);
+  // Replaces the settings by others, which differ in the arbitration alone, and must outlive the
+  // port.
+  static void replace_arbitration(Port& port, const Settings& settings) {
+    port.settings_ = &settings;
+    port.arbiter_ = {};
+  }
+};
 
 }  // namespace tulle::port

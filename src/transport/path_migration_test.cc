@@ -102,7 +102,7 @@ TEST_P(PathMigrationTest, TakesTheOtherPathWhenItsRetriesAreOver) {
   EXPECT_EQ(host_.qp->attributes().address.path_bits, 1);
   EXPECT_EQ(host_.qp->attributes().timeout, 12);
   EXPECT_EQ(state(), MigrationState::migrated);
-  EXPECT_EQ(host_.qp->alternate(), nullptr);
+  EXPECT_EQ(PathMigration::alternate(*host_.qp), nullptr);
   EXPECT_EQ(host_.raised(), std::vector{verbs::EventType::path_migrated});
   EXPECT_TRUE(host_.completions().empty());
 
@@ -173,7 +173,7 @@ TEST_P(PathMigrationTest, AProgramMigratesAndArmsAgain) {
   QueuePairAttributes to;
   ASSERT_EQ(host_.step(to, verbs::QpState::reset), VerbsStatus::ok);
   EXPECT_EQ(state(), MigrationState::migrated);
-  EXPECT_EQ(host_.qp->alternate(), nullptr);
+  EXPECT_EQ(PathMigration::alternate(*host_.qp), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recoveries, PathMigrationTest, ::testing::Bool());

@@ -74,7 +74,7 @@ struct QueuePairAttributes {
   std::uint8_t rnr_retry = 0;      // 0 to 7; 7: indefinitely
   bool sqd_async_notify = false;
   verbs::MigrationState migration = verbs::MigrationState::migrated;
-  // Only to set it: QueuePair::alternate() returns what was set.
+  // Only to set it: PathMigration::alternate() returns what was set.
   const AlternatePath* alternate = nullptr;
 };
 
@@ -111,8 +111,6 @@ class QueuePair {
     return init.srq != nullptr ? init.srq->queue.size() : receive_queue.size();
   }
   bool send_queue_draining() const;
-  // Returns the path that the queue pair would migrate to, or null.
-  const AlternatePath* alternate() const { return alternate_.get(); }
 
   // --- control; the adapter has checked what lies beyond this queue pair (GID index, limits) ---
 
@@ -161,10 +159,6 @@ class QueuePair {
   void emit_notification(OutgoingPacket& out) const;
 
   // --- for the engines ---
-
-  // The connection's path has failed. Takes the alternate one, and returns true, if both ends are
-  // armed.
-  [[nodiscard]] bool migrate();
 
   Engine& engine() { return *engine_; }
   const Engine& engine() const { return *engine_; }
@@ -220,6 +214,7 @@ class QueuePair {
   Engine* engine_ = nullptr;
 
  private:
+  friend struct PathMigration;
   void apply(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask);
   verbs::VerbsStatus check_attributes(const QueuePairAttributes& attributes,
                                       verbs::QpAttributeMask mask) const;
@@ -227,6 +222,7 @@ class QueuePair {
   void enter(verbs::QpState from, verbs::QpState to);
   void follow_peer(const wire::Packet& packet, const wire::Path& path);
   void set_migration(verbs::MigrationState wanted);
+  bool migrate();
   void start_congestion_control();
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
   void tell_direct_path();
@@ -241,6 +237,15 @@ class QueuePair {
   Pkey pkey_ = default_pkey;
   Time may_notify_at_;
   std::unique_ptr<AlternatePath> alternate_;  // null: none is loaded
+};
+
+// Automatic path migration of a connection (IBTA 17.2.8).
+struct PathMigration {
+  // Returns the path that the queue pair would migrate to, or null.
+  static const AlternatePath* alternate(const QueuePair& qp) { return qp.alternate_.get(); }
+  // The connection's path has failed. Takes the alternate one, and returns true, if both ends are
+  // armed.
+  [[nodiscard]] static bool migrate(QueuePair& qp) { return qp.migrate(); }
 };
 
 // A queue pair and its engine in one piece of memory.

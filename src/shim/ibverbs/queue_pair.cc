@@ -169,7 +169,8 @@ void fill(Qp& qp, ibv_qp_attr& out) {
   out.qp_state = out.cur_qp_state = from_state(pair.state());
   out.path_mtu = static_cast<ibv_mtu>(verbs::mtu_code(bytes(from.path_mtu)));
   out.path_mig_state = static_cast<ibv_mig_state>(from.migration);
-  if (const transport::AlternatePath* other = pair.alternate(); other != nullptr) {
+  if (const transport::AlternatePath* other = transport::PathMigration::alternate(pair);
+      other != nullptr) {
     from_address_vector(other->address, out.alt_ah_attr);
     out.alt_pkey_index = other->pkey_index;
     out.alt_port_num = other->address.port;

@@ -323,7 +323,7 @@ void Requester::take_retry() {
 
 // Begins anew on the alternate path. Returns false if there is none.
 bool Requester::take_other_path(QueuePair& qp) {
-  if (!qp.migrate()) return false;
+  if (!PathMigration::migrate(qp)) return false;
   retries_left_ = qp.attributes().retry_count;
   timeouts_in_a_row_ = 0;
   return true;
