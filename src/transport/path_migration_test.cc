@@ -36,12 +36,13 @@ class PathMigrationTest : public ::testing::TestWithParam<bool> {
     }
     return options;
   }
-  VerbsStatus load(MigrationState state, std::uint8_t port = 1) {
+  VerbsStatus load(MigrationState state, std::uint8_t port = 1, std::uint16_t pkey_index = 0) {
     AlternatePath alternate;
     alternate.address.destination = second_lid;
     alternate.address.path_bits = 1;
     alternate.address.port = port;
     alternate.timeout = 12;
+    alternate.pkey_index = pkey_index;
     QueuePairAttributes to;
     to.alternate = &alternate;
     to.migration = state;
@@ -174,6 +175,21 @@ TEST_P(PathMigrationTest, AProgramMigratesAndArmsAgain) {
   ASSERT_EQ(host_.step(to, verbs::QpState::reset), VerbsStatus::ok);
   EXPECT_EQ(state(), MigrationState::migrated);
   EXPECT_EQ(PathMigration::alternate(*host_.qp), nullptr);
+}
+
+// A manager may change the port's table of partitions, or make it shorter, while the path waits.
+TEST_P(PathMigrationTest, KeepsThePartitionThatWasLoaded) {
+  constexpr Pkey other{0x8001};
+  host_.environment.port(1).pkeys = {default_pkey, other};
+  EXPECT_EQ(load(MigrationState::rearm, 1, 2), VerbsStatus::invalid_argument);
+  arm();
+  ASSERT_EQ(load(MigrationState::rearm, 1, 1), VerbsStatus::ok);
+  acknowledge(0, first_lid, false);
+  ASSERT_EQ(state(), MigrationState::armed);
+  host_.environment.port(1).pkeys = {default_pkey, Pkey{0x8002}};
+  ASSERT_EQ(set(MigrationState::migrated), VerbsStatus::ok);
+  EXPECT_EQ(host_.qp->pkey(), other);
+  EXPECT_EQ(host_.qp->attributes().pkey_index, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recoveries, PathMigrationTest, ::testing::Bool());

@@ -116,6 +116,7 @@ VerbsStatus QueuePair::modify(const QueuePairAttributes& attributes, QpAttribute
   });
   if (mask.has(QpAttribute::alternate_path)) {
     alternate_ = std::make_unique<AlternatePath>(*attributes.alternate);
+    alternate_->pkey = environment.port(attributes_.port).pkeys[alternate_->pkey_index];
   }
   apply(attributes, mask);
   if (mask.has(QpAttribute::state)) {
@@ -204,7 +205,7 @@ bool QueuePair::migrate() {
   attributes_.address = taken->address;
   attributes_.timeout = taken->timeout;
   attributes_.pkey_index = taken->pkey_index;
-  pkey_ = environment.port(attributes_.port).pkeys[taken->pkey_index];
+  pkey_ = taken->pkey;
   tell_direct_path();
   raise(verbs::EventType::path_migrated);
   return true;

@@ -51,6 +51,8 @@ struct AlternatePath {
   verbs::AddressVector address;
   std::uint16_t pkey_index = 0;
   std::uint8_t timeout = 0;  // 5-bit code, as of the first path
+  // The port's table held it when the path was loaded. The queue pair fills it in.
+  Pkey pkey = default_pkey;
 };
 
 // IBTA 11.2.5.1. The defaults are the attributes of a new queue pair.
