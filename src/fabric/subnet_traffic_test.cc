@@ -626,20 +626,19 @@ void arbitrate(Field& field, std::uint32_t node, std::uint32_t port, bool is_hig
       entries);
 }
 
-// Sends on both lanes to host 2 for 20 ms. Returns how many packets came on lane 1 for each on lane
-// 0.
-double share_of_lane_1(Field& field) {
-  constexpr Program second{2, 2};
+// Sends without pause for 20 ms, on lane 0 from `a` and on lane 1 from another program. Returns how
+// many packets came on lane 1 for each on lane 0.
+double share_of_lane_1(Field& field, Program to, Program other, Program other_to) {
   std::array<int, 2> taken{};
+  const auto fill = [&](Program from, const Bytes& packet) {
+    while (field.traffic->offer(field.now(), from, packet) == Offer::taken) continue;
+  };
   for (const Time end = field.now() + Time::milliseconds(20); field.now() < end;) {
-    while (field.traffic->offer(field.now(), a, field.packet(a, c, 4'096)) == Offer::taken)
-      continue;
-    while (field.traffic->offer(field.now(), b, field.packet(b, second, 4'096, 0, 1)) ==
-           Offer::taken) {
-    }
+    fill(a, field.packet(a, to, 4'096));
+    fill(other, field.packet(other, other_to, 4'096, 0, 1));
     field.traffic->run(field.now());
-    while (!field.traffic->take(field.now(), c).empty()) ++taken[0];
-    while (!field.traffic->take(field.now(), second).empty()) ++taken[1];
+    while (!field.traffic->take(field.now(), to).empty()) ++taken[0];
+    while (!field.traffic->take(field.now(), other_to).empty()) ++taken[1];
     field.managed->now += Time::microseconds(5);
   }
   return static_cast<double>(taken[1]) / taken[0];
@@ -658,12 +657,12 @@ TEST(SubnetTrafficTest, LanesShareALinkAsTheManagersTablesSay) {
     arbitrate(field, 3, 3, true, high);
     arbitrate(field, 3, 3, false, low);
     field.traffic->follow(field.now());
-    EXPECT_NEAR(share_of_lane_1(field) / expected, 1, 0.1) << expected;
+    EXPECT_NEAR(share_of_lane_1(field, c, b, {2, 2}) / expected, 1, 0.1) << expected;
     // Tables of zeros are as if nobody had written them: lane 0 and the others take turns.
     arbitrate(field, 3, 3, true, {});
     arbitrate(field, 3, 3, false, {});
     field.traffic->follow(field.now());
-    EXPECT_NEAR(share_of_lane_1(field), 1, 0.1);
+    EXPECT_NEAR(share_of_lane_1(field, c, b, {2, 2}), 1, 0.1);
   }
 }
 
@@ -691,19 +690,7 @@ TEST(SubnetTrafficTest, AHostsPortSharesItsLinkAsWell) {
   field.traffic->follow(field.now());
   const Program other{0, 2}, there{1, 2};
   for (const Program program : {a, other, b, there}) field.attach(program);
-  std::array<int, 2> taken{};
-  for (int i = 0; i < 4'000; ++i) {
-    while (field.traffic->offer(field.now(), a, field.packet(a, b, 4'096)) == Offer::taken)
-      continue;
-    while (field.traffic->offer(field.now(), other, field.packet(other, there, 4'096, 0, 1)) ==
-           Offer::taken) {
-    }
-    field.traffic->run(field.now());
-    while (!field.traffic->take(field.now(), b).empty()) ++taken[0];
-    while (!field.traffic->take(field.now(), there).empty()) ++taken[1];
-    field.managed->now += Time::microseconds(5);
-  }
-  EXPECT_NEAR(static_cast<double>(taken[1]) / taken[0], 3, 0.3);
+  EXPECT_NEAR(share_of_lane_1(field, b, other, there), 3, 0.3);
 }
 
 // A link that had nothing to carry has no time to make up for.

@@ -298,7 +298,7 @@ enum class EventType : std::uint8_t {
   device_fatal,
 };
 
-// How far automatic path migration is (IBTA 17.2.8.1). The numbers are those of libibverbs'
+// The states of automatic path migration (IBTA 17.2.8.1), with the numbers of libibverbs'
 // ibv_mig_state.
 enum class MigrationState : std::uint8_t {
   migrated,  // packets take the only path

@@ -40,6 +40,11 @@ print(answer[0], answer[8:].decode(), address)
 class Network(fabric_test.FabricTest):
     own_manager = True
 
+    def keeper(self):
+        """Returns the process that makes the hosts' networks. The fabric answers once that is there."""
+        self.nodes()
+        return int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
+
     def python(self, host, script, *arguments, **keywords):
         return self.run_program(*self.prefix, *self.on_host(host, "/usr/bin/python3", "-c", script, *arguments),
                                 env=self.environment, limit=30, **keywords)
@@ -89,8 +94,7 @@ class Hosts(Network):
         self.assertEqual("h3\n", nested.stdout)
 
     def test_a_stopped_keeper_does_not_keep_the_fabric(self):
-        self.nodes()  # The fabric answers once the bridge is there.
-        keeper = int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
+        keeper = self.keeper()
         os.kill(keeper, signal.SIGSTOP)
         self.fabric("down")
         self.assertEqual(0, self.up.wait(10))
@@ -98,8 +102,7 @@ class Hosts(Network):
 
     def test_nothing_stays_behind(self):
         """Neither processes nor interfaces. A program that is still there stays alone in its host's namespaces."""
-        children = pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children")
-        keeper = int(children.read_text().split()[0])
+        keeper = self.keeper()
         server = self.serve("h1")
         self.assertNotRegex(self.run_program("ip", "link").stdout, r"(?m)^\d+: (fabric|h\d)")
         self.fabric("down")
@@ -117,7 +120,7 @@ class LargeFabric(Network):
         """Those that are there go on without the process that makes them, and others are refused with one line."""
         self.serve("h0")
         self.python("h1", "")
-        keeper = int(pathlib.Path(f"/proc/{self.up.pid}/task/{self.up.pid}/children").read_text().split()[0])
+        keeper = self.keeper()
         os.kill(keeper, signal.SIGKILL)
         self.assertEqual("h0:h0\n", self.python("h1", CLIENT, "h0").stdout)
         refused = self.python("h2", "", expect=1)

@@ -32,14 +32,6 @@ class OnFabric(fabric_test.FabricTest):
     def lid(self, name):
         return self.nodes()[name]["lids"][0]
 
-    def sweep(self, *arguments):
-        log = self.folder / "opensm.log"
-        log.unlink(missing_ok=True)
-        self.tool("h1", "opensm", "-o", "-f", log, *arguments)
-        text = log.read_text()
-        self.assertIn("SUBNET UP", text)
-        return text
-
     def on_two_hosts(self, argv, **keywords):
         server, client = self.hosts
         return self.pair(argv, host=server, options=("--host", client), server_options=("--host", server),
@@ -59,6 +51,23 @@ class OnFabric(fabric_test.FabricTest):
         self.assertTrue(rows, f"{server.describe()}\n{client.describe()}")
         self.assertIn("Link type       : IB", client.stdout)
         return rows
+
+
+class SweptByOpenSm(OnFabric):
+    """A test whose ports stay down until OpenSM has been there. It sets them up in one sweep, and ends."""
+
+    own_manager = False
+
+    def setUp(self):
+        fabric_test.FabricTest.setUp(self)
+
+    def sweep(self, *arguments):
+        log = self.folder / "opensm.log"
+        log.unlink(missing_ok=True)
+        self.tool("h1", "opensm", "-o", "-f", log, *arguments)
+        text = log.read_text()
+        self.assertIn("SUBNET UP", text)
+        return text
 
 
 class Pingpong(OnFabric):
@@ -223,14 +232,10 @@ class Fabric(OnFabric):
             wait_until(lambda: event in watcher.stdout, event, pause=0.05)  # noqa: B023
 
 
-class ByOpenSm(OnFabric):
+class ByOpenSm(SweptByOpenSm):
     """Data on a subnet that OpenSM has set up, in one sweep each."""
 
     topology = 'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2'
-    own_manager = False
-
-    def setUp(self):
-        fabric_test.FabricTest.setUp(self)
 
     def test_routing_engines(self):
         """All that the topology allows."""
@@ -310,13 +315,9 @@ class Rates(OnFabric):
         self.assertLess(cpu_ticks(self.up.pid) - before, os.sysconf("SC_CLK_TCK") / 20)
 
 
-class Arbitration(OnFabric):
+class Arbitration(SweptByOpenSm):
     topology = Rates.topology
     options = Rates.options
-    own_manager = False
-
-    def setUp(self):
-        fabric_test.FabricTest.setUp(self)
 
     def test_lanes_share_a_link_by_the_managers_weights(self):
         """Two hosts send to a third, each on a lane of its own. A packet of 4 KiB is 65 units of 64 bytes."""
@@ -338,15 +339,11 @@ class Arbitration(OnFabric):
         self.assertLess(rates[1] / rates[0], 4, rates)
 
 
-class TwoPaths(OnFabric):
+class TwoPaths(SweptByOpenSm):
     """Two spines, and two LIDs for each port, whose paths OpenSM leads over different spines. It has ended since, so that
     nobody repairs a path that breaks."""
 
     topology = 'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2\nlink_rate = "100Gbps"'
-    own_manager = False
-
-    def setUp(self):
-        fabric_test.FabricTest.setUp(self)
 
     def spine_between(self, here, there, path):
         """Returns the spine on the way from one host to another, by the LIDs of that path."""

@@ -29,11 +29,10 @@ Gid group_gid(PortSpace space, const SocketAddress& group) {
   constexpr std::uint16_t ipv6_signature = 0x6001;
   const Gid address = group.gid();
   const auto& from = address.bytes;
-  // 0xFF10A01B is the signature by which a program gives a GID (cma.c).
-  if (group.is_gid()) return address;
-  const bool is_gid =
+  // 0xFF10A01B is the signature by which a program gives a GID as an address of IPv6 (cma.c).
+  const bool is_signed =
       group.family == AF_INET6 && (from[1] & 0xF0) == 0x10 && from[2] == 0xA0 && from[3] == 0x1B;
-  if (is_gid) return address;
+  if (group.is_gid() || is_signed) return address;
   if (space != PortSpace::udp) return wire::group_of_ip(address, default_pkey);
   return wire::group_of_ip(address, default_pkey,
                            address.is_ipv4_mapped() ? ipv4_signature : ipv6_signature);

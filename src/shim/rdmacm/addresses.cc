@@ -2,7 +2,6 @@
 // id.
 
 #include <endian.h>
-#include <infiniband/ib.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -69,15 +68,10 @@ void to_c(const Id& id, const live::SocketAddress& from, sockaddr_storage& to) {
     return;
   }
   to = {};
-  sockaddr_ib address = {};
-  address.sib_family = AF_IB;
-  address.sib_pkey = htobe16(default_pkey.value);
-  std::memcpy(address.sib_addr.sib_raw, from.address.data(), from.address.size());
-  // The peer of a request says no port.
-  if (from.port != 0) {
-    address.sib_sid = htobe64(static_cast<std::uint64_t>(id.ps) << port_space_shift | from.port);
-    address.sib_sid_mask = ~__be64{0};
-  }
+  sockaddr_ib address = ib_address(from.address.data(), id.ps, from.port);
+  // The peer of a request says no port, and so no service.
+  if (from.port == 0) address.sib_sid = 0;
+  if (from.port != 0) address.sib_sid_mask = ~__be64{0};
   std::memcpy(&to, &address, sizeof address);
 }
 
@@ -135,6 +129,15 @@ socklen_t length_of(const sockaddr* address) {
   if (address->sa_family == AF_INET6) return sizeof(sockaddr_in6);
   if (address->sa_family == AF_IB) return sizeof(sockaddr_ib);
   return 0;
+}
+
+sockaddr_ib ib_address(const void* gid, int port_space, std::uint16_t port) {
+  sockaddr_ib address = {};
+  address.sib_family = AF_IB;
+  address.sib_pkey = htobe16(default_pkey.value);
+  std::memcpy(address.sib_addr.sib_raw, gid, sizeof address.sib_addr.sib_raw);
+  address.sib_sid = htobe64(static_cast<std::uint64_t>(port_space) << port_space_shift | port);
+  return address;
 }
 
 live::SocketAddress from_c(const sockaddr* address) {

@@ -3,7 +3,6 @@
 // (ibacm), so that no result carries a route.
 
 #include <endian.h>
-#include <infiniband/ib.h>
 #include <netdb.h>
 
 #include <cstdlib>
@@ -70,14 +69,10 @@ int copy(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_byt
 // Makes an address of AF_IB of one of IPv6.
 int copy_as_gid(int port_space, const sockaddr* from, sockaddr*& to, socklen_t& to_bytes) {
   const auto& in6 = *reinterpret_cast<const sockaddr_in6*>(from);
-  const std::uint64_t port = be16toh(in6.sin6_port);
-  sockaddr_ib ib = {};
-  ib.sib_family = AF_IB;
-  ib.sib_pkey = htobe16(default_pkey.value);
+  const std::uint16_t port = be16toh(in6.sin6_port);
+  sockaddr_ib ib = ib_address(&in6.sin6_addr, port_space, port);
   ib.sib_flowinfo = in6.sin6_flowinfo;
   ib.sib_scope_id = in6.sin6_scope_id;
-  std::memcpy(ib.sib_addr.sib_raw, &in6.sin6_addr, sizeof in6.sin6_addr);
-  ib.sib_sid = htobe64(static_cast<std::uint64_t>(port_space) << 16 | port);
   // A program may be given any port, but no other port space (RDMA_IB_IP_PS_MASK of the kernel).
   constexpr std::uint64_t of_port_space = 0xFFFF'FFFF'FFFF'0000, of_port = 0xFFFF;
   ib.sib_sid_mask = htobe64(of_port_space | (port != 0 ? of_port : 0));

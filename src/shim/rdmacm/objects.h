@@ -9,6 +9,7 @@
 // one id. Calls on different ids and on one event channel may run at the same time.
 
 #include <fcntl.h>
+#include <infiniband/ib.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -138,6 +139,9 @@ void acknowledge(Id& id, Multicast* group);
 // null.
 socklen_t length_of(const sockaddr* address);
 live::SocketAddress from_c(const sockaddr* address);  // no address: family 0
+// Returns an address of AF_IB for a GID of 16 bytes, with the service ID of a port (IBTA A11.3) and
+// without a mask.
+sockaddr_ib ib_address(const void* gid, int port_space, std::uint16_t port);
 // These two fill in the C struct's addresses, device and path: fill() from a status that the host
 // agent has sent, query() from one that it asks for.
 int fill(Id& id, const live::EndpointStatus& status);

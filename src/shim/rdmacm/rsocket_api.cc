@@ -1,6 +1,5 @@
 // The calls of rsockets. Each works like its namesake in the C library.
 
-#include <infiniband/ib.h>
 #include <rdma/rsocket.h>
 
 #include <algorithm>

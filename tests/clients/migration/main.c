@@ -60,7 +60,7 @@ static int connect_to(const char* host, const char* service) {
   return peer;
 }
 
-// What a slot holds after its n-th write.
+// Returns a byte that a slot holds after this write.
 static uint8_t pattern(uint64_t write, int at) { return (uint8_t)(write * 31 + (uint64_t)at * 7); }
 
 static void connect_pair(struct ibv_qp* qp, const struct end* peer) {
