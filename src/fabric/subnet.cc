@@ -95,8 +95,12 @@ constexpr std::uint64_t bytes_on_link = 8 + 12 + 8 + wire::mad_bytes + 4 + 2;  /
 
 }  // namespace
 
-Subnet::Subnet(Time now, const Topology& topology)
-    : topology_(topology), wiring_(topology_), is_cut_(topology.links.size()) {
+Subnet::Subnet(Time now, const Topology& topology, std::vector<bool> is_elsewhere)
+    : topology_(topology),
+      wiring_(topology_),
+      is_cut_(topology.links.size()),
+      is_elsewhere_(std::move(is_elsewhere)) {
+  is_elsewhere_.resize(topology_.nodes());
   nodes_.reserve(topology_.nodes());
   for (std::uint32_t node = 0; node < topology_.nodes(); ++node) {
     nodes_.push_back(
@@ -104,14 +108,18 @@ Subnet::Subnet(Time now, const Topology& topology)
     nodes_.back().counters.resize(topology_.ports[node] + 1);
     is_open_.push_back(topology_.is_host(node));
   }
-  for (std::uint32_t link = 0; link < topology_.links.size(); ++link) bring_up(now, link);
+  for (std::uint32_t link = 0; link < topology_.links.size(); ++link) {
+    const Link& of = topology_.links[link];
+    if (is_elsewhere_[of.a] != is_elsewhere_[of.b]) ends_[link] = {};
+    bring_up(now, link);
+  }
 }
 
 std::string host_name(std::uint32_t host) { return "h" + std::to_string(host); }
 
-std::string Subnet::name(std::uint32_t node) const {
-  if (topology_.is_host(node)) return host_name(node);
-  return without_spaces(topology_.name(node));
+std::string node_name(const Topology& topology, std::uint32_t node) {
+  if (topology.is_host(node)) return host_name(node);
+  return without_spaces(topology.name(node));
 }
 
 std::optional<std::uint32_t> Subnet::find(std::string_view wanted) const {
@@ -123,16 +131,35 @@ std::optional<std::uint32_t> Subnet::find(std::string_view wanted) const {
 
 // --- links ---
 
-void Subnet::bring_up(Time now, std::uint32_t index) {
-  ++link_changes_;
+// Returns true if no end that is here holds the link down.
+bool Subnet::is_open(std::uint32_t index) const {
   const Link& link = topology_.links[index];
+  const auto is_enabled = [this](std::uint32_t node, std::uint16_t port) {
+    return is_elsewhere_[node] ||
+           nodes_[node].agent.is_enabled(static_cast<std::uint8_t>(port + 1));
+  };
+  return !is_cut_[index] && is_enabled(link.a, link.a_port) && is_enabled(link.b, link.b_port);
+}
+
+// Takes a link down, and up again if it may be.
+void Subnet::bring_up(Time now, std::uint32_t index) {
+  const Link& link = topology_.links[index];
+  if (const auto end = ends_.find(index); end != ends_.end()) {
+    ++link_changes_;
+    const PortAt here = end_here(index);
+    nodes_[here.node].agent.link_down(now, here.port);
+    end->second.restart();
+    return;
+  }
+  if (is_elsewhere_[link.a]) return;
+  ++link_changes_;
   auto& a = nodes_[link.a].agent;
   auto& b = nodes_[link.b].agent;
   const auto a_port = static_cast<std::uint8_t>(link.a_port + 1);
   const auto b_port = static_cast<std::uint8_t>(link.b_port + 1);
   a.link_down(now, a_port);
   b.link_down(now, b_port);
-  if (is_cut_[index] || !a.is_enabled(a_port) || !b.is_enabled(b_port)) return;
+  if (!is_open(index)) return;
   const wire::PortInfo info = a.port_info(a_port);
   a.link_up(now, a_port, b.port_info(b_port));
   b.link_up(now, b_port, info);
@@ -151,6 +178,78 @@ void Subnet::restart_links(Time now, std::uint32_t node) {
     const std::uint32_t link = wiring_.peer(node, static_cast<std::uint16_t>(port - 1)).link;
     if (link != Wiring::no_link) bring_up(now, link);
   }
+}
+
+// --- nodes elsewhere ---
+
+Subnet::PortAt Subnet::end_here(std::uint32_t index) const {
+  const Link& link = topology_.links[index];
+  const bool is_a = !is_elsewhere_[link.a];
+  return {is_a ? link.a : link.b,
+          static_cast<std::uint8_t>((is_a ? link.a_port : link.b_port) + 1)};
+}
+
+Subnet::PortReport Subnet::report(std::uint32_t node, std::uint8_t port) const {
+  PortReport out{node, port, {}, nodes_[node].agent.port_info(port)};
+  out.info.management_key = 0;
+  if (port == 0) return out;
+  const std::uint32_t link = wiring_.peer(node, static_cast<std::uint16_t>(port - 1)).link;
+  const auto end = ends_.find(link);
+  if (end != ends_.end()) out.end = end->second.report(is_open(link));
+  return out;
+}
+
+bool Subnet::take_report(Time now, const PortReport& report) {
+  if (report.node >= nodes_.size() || !is_elsewhere_[report.node]) return false;
+  auto& agent = nodes_[report.node].agent;
+  if (report.port > agent.ports() || (report.port == 0 && !agent.is_switch())) return false;
+  agent.copy_port_info(report.port, report.info);
+  if (report.port == 0) return true;
+  const std::uint32_t link =
+      wiring_.peer(report.node, static_cast<std::uint16_t>(report.port - 1)).link;
+  const auto end = ends_.find(link);
+  if (end == ends_.end()) return true;
+  const PortAt here = end_here(link);
+  auto& own = nodes_[here.node].agent;
+  const bool is_up = own.physical_state(here.port) == wire::PhysicalState::link_up;
+  if (end->second.take(report.end, report.info) && is_up) {
+    own.link_down(now, here.port);
+    ++link_changes_;
+  }
+  train(now, link);
+  return true;
+}
+
+// Brings a link up if both ends are ready for it.
+void Subnet::train(Time now, std::uint32_t link) {
+  const CableEnd& end = ends_.at(link);
+  const PortAt here = end_here(link);
+  auto& own = nodes_[here.node].agent;
+  if (!end.is_ready() || !is_open(link)) return;
+  if (own.physical_state(here.port) == wire::PhysicalState::link_up) return;
+  own.link_up(now, here.port, end.far_port());
+  ++link_changes_;
+}
+
+void Subnet::lose(Time now, std::uint32_t link) {
+  ends_.at(link).lose();
+  bring_up(now, link);
+}
+
+std::optional<Subnet::Crossing> Subnet::take_crossing() {
+  if (crossings_.empty()) return std::nullopt;
+  const Crossing crossing = crossings_.front();
+  crossings_.pop_front();
+  return crossing;
+}
+
+void Subnet::arrive(const Crossing& crossing) {
+  if (under_way_.size() >= under_way_max || crossing.hops >= hops_max) {
+    ++discarded_;
+    return;
+  }
+  const PortAt here = end_here(crossing.link);
+  under_way_.push_back({here.node, here.port, crossing.hops, crossing.packet});
 }
 
 // --- datagrams ---
@@ -194,7 +293,8 @@ void Subnet::output(std::uint32_t node, std::uint8_t port, int hops, const Packe
   const Wiring::Peer& peer = wiring_.peer(node, static_cast<std::uint16_t>(port - 1));
   auto& counters = nodes_[node].counters[port];
   const bool is_lost = peer.link == Wiring::no_link || !carries(node, port, packet) ||
-                       hops >= hops_max || under_way_.size() >= under_way_max;
+                       hops >= hops_max || under_way_.size() >= under_way_max ||
+                       crossings_.size() >= under_way_max;
   if (is_lost) {
     ++discarded_;
     ++counters.transmit_discards;
@@ -202,7 +302,11 @@ void Subnet::output(std::uint32_t node, std::uint8_t port, int hops, const Packe
   }
   ++counters.packets_sent;
   counters.bytes_sent += bytes_on_link;
-  under_way_.push_back({peer.node, static_cast<std::uint8_t>(peer.port + 1), hops + 1, packet});
+  if (is_elsewhere_[peer.node]) {
+    crossings_.push_back({peer.link, hops + 1, packet});
+  } else {
+    under_way_.push_back({peer.node, static_cast<std::uint8_t>(peer.port + 1), hops + 1, packet});
+  }
 }
 
 void Subnet::run(Time now) {

@@ -4,15 +4,20 @@
 // the management datagrams that go between them, hop by hop, as directed routes and the switches'
 // own forwarding tables say. It is a state machine without input or output. Datagrams take no time
 // here, and nothing holds them back.
+//
+// Some of the nodes may be elsewhere: in the subnet of a process on another machine. Of those, this
+// one knows what it is told about their ports. Cables lead to them from nodes that are here.
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/time.h"
+#include "fabric/cable_end.h"
 #include "fabric/topology.h"
 #include "management/packet.h"
 #include "management/performance/agent.h"
@@ -23,6 +28,8 @@ namespace tulle::fabric {
 
 // Returns the name of a host for commands: "h3" for host 3.
 std::string host_name(std::uint32_t host);
+// Returns a name without spaces for commands: "h3" for host 3, and "leaf1" for the switch "leaf 1".
+std::string node_name(const Topology& topology, std::uint32_t node);
 
 class Subnet {
  public:
@@ -39,23 +46,24 @@ class Subnet {
   static constexpr std::size_t under_way_max = 65'536;
 
   // Ports of nodes are numbered from 1 on: port p of the topology is port p + 1 here. Switches must
-  // have less than 255 ports.
-  Subnet(Time now, const Topology& topology);
+  // have less than 255 ports. `is_elsewhere` says it of each node; empty means that all are here.
+  Subnet(Time now, const Topology& topology, std::vector<bool> is_elsewhere = {});
   Subnet(const Subnet&) = delete;
   Subnet& operator=(const Subnet&) = delete;
 
   const Topology& topology() const { return topology_; }
   const Wiring& wiring() const { return wiring_; }
   const management::subnet::Node& node(std::uint32_t node) const { return nodes_[node].agent; }
-  // Returns a name without spaces for commands: "h3" for host 3, and "leaf1" for the switch "leaf
-  // 1".
-  std::string name(std::uint32_t node) const;
+  std::string name(std::uint32_t node) const { return node_name(topology_, node); }
   std::optional<std::uint32_t> find(std::string_view name) const;
   bool is_cut(std::uint32_t link) const { return is_cut_[link]; }
   // Returns what a port counts, numbered from 1 on. Who moves packets with data counts them here.
   management::performance::Counters& counters(std::uint32_t node, std::uint8_t port) {
     return nodes_[node].counters[port];
   }
+  bool is_elsewhere(std::uint32_t node) const { return is_elsewhere_[node]; }
+  // Returns true if a link has one end here and one elsewhere.
+  bool leads_elsewhere(std::uint32_t link) const { return ends_.contains(link); }
   // Returns how often links have gone up or down.
   std::uint64_t link_changes() const { return link_changes_; }
   // Returns the number of datagrams that were discarded: no way, a port that is down, a circle, too
@@ -72,7 +80,7 @@ class Subnet {
   }
   // Says whether a subnet manager runs on a port.
   void set_manager(Time now, std::uint32_t host, std::uint8_t port, bool is_manager);
-  // Cuts a link or joins it again.
+  // Cuts a link, one end of which is here, or joins it again.
   void set_cut(Time now, std::uint32_t link, bool is_cut);
 
   // Moves all datagrams as far as they go, and sends the traps that are due.
@@ -81,6 +89,31 @@ class Subnet {
   std::optional<Arrival> take_arrival();
   // Returns when run() must be called although nothing has happened.
   Time next_event() const;
+
+  // --- nodes elsewhere ---
+
+  // What one machine tells another of a port that it has.
+  struct PortReport {
+    std::uint32_t node = 0;
+    std::uint8_t port = 0;  // 0: that of a switch, which has its LIDs
+    CableEnd::Report end;   // of a cable between the two; otherwise nothing
+    wire::PortInfo info;    // without its keys
+  };
+  PortReport report(std::uint32_t node, std::uint8_t port) const;
+  // Takes a report of a port elsewhere. The caller has checked that it comes from the machine that
+  // has the node. Returns false if there is no such port.
+  bool take_report(Time now, const PortReport& report);
+  // Nothing is heard any more of the other end of a link that leads elsewhere.
+  void lose(Time now, std::uint32_t link);
+  // A datagram that crosses such a link.
+  struct Crossing {
+    std::uint32_t link = 0;
+    int hops = 0;
+    management::Packet packet;
+  };
+  std::optional<Crossing> take_crossing();
+  // A datagram has come from the other end.
+  void arrive(const Crossing& crossing);
 
  private:
   struct Node {
@@ -93,6 +126,12 @@ class Subnet {
     std::uint8_t port = 0;
     int hops = 0;
     management::Packet packet;
+  };
+
+  // A port of a node, from 1 on.
+  struct PortAt {
+    std::uint32_t node = 0;
+    std::uint8_t port = 0;
   };
 
   void originate(Time now, Hop& hop);
@@ -109,6 +148,9 @@ class Subnet {
   bool carries(std::uint32_t node, std::uint8_t port, const management::Packet& packet) const;
   void restart_links(Time now, std::uint32_t node);
   void bring_up(Time now, std::uint32_t link);
+  bool is_open(std::uint32_t link) const;
+  void train(Time now, std::uint32_t link);
+  PortAt end_here(std::uint32_t link) const;
   void send_traps(Time now, std::uint32_t node);
 
   Topology topology_;
@@ -118,6 +160,9 @@ class Subnet {
   std::vector<bool> is_open_;  // by node: datagrams arrive; all hosts are open
   std::deque<Hop> under_way_;
   std::deque<Arrival> arrivals_;
+  std::vector<bool> is_elsewhere_;          // by node
+  std::map<std::uint32_t, CableEnd> ends_;  // by link: those that lead elsewhere
+  std::deque<Crossing> crossings_;
   std::vector<std::uint32_t> with_restarted_links_;  // nodes
   std::uint64_t discarded_ = 0;
   std::uint64_t link_changes_ = 0;

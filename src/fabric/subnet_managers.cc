@@ -38,6 +38,7 @@ SubnetManagers::SubnetManagers(Time now, Subnet& subnet,
                                management::subnet::ManagerSettings settings)
     : subnet_(subnet) {
   for (const std::uint32_t node : places_of_managers(subnet.topology())) {
+    if (subnet.is_elsewhere(node)) continue;
     place(now, node, settings);
     ++settings.seed;
   }

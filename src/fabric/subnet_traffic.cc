@@ -30,8 +30,6 @@ constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
 constexpr Time head_lifetime = Time::milliseconds(1'000);
 // A switch remembers the numbers of so many multicast packets.
 constexpr std::size_t forwarded_max = 4'096;
-// Behind BTH in a frame's header bytes, which nothing else uses here.
-constexpr std::size_t number_at = sizeof(wire::Bth);
 // A program that takes nothing for so long is stopped, or busy with something else. It loses what
 // comes, and its host's other programs go on.
 constexpr Time program_patience = Time::milliseconds(100);
@@ -76,6 +74,10 @@ std::optional<port::VlArbitration> arbitration_of(const management::subnet::Node
   return port::VlArbitration(high, low, written.high_limit);
 }
 
+std::uint64_t link_bytes_of(const port::Frame& frame) {
+  return frame.payload_bytes + wire::icrc_bytes + wire::vcrc_bytes;
+}
+
 bool is_multicast(Lid lid) { return lid.value > wire::unicast_lid_max && lid != permissive; }
 
 }  // namespace
@@ -95,6 +97,7 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       forwarded_(subnet.topology().nodes()) {
   const Topology& topology = subnet.topology();
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    if (subnet.is_elsewhere(node)) continue;
     const auto ports = static_cast<std::uint16_t>(topology.ports[node] + 1);
     nodes_[node] = std::make_unique<Switch>(*switch_settings_, node, ports, seed, frames_);
     is_to_send_[node].resize(ports);
@@ -156,13 +159,8 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
     return Offer::taken;
   }
   if (frames_.in_use() >= packets_max) return Offer::no_room;
-  const FrameRef ref = frames_.take();
-  port::Frame& frame = frames_[ref];
-  frame = {};
-  frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
-  frame.buffer_bytes =
-      static_cast<std::uint16_t>(std::max(packet.size() + wire::icrc_bytes, least_room_bytes));
-  std::memcpy(packets_.of(ref), packet.data(), packet.size());
+  const FrameRef ref = take_in(packet);
+  const port::Frame& frame = frames_[ref];
   if (!label(ref, program.host)) {
     frames_.give(ref);
     return Offer::taken;
@@ -178,43 +176,69 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
   return Offer::taken;
 }
 
-// Fills in what switches look at, from the packet's bytes. Returns false, and counts, if the packet
-// is none that a program of the host may send.
-bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
+// Copies a packet's bytes into a frame.
+FrameRef SubnetTraffic::take_in(std::span<const std::byte> packet) {
+  const FrameRef ref = frames_.take();
+  port::Frame& frame = frames_[ref];
+  frame = {};
+  frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
+  frame.buffer_bytes =
+      static_cast<std::uint16_t>(std::max(packet.size() + wire::icrc_bytes, least_room_bytes));
+  std::memcpy(packets_.of(ref), packet.data(), packet.size());
+  return ref;
+}
+
+// Fills in what switches look at besides the lane, from the packet's bytes. Returns false if they
+// are no packet that can have a destination.
+bool SubnetTraffic::address(FrameRef ref, wire::LocalPath& path) {
   const std::span<const std::byte> packet = bytes_of(ref);
-  wire::LocalPath path;
   const auto link = port::decode_link_headers(packet, packet.size() + wire::icrc_bytes, path);
+  const Lid to = path.local.destination;
+  if (link.verdict != port::Verdict::ok || to == permissive || to == Lid(0)) return false;
+  port::Frame& frame = frames_[ref];
+  frame.destination = to.value;
+  frame.service_level = path.local.service_level & 0xF;
+  // Switches read the P_Key, and hosts the destination's queue pair.
+  frame.header_bytes = sizeof(wire::Bth) & 0x3F;
+  std::memcpy(frame.header.data(), packet.data() + link.bytes, sizeof(wire::Bth));
+  return true;
+}
+
+// Fills in what switches look at. Returns false, and counts, if the packet is none that a program of
+// the host may send.
+bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
+  wire::LocalPath path;
   const auto& agent = subnet_.node(host);
-  const bool is_valid = link.verdict == port::Verdict::ok &&
-                        agent.has_lid(agent.addressed_port(1), path.local.source) &&
-                        path.local.destination != permissive && path.local.destination != Lid(0);
-  if (!is_valid) {
+  if (!address(ref, path) || !agent.has_lid(agent.addressed_port(1), path.local.source)) {
     ++counters_.invalid;
     return false;
   }
   port::Frame& frame = frames_[ref];
-  frame.destination = path.local.destination.value;
-  frame.service_level = path.local.service_level & 0xF;
   const auto lane = agent.lane(0, 1, path.local.service_level & 0xF);
   if (!lane || *lane >= port::classes) {
     ++counters_.laneless;
     return false;
   }
   frame.service_class = *lane & 0xF;
-  // Switches read the P_Key, and hosts the destination's queue pair.
-  frame.header_bytes = sizeof(wire::Bth) & 0x3F;
-  std::memcpy(frame.header.data(), packet.data() + link.bytes, sizeof(wire::Bth));
   if (is_multicast(path.local.destination)) {
-    const std::uint32_t number = next_multicast_++;
-    std::memcpy(frame.header.data() + number_at, &number, sizeof number);
+    set_number(frame, next_multicast_++);
   }
   return true;
 }
 
-// Notes that a switch forwards a multicast packet. Returns true if it did so before.
-bool SubnetTraffic::comes_again(std::uint32_t node, const port::Frame& frame) {
+std::uint32_t SubnetTraffic::number_of(const port::Frame& frame) {
   std::uint32_t number = 0;
   std::memcpy(&number, frame.header.data() + number_at, sizeof number);
+  return number;
+}
+
+void SubnetTraffic::set_number(port::Frame& frame, std::uint32_t number) {
+  std::memcpy(frame.header.data() + number_at, &number, sizeof number);
+}
+
+// Notes that a switch forwards a multicast packet. Returns true if it did so before.
+bool SubnetTraffic::comes_again(std::uint32_t node, const port::Frame& frame) {
+  const std::uint32_t number = number_of(frame);
   std::vector<std::uint32_t>& numbers = forwarded_[node];
   if (numbers.empty()) numbers.resize(forwarded_max);
   return std::exchange(numbers[number % forwarded_max], number) == number;
@@ -236,11 +260,8 @@ bool SubnetTraffic::has_packet(Program program) const {
 }
 
 bool SubnetTraffic::is_given_up(Program program) const {
-  const port::Port& port = nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot));
-  for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
-    if (port.drops(lane)) return true;
-  }
-  return false;
+  return port::PortControl::drops_any(
+      nodes_[program.host]->port(static_cast<std::uint16_t>(program.slot)));
 }
 
 void SubnetTraffic::resume(Time now, Program program) {
@@ -391,7 +412,8 @@ void SubnetTraffic::discard(Time now, At in, FrameRef ref) {
 // programs takes nothing.
 bool SubnetTraffic::carries(At at) const {
   const Wiring::Peer& peer = subnet_.wiring().peer(at.node, at.port);
-  if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr) return false;
+  if (peer.link == Wiring::no_link) return false;
+  if (nodes_[peer.node] == nullptr && !subnet_.is_elsewhere(peer.node)) return false;
   return subnet_.node(at.node).state(static_cast<std::uint8_t>(at.port + 1)) ==
          wire::PortState::active;
 }
@@ -417,14 +439,14 @@ void SubnetTraffic::talk(std::uint32_t node) {
 bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) {
-    const bool is_late = now > look_at_waiting_ + late_after;
-    if (is_late) {
+    if (now > look_at_waiting_ + late_after) {
       look_at_waiting_ = now + program_patience;
     } else {
       look_at_heads(now);
     }
   }
   if (keeps_rates_) look_at_links(now);
+  for (const At& at : std::exchange(held_back_, {})) kick(at);
   for (int step = 0; step < steps_max && !to_send_.empty(); ++step) {
     const At at = to_send_.front();
     to_send_.pop_front();
@@ -446,30 +468,45 @@ void SubnetTraffic::send_all(Time now, At at) {
   }
   if (!has_neighbour) return;
   const Wiring::Peer& peer = subnet_.wiring().peer(at.node, at.port);
-  if (peer.link == Wiring::no_link || nodes_[peer.node] == nullptr || port.is_down()) return;
+  if (peer.link == Wiring::no_link || port.is_down()) return;
+  if (subnet_.is_elsewhere(peer.node)) return send_elsewhere(now, at, peer.link);
+  if (nodes_[peer.node] == nullptr) return;
   const At to{peer.node, peer.port};
   while (port.has_control()) {
     const port::Control control = port.pull_control();
-    if (on_tell_) [[unlikely]] {
-      const std::uint32_t sent = port.credits().senders[control.credit.lane].total_sent();
-      on_tell_({at.node, static_cast<std::uint16_t>(at.port + 1), control.credit, sent});
-    }
+    told(at, control.credit);
     if (nodes_[to.node]->port(to.port).handle_control(now, control)) continue;
     kick(to);
   }
   while (is_link_free(at)) {
     const FrameRef ref = from.pull(now, at.port);
     if (ref == no_frame) break;
-    take_link(at, frames_[ref]);
-    talk(at.node);
-    count(at, to, frames_[ref]);
-    if (on_send_) [[unlikely]] {
-      const auto number = static_cast<std::uint16_t>(at.port + 1);
-      on_send_({at.node, number, frames_[ref].service_class, bytes_of(ref)});
-    }
+    leave(at, ref);
+    count_received(to, frames_[ref]);
     arrive(now, to, ref);
   }
   if (port.queue_bytes() > 0) watch(now, at);
+}
+
+// A port tells its neighbour credits. Returns how much it has sent on that lane in total.
+std::uint32_t SubnetTraffic::told(At at, port::CreditUpdate update) {
+  const std::uint32_t sent =
+      nodes_[at.node]->port(at.port).credits().senders[update.lane].total_sent();
+  if (on_tell_) [[unlikely]] {
+    on_tell_({at.node, static_cast<std::uint16_t>(at.port + 1), update, sent});
+  }
+  return sent;
+}
+
+// A packet goes onto a link.
+void SubnetTraffic::leave(At at, FrameRef ref) {
+  take_link(at, frames_[ref]);
+  talk(at.node);
+  count_sent(at, frames_[ref]);
+  if (on_send_) [[unlikely]] {
+    const auto number = static_cast<std::uint16_t>(at.port + 1);
+    on_send_({at.node, number, frames_[ref].service_class, bytes_of(ref)});
+  }
 }
 
 // Returns false if the link carries a packet still. The port sends on when it is free.
@@ -515,14 +552,16 @@ Time SubnetTraffic::next_free_link() const {
 
 // The counters of data have words of four bytes, from the LRH to the VCRC (IBTA 16.1.3.5). They
 // count in bytes here.
-void SubnetTraffic::count(At from, At to, const port::Frame& frame) {
+void SubnetTraffic::count_sent(At from, const port::Frame& frame) {
   auto& sent = subnet_.counters(from.node, static_cast<std::uint8_t>(from.port + 1));
-  auto& received = subnet_.counters(to.node, static_cast<std::uint8_t>(to.port + 1));
-  const std::uint64_t bytes = frame.payload_bytes + wire::icrc_bytes + wire::vcrc_bytes;
   ++sent.packets_sent;
-  sent.bytes_sent += bytes;
+  sent.bytes_sent += link_bytes_of(frame);
+}
+
+void SubnetTraffic::count_received(At to, const port::Frame& frame) {
+  auto& received = subnet_.counters(to.node, static_cast<std::uint8_t>(to.port + 1));
   ++received.packets_received;
-  received.bytes_received += bytes;
+  received.bytes_received += link_bytes_of(frame);
 }
 
 void SubnetTraffic::watch(Time now, At at) {
@@ -591,11 +630,16 @@ void SubnetTraffic::follow(Time now) {
   const auto& links = subnet_.topology().links;
   for (std::uint32_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
-    const auto& agent = subnet_.node(link.a);
-    const bool is_up = agent.physical_state(static_cast<std::uint8_t>(link.a_port + 1)) ==
+    const At looked_at =
+        subnet_.is_elsewhere(link.a) ? At{link.b, link.b_port} : At{link.a, link.a_port};
+    if (subnet_.is_elsewhere(looked_at.node)) continue;
+    const bool is_up = subnet_.node(looked_at.node)
+                           .physical_state(static_cast<std::uint8_t>(looked_at.port + 1)) ==
                        wire::PhysicalState::link_up;
     if (is_up == link_is_up_[i]) continue;
     link_is_up_[i] = is_up;
+    // A neighbour elsewhere cannot see whether the host has programs.
+    if (subnet_.leads_elsewhere(i) && is_host(looked_at.node)) ensure_host(looked_at.node);
     for (const At end : {At{link.a, link.a_port}, At{link.b, link.b_port}}) {
       set_link(now, end, is_up);
     }

@@ -11,6 +11,9 @@
 //
 // A packet is the bytes from its LRH to its pad. The checks are left to whatever carries packets
 // between machines: here, they lie in this process's memory.
+//
+// A cable whose other end is elsewhere (fabric/subnet.h) loses packets. The two ends tell each
+// other again and again how much they have sent, so that no credits are lost for ever.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,6 +32,7 @@
 #include "port/flow_control/control.h"
 #include "port/frame.h"
 #include "port/payloads.h"
+#include "wire/bth.h"
 #include "wire/path.h"
 
 namespace tulle::fabric {
@@ -123,15 +127,47 @@ class SubnetTraffic {
     return std::min(waiting_.empty() ? Time::never() : look_at_waiting_, next_free_link());
   }
 
+  // --- cables to other machines ---
+
+  // A packet that crosses a link.
+  struct Crossing {
+    std::uint32_t link = 0;
+    std::uint8_t lane = 0;
+    std::uint8_t hops = 0;
+    std::uint32_t number = 0;  // of a multicast packet, which differs from those of all others
+    std::span<const std::byte> packet;  // its LRH may name another lane
+  };
+  // Carries what crosses links.
+  class Carrier {
+   public:
+    virtual ~Carrier() = default;
+    // Returns false if a packet over the link must wait.
+    virtual bool has_room(std::uint32_t link) const = 0;
+    virtual void carry(const Crossing& crossing) = 0;
+    virtual void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) = 0;
+  };
+  // Sets what carries packets over the links that lead elsewhere. It must outlive this object. The
+  // numbers of multicast packets have `number` in their upper 8 bits.
+  void set_carrier(Carrier& carrier, std::uint8_t number);
+  // A packet has come from the other end. One for which its lane has no room is discarded, and
+  // counted: nobody sends that who keeps to the credits.
+  void arrive(Time now, const Crossing& crossing);
+  // The other end of a link tells credits, and how much it has sent in total.
+  void take_credits(Time now, std::uint32_t link, port::CreditUpdate update,
+                    std::uint32_t total_sent);
+  // Tells the credits of all lanes of a link, as is done from time to time.
+  void tell_again(std::uint32_t link);
+
   struct Counters {
     std::uint64_t packets = 0;    // that came from programs
     std::uint64_t delivered = 0;  // to programs
     std::uint64_t invalid = 0;
-    std::uint64_t unrouted = 0;  // no table has a way, or no program has the queue pair
-    std::uint64_t overdue = 0;   // waited for too long
-    std::uint64_t laneless = 0;  // their service level has no lane there
-    std::uint64_t foreign = 0;   // a switch's port is not of their partition
-    std::uint64_t lost = 0;      // their link went down, or their program went
+    std::uint64_t unrouted = 0;    // no table has a way, or no program has the queue pair
+    std::uint64_t overdue = 0;     // waited for too long
+    std::uint64_t laneless = 0;    // their service level has no lane there
+    std::uint64_t foreign = 0;     // a switch's port is not of their partition
+    std::uint64_t lost = 0;        // their link went down, or their program went
+    std::uint64_t uncredited = 0;  // came from elsewhere without credits
   };
   Counters counters() const;
 
@@ -152,8 +188,17 @@ class SubnetTraffic {
   bool is_program(At at) const {
     return is_host(at.node) && at.port != cable && at.port != copies_of(at.node);
   }
+  // The number of a multicast packet stands behind BTH in a frame's header bytes, which nothing else
+  // uses here.
+  static constexpr std::size_t number_at = sizeof(wire::Bth);
+  static std::uint32_t number_of(const port::Frame& frame);
+  static void set_number(port::Frame& frame, std::uint32_t number);
+  At end_here(std::uint32_t link) const;
+  void send_elsewhere(Time now, At at, std::uint32_t link);
   void ensure_host(std::uint32_t host);
   std::span<const std::byte> bytes_of(port::FrameRef ref);
+  port::FrameRef take_in(std::span<const std::byte> packet);
+  bool address(port::FrameRef ref, wire::LocalPath& path);
   bool label(port::FrameRef ref, std::uint32_t host);
   std::optional<std::uint8_t> lane_of(At in, std::uint16_t out, const port::Frame& frame);
   void arrive(Time now, At at, port::FrameRef ref);
@@ -174,7 +219,10 @@ class SubnetTraffic {
   void look_at_links(Time now);
   Time next_free_link() const;
   void talk(std::uint32_t node);
-  void count(At from, At to, const port::Frame& frame);
+  std::uint32_t told(At at, port::CreditUpdate update);
+  void leave(At at, port::FrameRef ref);
+  void count_sent(At from, const port::Frame& frame);
+  void count_received(At to, const port::Frame& frame);
   void watch(Time now, At at);
   void look_at_heads(Time now);
   void set_link(Time now, At at, bool is_up);
@@ -211,6 +259,8 @@ class SubnetTraffic {
   port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   std::function<void(const Told&)> on_tell_;
+  Carrier* carrier_ = nullptr;  // null: all nodes are here
+  std::vector<At> held_back_;   // ports whose carrier has no room
   Counters counters_;
 };
 

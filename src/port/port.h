@@ -288,6 +288,8 @@ inline std::uint8_t Port::sendable() const {
 
 // What the owner of an InfiniBand port does to it besides moving frames.
 struct PortControl {
+  // Returns true if frames of some lane are dropped (Port::drops).
+  static bool drops_any(const Port& port) { return port.dropping_ != 0; }
   // Ends the stalls of all lanes early: frames are no longer dropped.
   static void end_stalls(Port& port, Time now);
   // Replaces the settings by others, which differ in the arbitration alone, and must outlive the
@@ -295,6 +297,16 @@ struct PortControl {
   static void replace_arbitration(Port& port, const Settings& settings) {
     port.settings_ = &settings;
     port.arbiter_ = {};
+  }
+  // Takes a flow control packet with both of its totals. Frames may then be sent that could not be
+  // before.
+  static void take_credits(Port& port, Time now, CreditUpdate update, std::uint32_t total_sent) {
+    port.credits_->receivers[update.lane].resynchronise(total_sent);
+    port.handle_control(now, Control::of(update));
+  }
+  // Returns the credits of a lane, to tell them again.
+  static CreditUpdate tell(Port& port, std::uint8_t lane) {
+    return {lane, port.credits_->receivers[lane].tell()};
   }
 };
 

@@ -76,8 +76,8 @@ class Node {
   // none (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
   std::optional<std::uint8_t> lane(std::uint8_t in_port, std::uint8_t out_port,
                                    std::uint8_t level) const;
-  // What a manager has written of a port's arbitration among lanes (IBTA 7.6.9, 14.2.5.9): entries
-  // of a lane and a weight, two bytes each, and the limit of high priority. Nothing but zeros means
+  // A port's arbitration among lanes, as a manager has written it (IBTA 7.6.9, 14.2.5.9): entries of
+  // a lane and a weight, two bytes each, and the limit of high priority. Nothing but zeros means
   // that it has written none.
   static constexpr std::uint8_t arbitration_entries = 32;  // of each table
   struct Arbitration {
@@ -100,6 +100,8 @@ class Node {
   // Brings up the link to a port of another node, if both have a width and a speed in common.
   void link_up(Time now, std::uint8_t port, const wire::PortInfo& neighbour);
   void link_down(Time now, std::uint8_t port);
+  // Copies the PortInfo of the node whose agent is elsewhere, so that others can look at it here.
+  void copy_port_info(std::uint8_t port, const wire::PortInfo& info) { ports_[port].info = info; }
   // Returns a port whose link a manager has enabled, disabled or restarted since it was last taken
   // here, and no_port if there is none. The driver takes such a link down and up again.
   std::uint8_t take_restarted_link();

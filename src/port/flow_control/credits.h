@@ -47,6 +47,9 @@ class CreditReceiver {
   bool is_worth_telling(std::uint32_t buffer_blocks) const { return untold() * 4 >= buffer_blocks; }
   std::uint16_t tell() { return told_ = limit(); }
   std::uint32_t free_blocks() const { return free_; }
+  // The sender says how much it has sent. What is not here by now was lost on the way (IBTA
+  // 7.9.4.4: ABR is set to FCTBS).
+  void resynchronise(std::uint32_t total_sent) { arrived_ = total_sent & credit_mask; }
   // Restarts the totals when the link is initialised again (IBTA 7.9.4). Packets that are still in
   // memory keep their blocks.
   void restart() {

@@ -1,0 +1,54 @@
+#pragma once
+
+// One end of a cable whose other end is a port in a process of another machine. The two ends bring
+// the link up together by what they tell each other, in reports that may be lost or come twice.
+//
+// An end numbers its attempts. Whenever it takes the link down it begins a new one, so that the
+// other end notices even if it hears nothing of what lay in between. A link comes up at an end as
+// soon as the other one is willing and has heard of the end's latest attempt.
+
+#include <cstdint>
+
+#include "wire/smp.h"
+
+namespace tulle::fabric {
+
+class CableEnd {
+ public:
+  struct Report {
+    std::uint32_t attempt = 0;  // of the end that reports
+    std::uint32_t heard = 0;    // the other end's attempt of which it has heard; 0: of none
+    bool is_willing = false;    // the cable is not cut, and the port is enabled
+
+    bool operator==(const Report&) const = default;
+  };
+
+  Report report(bool is_willing) const { return {attempt_, far_.attempt, is_willing}; }
+  // The other end's port as it was told last.
+  const wire::PortInfo& far_port() const { return far_port_; }
+  // Returns true if the link may be up, as far as the other end is concerned.
+  bool is_ready() const { return far_.is_willing && far_.heard == attempt_; }
+
+  // This end takes the link down.
+  void restart() { ++attempt_; }
+  // Takes what the other end tells. Returns true if this end's link must go down: the other one has
+  // begun a new attempt, or is not willing.
+  bool take(const Report& report, const wire::PortInfo& port) {
+    const bool is_new = report.attempt != far_.attempt || !report.is_willing;
+    far_ = report;
+    far_port_ = port;
+    return is_new;
+  }
+  // Nothing is heard of the other end any more.
+  void lose() {
+    far_ = {};
+    restart();
+  }
+
+ private:
+  std::uint32_t attempt_ = 1;
+  Report far_;
+  wire::PortInfo far_port_;
+};
+
+}  // namespace tulle::fabric

@@ -1,0 +1,79 @@
+#include "fabric/machines/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/quoted.h"
+#include "fabric/subnet.h"
+
+namespace tulle::fabric {
+namespace {
+
+using Places = std::vector<std::optional<std::uint32_t>>;
+
+Result<void> take_named(const Topology& topology, std::span<const Machine> machines,
+                        Places& places) {
+  std::map<std::string, std::uint32_t> by_name;
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    by_name[node_name(topology, node)] = node;
+  }
+  for (std::uint32_t number = 0; number < machines.size(); ++number) {
+    for (const std::string& name : machines[number].nodes) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) {
+        return Error{"machine " + quoted(machines[number].name) +
+                     ": the topology has no host or switch " + quoted(name)};
+      }
+      auto& place = places[found->second];
+      if (place && *place != number) {
+        return Error{"machine " + quoted(machines[number].name) + ": " + name +
+                     " belongs to machine " + quoted(machines[*place].name) + " already"};
+      }
+      place = number;
+    }
+  }
+  return {};
+}
+
+// Returns the machine that has most of the hosts at a switch's ports, or nothing if there are none.
+std::optional<std::uint32_t> machine_of_hosts(const Topology& topology, const Wiring& wiring,
+                                              std::uint32_t node, const Places& places) {
+  std::map<std::uint32_t, std::uint32_t> counts;
+  for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+    const Wiring::Peer& peer = wiring.peer(node, port);
+    if (peer.link != Wiring::no_link && topology.is_host(peer.node)) ++counts[*places[peer.node]];
+  }
+  const auto most = std::ranges::max_element(
+      counts, [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == counts.end()) return std::nullopt;
+  return most->first;
+}
+
+}  // namespace
+
+Result<std::vector<std::uint32_t>> place(const Topology& topology,
+                                         std::span<const Machine> machines) {
+  Places places(topology.nodes());
+  if (auto taken = take_named(topology, machines, places); !taken) return taken.error();
+  const auto count = static_cast<std::uint32_t>(machines.size());
+  std::vector<std::uint32_t> unnamed;
+  for (std::uint32_t host = 0; host < topology.hosts; ++host) {
+    if (!places[host]) unnamed.push_back(host);
+  }
+  for (std::size_t i = 0; i < unnamed.size(); ++i) {
+    places[unnamed[i]] = static_cast<std::uint32_t>(i * count / unnamed.size());
+  }
+  const Wiring wiring(topology);
+  std::uint32_t turn = 0;
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    if (!places[node]) places[node] = machine_of_hosts(topology, wiring, node, places);
+    if (!places[node]) places[node] = turn++ % count;
+  }
+  std::vector<std::uint32_t> out;
+  out.reserve(places.size());
+  for (const auto& each : places) out.push_back(*each);
+  return out;
+}
+
+}  // namespace tulle::fabric

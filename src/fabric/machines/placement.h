@@ -1,0 +1,34 @@
+#pragma once
+
+// A fabric that is spread over machines: each machine's process has some of the nodes.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "fabric/topology.h"
+
+namespace tulle::fabric {
+
+struct Machine {
+  std::string name;
+  std::vector<std::string>
+      nodes;  // by name, as "h3" and "leaf1" (node_name); the others are divided
+};
+
+// The number of a machine stands in 8 bits of the numbers of multicast packets
+// (fabric/subnet_traffic.h).
+inline constexpr std::size_t machines_max = 256;
+
+// Returns the machine of each node, or an error for a person if a machine names a node that is not
+// there, or that another one has.
+//
+// The hosts that no machine names are divided in their order, so that each machine has about the
+// same number. A switch is where most of the hosts at its ports are, and a switch without hosts
+// where the next machine in turn is.
+Result<std::vector<std::uint32_t>> place(const Topology& topology,
+                                         std::span<const Machine> machines);
+
+}  // namespace tulle::fabric

@@ -1,0 +1,108 @@
+#pragma once
+
+// The datagrams that the processes of a fabric on several machines send to each other over UDP.
+// Each begins with a header. Packets of InfiniBand follow it as they would be on the link, from the
+// LRH to the VCRC (IBTA 7.4), and flow control packets without their CRC (IBTA 7.9.4).
+//
+// Whoever has read nothing of what a process sends cannot write a datagram that the process accepts:
+// each carries the receiver's session, a random number which the receiver tells the machines of its
+// fabric alone.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/big_endian.h"
+#include "fabric/subnet.h"
+#include "management/packet.h"
+#include "wire/flow_control.h"
+#include "wire/header.h"
+#include "wire/ip_udp.h"
+#include "wire/smp.h"
+#include "wire/vcrc.h"
+
+namespace tulle::fabric {
+
+enum class TunnelKind : std::uint8_t {
+  hello = 1,       // TunnelHello
+  ports = 2,       // one PortRecord after another
+  credits = 3,     // one CreditRecord after another
+  management = 4,  // a management datagram, as a packet
+  data = 5,        // any other packet
+};
+
+struct TunnelHeader {
+  static constexpr std::uint32_t right_magic = 0x5475'4642;  // "TuFB"
+  static constexpr std::uint8_t right_version = 1;
+
+  be32 magic = right_magic;
+  std::uint8_t version = right_version;
+  std::uint8_t kind = 0;     // TunnelKind
+  std::uint8_t machine = 0;  // that sends
+  std::uint8_t hops = 0;     // of a packet
+  be64 session;              // that of the receiver; 0: the sender has not heard it
+  be32 sequence;             // grows with each datagram to a receiver, modulo 2^32
+  be32 link;                 // of a packet
+  be32 number;               // of a multicast packet (fabric/subnet_traffic.h)
+};
+static_assert(wire::is_wire_format<TunnelHeader, 28>);
+
+struct TunnelHello {
+  be64 session;  // that of the sender
+  be32 digest;   // digest_of()
+};
+static_assert(wire::is_wire_format<TunnelHello, 12>);
+
+// Subnet::PortReport.
+struct PortRecord {
+  be32 node;
+  std::uint8_t port = 0;
+  std::uint8_t is_willing = 0;
+  be16 reserved;
+  be32 attempt;
+  be32 heard;
+  wire::PortInfo info;
+};
+static_assert(wire::is_wire_format<PortRecord, 80>);
+
+struct CreditRecord {
+  be32 link;
+  wire::FlowControlPacket packet;
+};
+static_assert(wire::is_wire_format<CreditRecord, 8>);
+
+// All datagrams but those of long packets fit the usual MTU of Ethernet, behind the longest headers
+// of IP and UDP.
+inline constexpr std::size_t tunnel_records_bytes_max = 1'500 - 40 - 8 - sizeof(TunnelHeader);
+inline constexpr std::size_t port_records_max = tunnel_records_bytes_max / sizeof(PortRecord);
+inline constexpr std::size_t credit_records_max = tunnel_records_bytes_max / sizeof(CreditRecord);
+
+// Returns a CRC-32 over all that the processes of a fabric must agree on: its nodes and links, and
+// the machines that have them.
+std::uint32_t digest_of(const Topology& topology, std::span<const std::uint32_t> machines);
+
+PortRecord record_of(const Subnet::PortReport& report);
+Subnet::PortReport report_of(const PortRecord& record);
+
+// A management datagram as a packet: LRH 8, BTH 12, DETH 8, MAD, ICRC, VCRC (IBTA 13.5.1).
+inline constexpr std::size_t management_packet_bytes =
+    8 + 12 + 8 + wire::mad_bytes + wire::icrc_bytes + wire::vcrc_bytes;
+std::array<std::byte, management_packet_bytes> encode(const management::Packet& packet);
+// Returns nothing if the bytes are no management datagram, or are damaged.
+std::optional<management::Packet> decode_management(std::span<const std::byte> bytes);
+
+// Appends a packet with data with its checks, as it is on a link where it has that lane. The packet
+// goes from its LRH to its pad, and its link headers are right.
+void append_packet(std::span<const std::byte> packet, std::uint8_t lane,
+                   std::vector<std::byte>& out);
+// A packet with data that has come, from its LRH to its pad, and its lane.
+struct DecodedPacket {
+  std::span<const std::byte> packet;
+  std::uint8_t lane = 0;
+};
+std::optional<DecodedPacket> decode_packet(std::span<const std::byte> bytes);
+
+}  // namespace tulle::fabric

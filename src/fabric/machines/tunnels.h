@@ -1,0 +1,138 @@
+#pragma once
+
+// What the process of one machine says to those of the others, for a fabric that is spread over
+// them: packets and credits that cross the cables between machines, and what its own ports are
+// like. It is a state machine without input or output: the driver carries the datagrams, which may
+// be lost, come twice or out of order.
+//
+// Each process tells the others several times a second that it is there. If one is silent for a
+// while, the cables to its machine are as if they had been cut.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "fabric/machines/tunnel_format.h"
+#include "fabric/subnet.h"
+#include "fabric/subnet_traffic.h"
+
+namespace tulle::fabric {
+
+class Tunnels final : public SubnetTraffic::Carrier {
+ public:
+  static constexpr Time between_hellos = Time::milliseconds(100);
+  // A machine that says nothing for so long is gone.
+  static constexpr Time silence_max = Time::seconds(1);
+  // Packets with data wait if so many datagrams do.
+  static constexpr std::size_t outgoing_max = 256;
+  // Further datagrams are discarded, and counted, if so many wait.
+  static constexpr std::size_t outgoing_most = 8'192;
+
+  struct Settings {
+    std::vector<std::uint32_t> machines;  // by node: the machine that has it (placement.h)
+    std::uint32_t count = 0;              // of machines, at most machines_max
+    std::uint32_t own = 0;                // the number of this one
+    std::uint64_t session = 0;            // a random number that nobody else knows
+  };
+  // Returns what the subnet of this machine's process is told.
+  static std::vector<bool> elsewhere(const Settings& settings);
+
+  // The subnet and its traffic must outlive this object.
+  Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& traffic);
+
+  // Takes a datagram that came from the address of a machine.
+  void receive(Time now, std::uint32_t machine, std::span<const std::byte> datagram);
+  // Does what is due, and tells the others what has changed at the ports here.
+  void run(Time now);
+  // Returns when run() must be called, or front(), although nothing has happened.
+  Time next_event() const { return has_credits_ ? Time::zero() : next_hello_; }
+
+  struct Outgoing {
+    std::uint32_t machine = 0;
+    std::vector<std::byte> datagram;
+  };
+  // Returns the next datagram to send, or null. pop() removes it.
+  const Outgoing* front();
+  void pop() { outgoing_.pop_front(); }
+
+  enum class State : std::uint8_t {
+    own,
+    silent,         // nothing has been heard for a while
+    heard,          // all is well
+    other_version,  // its process speaks another version of these datagrams
+    other_fabric,   // its process has another topology, or other machines
+  };
+  State state(std::uint32_t machine) const;
+  std::uint32_t machine_of(std::uint32_t node) const { return settings_.machines[node]; }
+
+  struct Counters {
+    std::uint64_t received = 0;  // datagrams
+    std::uint64_t sent = 0;
+    std::uint64_t foreign = 0;  // not from a process of this fabric, or from an earlier life of it
+    std::uint64_t late = 0;     // others that were sent later had come before
+    std::uint64_t invalid = 0;  // damaged, or about nodes that the sender does not have
+    std::uint64_t discarded = 0;  // too many waited
+  };
+  const Counters& counters() const { return counters_; }
+
+  // Carrier
+  bool has_room(std::uint32_t) const override { return outgoing_.size() < outgoing_max; }
+  void carry(const SubnetTraffic::Crossing& crossing) override;
+  void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) override;
+
+ private:
+  struct Peer {
+    std::uint64_t session = 0;  // it has shown that it knows this process's
+    std::uint64_t claimed = 0;  // in its last hello
+    Time heard_at;
+    Time hello_at = Time::never();  // when a hello was sent last
+    State state = State::silent;
+    std::uint32_t sent = 0;            // sequence of the last datagram
+    std::uint32_t received = 0;        // sequence of the newest datagram
+    std::vector<std::uint32_t> links;  // that lead to its nodes
+    std::vector<CreditRecord> credits;
+    std::size_t untold = 0;  // ports from this one on have not been told to it
+  };
+  struct PortAt {
+    std::uint32_t node = 0;
+    std::uint8_t port = 0;
+  };
+
+  std::vector<std::byte> begin(std::uint32_t machine, TunnelKind kind);
+  void send(std::uint32_t machine, std::vector<std::byte> datagram);
+  void say_hello(Time now, std::uint32_t machine);
+  void receive_hello(Time now, std::uint32_t machine, const TunnelHeader& header,
+                     std::span<const std::byte> body);
+  void receive_ports(Time now, std::uint32_t machine, std::span<const std::byte> body);
+  void receive_credits(Time now, std::uint32_t machine, std::span<const std::byte> body);
+  void receive_packet(Time now, std::uint32_t machine, const TunnelHeader& header,
+                      std::span<const std::byte> body);
+  bool leads_to(std::uint32_t link, std::uint32_t machine) const;
+  std::uint32_t machine_beyond(std::uint32_t link) const;
+  void lose(Time now, Peer& peer);
+  void look_for_silence(Time now);
+  void flush_credits(std::uint32_t machine);
+  void tell_ports(std::uint32_t machine, std::span<const PortRecord> records);
+  void tell_changes();
+  void tell_untold(std::uint32_t machine);
+  void tell_cables(std::uint32_t machine);
+
+  const Settings settings_;
+  Subnet& subnet_;
+  SubnetTraffic& traffic_;
+  const std::uint32_t digest_;
+  std::vector<Peer> peers_;       // by machine; this one's own is not used
+  std::vector<PortAt> ports_;     // of the nodes here
+  std::vector<PortRecord> told_;  // by their order
+  std::deque<Outgoing> outgoing_;
+  bool has_credits_ = false;  // of a peer, that have not become a datagram
+  Time next_hello_;
+  Time run_at_;
+  Counters counters_;
+};
+
+}  // namespace tulle::fabric

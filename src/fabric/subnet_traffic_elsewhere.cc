@@ -1,0 +1,92 @@
+// The packets of a subnet that cross cables to other machines.
+
+#include "fabric/subnet_traffic.h"
+#include "wire/path.h"
+
+namespace tulle::fabric {
+
+using port::FrameRef;
+using port::no_frame;
+
+void SubnetTraffic::set_carrier(Carrier& carrier, std::uint8_t number) {
+  carrier_ = &carrier;
+  constexpr unsigned upper = 24;
+  next_multicast_ = std::uint32_t{number} << upper | 1;
+}
+
+SubnetTraffic::At SubnetTraffic::end_here(std::uint32_t index) const {
+  const Link& link = subnet_.topology().links[index];
+  return subnet_.is_elsewhere(link.a) ? At{link.b, link.b_port} : At{link.a, link.a_port};
+}
+
+void SubnetTraffic::send_elsewhere(Time now, At at, std::uint32_t link) {
+  Switch& from = *nodes_[at.node];
+  port::Port& port = from.port(at.port);
+  while (port.has_control()) {
+    const port::CreditUpdate update = port.pull_control().credit;
+    carrier_->tell(link, update, told(at, update));
+  }
+  while (is_link_free(at)) {
+    if (!carrier_->has_room(link)) {
+      if (port.has_frame()) held_back_.push_back(at);
+      break;
+    }
+    const FrameRef ref = from.pull(now, at.port);
+    if (ref == no_frame) break;
+    leave(at, ref);
+    const port::Frame& frame = frames_[ref];
+    carrier_->carry({link, static_cast<std::uint8_t>(frame.service_class),
+                     static_cast<std::uint8_t>(frame.via), number_of(frame), bytes_of(ref)});
+    frames_.give(ref);
+  }
+  if (port.queue_bytes() > 0) watch(now, at);
+}
+
+void SubnetTraffic::arrive(Time now, const Crossing& crossing) {
+  const At at = end_here(crossing.link);
+  const bool is_bad = nodes_[at.node] == nullptr || !carries(at) || crossing.hops > hops_max ||
+                      crossing.lane >= port::classes || crossing.packet.size() > packet_bytes_max ||
+                      frames_.in_use() >= packets_max;
+  if (is_bad) {
+    ++counters_.lost;
+    return;
+  }
+  const FrameRef ref = take_in(crossing.packet);
+  port::Frame& frame = frames_[ref];
+  wire::LocalPath path;
+  const auto& room = nodes_[at.node]->port(at.port).credits().receivers[crossing.lane];
+  const bool has_credits = room.free_blocks() >= port::blocks_of(frame.buffer_bytes);
+  if (!has_credits || !address(ref, path)) {
+    ++(has_credits ? counters_.invalid : counters_.uncredited);
+    frames_.give(ref);
+    return;
+  }
+  frame.service_class = crossing.lane & 0xF;
+  frame.via = crossing.hops;
+  set_number(frame, crossing.number);
+  count_received(at, frame);
+  arrive(now, at, ref);
+}
+
+void SubnetTraffic::take_credits(Time now, std::uint32_t link, port::CreditUpdate update,
+                                 std::uint32_t total_sent) {
+  const At at = end_here(link);
+  if (nodes_[at.node] == nullptr || update.lane >= port::classes) return;
+  port::Port& port = nodes_[at.node]->port(at.port);
+  if (port.is_down()) return;
+  port::PortControl::take_credits(port, now, update, total_sent);
+  kick(at);
+}
+
+void SubnetTraffic::tell_again(std::uint32_t link) {
+  const At at = end_here(link);
+  if (nodes_[at.node] == nullptr) return;
+  port::Port& port = nodes_[at.node]->port(at.port);
+  if (port.is_down()) return;
+  for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
+    const port::CreditUpdate update = port::PortControl::tell(port, lane);
+    carrier_->tell(link, update, told(at, update));
+  }
+}
+
+}  // namespace tulle::fabric
