@@ -127,6 +127,7 @@ struct FabricUpOptions {
   bool no_manager = false;      // it has no subnet manager of its own
   bool keeps_rates = false;     // packets take time on its links
   bool shared_network = false;  // the hosts share the IP network of this machine
+  std::string machine;          // the name of this machine in the file; empty: by its address
 };
 int fabric_up(const FabricUpOptions& options);
 int fabric_down(const std::string& name);

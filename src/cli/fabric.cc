@@ -50,6 +50,26 @@ Result<fabric::Topology> topology_of(const FabricUpOptions& options) {
   return scenario->topology(0);
 }
 
+// Reads which machines have the nodes.
+Result<void> read_machines(const FabricUpOptions& options, live::FabricOptions& out) {
+  if (!options.topology.empty()) {
+    auto scenario = scenario::Scenario::read(options.topology, {});
+    if (!scenario) return scenario.error();
+    auto machines = scenario->machines(0);
+    if (!machines) return machines.error();
+    out.machines = std::move(*machines);
+  }
+  if (out.machines.empty()) {
+    if (options.machine.empty()) return {};
+    return Error{"--machine needs a file with a list of machines: [[machine]]"};
+  }
+  out.machine = options.machine;
+  auto placed = fabric::place(out.topology, out.machines);
+  if (!placed) return Error{fmt::format("{}: {}", options.topology, placed.error().message)};
+  out.machine_of = std::move(*placed);
+  return {};
+}
+
 // Returns an error if the topology is none that a subnet can be.
 Result<void> check(const fabric::Topology& topology) {
   if (topology.nodes() > wire::unicast_lid_max) {
@@ -140,6 +160,7 @@ json_t to_json(const live::FabricNode& node) {
                 {"guid", fmt::format("0x{:016x}", node.guid)},
                 {"lids", lids}};
   out["subnet_manager"] = node.is_manager;
+  if (!node.machine.empty()) out["machine"] = node.machine;
   if (!node.address.empty()) out["address"] = node.address;
   for (const live::FabricInterface& each : node.interfaces) {
     json_t interface = {{"name", each.name}, {"running", each.is_running}};
@@ -157,6 +178,7 @@ void print_node(const live::FabricNode& node) {
                                  node.is_switch ? "switch" : "host", node.guid,
                                  node.lid == 0 ? "-" : std::to_string(node.lid), node.address,
                                  node.is_manager ? "subnet manager" : "");
+  if (!node.machine.empty()) line += fmt::format(" on {}", node.machine);
   line.erase(line.find_last_not_of(' ') + 1);
   fmt::print("{}\n", line);
   for (const live::FabricInterface& each : node.interfaces) {
@@ -189,12 +211,13 @@ int fabric_up(const FabricUpOptions& options) {
   if (auto fits = check(*topology); !fits) return fail(fits.error().message);
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
-  const live::FabricOptions live_options{name_or_default(options.name),
-                                         *folder,
-                                         *topology,
-                                         !options.no_manager,
-                                         !options.shared_network,
-                                         options.keeps_rates};
+  live::FabricOptions live_options{name_or_default(options.name),
+                                   *folder,
+                                   *topology,
+                                   !options.no_manager,
+                                   !options.shared_network,
+                                   options.keeps_rates};
+  if (auto read = read_machines(options, live_options); !read) return fail(read.error().message);
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   std::string network;
   if (const int status = start_detached(live_options, network); status != 0) return status;
@@ -204,8 +227,10 @@ int fabric_up(const FabricUpOptions& options) {
   if (options.keeps_rates) fmt::print("Its links keep to their rates.\n");
   if (options.no_manager) {
     fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
-  } else {
+  } else if (live_options.machines.empty()) {
     fmt::print("Its own subnet manager has made the ports active.\n");
+  } else {
+    fmt::print("Its own subnet manager makes ports active as the other machines come up.\n");
   }
   fmt::print("{}\n", network);
   return 0;
@@ -229,17 +254,26 @@ int fabric_status(const std::string& name, bool json) {
   if (!address) return fail(address.error().message);
   auto found = live::fabric_status(*address);
   if (!found) return fail(found.error().message);
+  auto machines = live::fabric_machines(*address);
+  if (!machines) return fail(machines.error().message);
   if (json) {
     json_t hosts = json_t::array(), switches = json_t::array();
     for (const live::FabricNode& node : found->nodes) {
       (node.is_switch ? switches : hosts).push_back(to_json(node));
     }
-    const json_t all = {{"name", name_or_default(name)},
-                        {"hosts", hosts},
-                        {"switches", switches},
-                        {"discarded_datagrams", found->discarded}};
+    json_t all = {{"name", name_or_default(name)},
+                  {"hosts", hosts},
+                  {"switches", switches},
+                  {"discarded_datagrams", found->discarded}};
+    for (const live::FabricMachine& each : machines->machines) {
+      all["machines"].push_back(
+          {{"name", each.name}, {"address", each.address}, {"state", each.state}});
+    }
     fmt::print("{}\n", all.dump(2));
     return 0;
+  }
+  for (const live::FabricMachine& each : machines->machines) {
+    fmt::print("machine {:<12} {:<20} {}\n", each.name, each.address, each.state);
   }
   fmt::print("{:<12} {:<8} {:<16} {:>5}  {}\n", "NAME", "KIND", "GUID", "LID", "ADDRESS");
   for (const live::FabricNode& node : found->nodes) print_node(node);

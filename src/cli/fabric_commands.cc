@@ -52,6 +52,9 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
                "Let the hosts share this machine's IP network");
   up->add_flag("--rates", up_options.keeps_rates,
                "Keep links to their rates; otherwise packets take no time on them");
+  up->add_option("--machine", up_options.machine,
+                 "This machine's name in the file, where its address does not tell")
+      ->type_name("NAME");
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
   up->callback([&status] { status = fabric_up(up_options); });
 

@@ -204,8 +204,8 @@ bool SubnetTraffic::address(FrameRef ref, wire::LocalPath& path) {
   return true;
 }
 
-// Fills in what switches look at. Returns false, and counts, if the packet is none that a program of
-// the host may send.
+// Fills in what switches look at. Returns false, and counts, if the packet is none that a program
+// of the host may send.
 bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
   wire::LocalPath path;
   const auto& agent = subnet_.node(host);

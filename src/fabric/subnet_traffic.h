@@ -188,8 +188,8 @@ class SubnetTraffic {
   bool is_program(At at) const {
     return is_host(at.node) && at.port != cable && at.port != copies_of(at.node);
   }
-  // The number of a multicast packet stands behind BTH in a frame's header bytes, which nothing else
-  // uses here.
+  // The number of a multicast packet stands behind BTH in a frame's header bytes, which nothing
+  // else uses here.
   static constexpr std::size_t number_at = sizeof(wire::Bth);
   static std::uint32_t number_of(const port::Frame& frame);
   static void set_number(port::Frame& frame, std::uint32_t number);

@@ -294,6 +294,7 @@ Setup build_setup(TableReader root, const std::string& folder) {
   build_partitions(root, setup);  // of adapters, and not of ports of aggregation nodes
   build_aggregation(root.table("traffic"), folder, setup);
   if (findings.any()) return setup;
+  static_cast<void>(build_machines(root));
   build_prices(root, folder, setup);
   build_routing(root.table("routing"), setup);
   build_faults(root, setup);

@@ -113,6 +113,9 @@ void read_enforcement(TableReader& fabric, Setup& setup);
 // Reads the list [[fault]] and [recovery]. The fabric must have been read.
 void build_faults(TableReader& root, Setup& setup);
 
+// Reads the list [[machine]].
+std::vector<fabric::Machine> build_machines(TableReader& root);
+
 // Returns the rate of the hosts' links, taken from the first host's. Topologies from a table may
 // begin with any link.
 std::int64_t host_bits_per_second(const fabric::Topology& topology);

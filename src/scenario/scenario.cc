@@ -41,7 +41,7 @@ Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) 
 toml::table take_traffic(toml::table& root) {
   toml::table traffic;
   for (const std::string_view key :
-       {"seed", "stop_at", "prices", "topology", "traffic", "jobs", "fault", "report"}) {
+       {"seed", "stop_at", "prices", "topology", "machine", "traffic", "jobs", "fault", "report"}) {
     toml::node* node = root.get(key);
     if (node == nullptr) continue;
     node->visit([&](auto& value) { traffic.insert(key, std::move(value)); });
@@ -219,6 +219,14 @@ Result<fabric::Topology> Scenario::topology(std::size_t variant) const {
   fabric::Topology topology = build_topology(root.table("topology"), folder_);
   if (findings.any()) return Error{findings.first()};
   return topology;
+}
+
+Result<std::vector<fabric::Machine>> Scenario::machines(std::size_t variant) const {
+  Findings findings(file_);
+  TableReader root{layers_of(*document_, fabrics_, variant), "", 0, findings};
+  std::vector<fabric::Machine> machines = build_machines(root);
+  if (findings.any()) return Error{findings.first()};
+  return machines;
 }
 
 Result<Setup> Scenario::build(std::size_t variant) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "fabric/machines/placement.h"
 #include "report/picture_settings.h"
 #include "scenario/setup.h"
 
@@ -65,6 +66,9 @@ class Scenario {
 
   // Builds a variant's topology alone. Its other tables are not looked at.
   Result<fabric::Topology> topology(std::size_t variant) const;
+  // Returns the machines over which a variant's fabric is spread if it is not simulated; none: this
+  // one has all of it. Its other tables are not looked at.
+  Result<std::vector<fabric::Machine>> machines(std::size_t variant) const;
   // Builds a variant: its topology, routes and traffic.
   Result<Setup> build(std::size_t variant) const;
 

@@ -64,6 +64,31 @@ TEST(Scenario, AFileHasABoundedLength) {
 }
 
 // The system would take the name to end there, and a name from a file would open any other.
+TEST(Scenario, MachinesAreForLiveFabricsAlone) {
+  const std::string machines =
+      "[[machine]]\nname = \"alpha\"\naddress = \"192.0.2.1\"\n"
+      "[[machine]]\nname = \"beta\"\naddress = \"192.0.2.2:7\"\nnodes = [\"h1\"]\n";
+  const auto scenario = Scenario::parse(std::string(four_hosts) + machines, "s.toml", "", {});
+  ASSERT_TRUE(scenario);
+  const auto read = scenario->machines(0);
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_EQ((*read)[1].name, "beta");
+  EXPECT_EQ((*read)[1].address, "192.0.2.2:7");
+  EXPECT_EQ((*read)[1].nodes, std::vector<std::string>{"h1"});
+  EXPECT_EQ(built(std::string(four_hosts) + machines).topology.hosts, 4u);
+  EXPECT_TRUE(Scenario::parse(four_hosts, "s.toml", "", {})->machines(0)->empty());
+  const std::string first = std::string(four_hosts) + "[[machine]]\n";
+  EXPECT_NE(wrong(first + "address = \"192.0.2.1\"").find("machine.name: is needed"),
+            std::string::npos);
+  EXPECT_NE(wrong(first + "name = \"alpha\"").find("machine.address: is needed"),
+            std::string::npos);
+  EXPECT_NE(wrong(std::string(four_hosts) + machines +
+                  "[[machine]]\nname = \"beta\"\naddress = \"192.0.2.3\"")
+                .find("machine.name: \"beta\" is another machine's name already"),
+            std::string::npos);
+}
+
 TEST(Scenario, AFileNameHasNoZeroByte) {
   auto refused = read_file(std::string("/dev/null\0.toml", 15));
   ASSERT_FALSE(refused);

@@ -14,6 +14,7 @@ namespace tulle::fabric {
 
 struct Machine {
   std::string name;
+  std::string address;  // of its process: an IP address, with or without a UDP port
   std::vector<std::string>
       nodes;  // by name, as "h3" and "leaf1" (node_name); the others are divided
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 // A fabric that is spread over machines, in virtual time, for tests. Each machine has its own
-// subnet, traffic and tunnels, and datagrams between machines take time, and may be lost, doubled or
-// overtaken.
+// subnet, traffic and tunnels, and datagrams between machines take time, and may be lost, doubled
+// or overtaken.
 
 #include <cstdint>
 #include <functional>

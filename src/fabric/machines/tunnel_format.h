@@ -4,9 +4,9 @@
 // Each begins with a header. Packets of InfiniBand follow it as they would be on the link, from the
 // LRH to the VCRC (IBTA 7.4), and flow control packets without their CRC (IBTA 7.9.4).
 //
-// Whoever has read nothing of what a process sends cannot write a datagram that the process accepts:
-// each carries the receiver's session, a random number which the receiver tells the machines of its
-// fabric alone.
+// Whoever has read nothing of what a process sends cannot write a datagram that the process
+// accepts: each carries the receiver's session, a random number which the receiver tells the
+// machines of its fabric alone.
 
 #include <array>
 #include <cstddef>

@@ -262,6 +262,7 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
   if (knows_this_one) {
     if (peer.state != State::heard || peer.session != hello.session) {
       lose(now, peer);
+      has_news_ = true;
       peer.session = hello.session;
       peer.received = header.sequence;
       peer.state = State::heard;
@@ -286,6 +287,7 @@ void Tunnels::receive_ports(Time now, std::uint32_t machine, std::span<const std
         report.node < settings_.machines.size() && settings_.machines[report.node] == machine;
     if (!is_its_own || !subnet_.take_report(now, report)) ++counters_.invalid;
   }
+  has_news_ = true;
 }
 
 void Tunnels::receive_credits(Time now, std::uint32_t machine, std::span<const std::byte> body) {
@@ -317,6 +319,7 @@ void Tunnels::receive_packet(Time now, std::uint32_t machine, const TunnelHeader
   }
   if (static_cast<TunnelKind>(header.kind) == TunnelKind::management) {
     const auto packet = decode_management(body);
+    has_news_ = has_news_ || packet;
     if (packet) return subnet_.arrive({header.link, header.hops, *packet});
   } else {
     const auto packet = decode_packet(body);
@@ -339,6 +342,7 @@ void Tunnels::look_for_silence(Time now) {
     if (peer.state != State::heard || now - peer.heard_at < silence_max) continue;
     peer.state = State::silent;
     lose(now, peer);
+    has_news_ = true;
   }
 }
 

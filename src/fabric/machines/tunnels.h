@@ -13,6 +13,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -67,6 +68,9 @@ class Tunnels final : public SubnetTraffic::Carrier {
     other_fabric,   // its process has another topology, or other machines
   };
   State state(std::uint32_t machine) const;
+  // Returns true, once, if something has come besides packets with data and their credits, so that
+  // the subnet has something to do.
+  bool take_news() { return std::exchange(has_news_, false); }
   std::uint32_t machine_of(std::uint32_t node) const { return settings_.machines[node]; }
 
   struct Counters {
@@ -130,6 +134,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
   std::vector<PortRecord> told_;  // by their order
   std::deque<Outgoing> outgoing_;
   bool has_credits_ = false;  // of a peer, that have not become a datagram
+  bool has_news_ = false;
   Time next_hello_;
   Time run_at_;
   Counters counters_;

@@ -344,11 +344,12 @@ TEST(TunnelsTest, MulticastComesOnceFromEachMachine) {
 
 TEST(PlacementTest, HostsAreDividedAndSwitchesFollow) {
   const Topology topology = two_leaves();
-  const std::array<Machine, 2> two = {Machine{"alpha", {}}, Machine{"beta", {}}};
+  const std::array<Machine, 2> two = {Machine{"alpha", "", {}}, Machine{"beta", "", {}}};
   auto placed = place(topology, two);
   ASSERT_TRUE(placed);
   EXPECT_EQ(*placed, (std::vector<std::uint32_t>{0, 0, 1, 1, 0, 1}));
-  const std::array<Machine, 2> named = {Machine{"alpha", {"h3", "switch4"}}, Machine{"beta", {}}};
+  const std::array<Machine, 2> named = {Machine{"alpha", "", {"h3", "switch4"}},
+                                        Machine{"beta", "", {}}};
   placed = place(topology, named);
   ASSERT_TRUE(placed) << placed.error().message;
   EXPECT_EQ(*placed, (std::vector<std::uint32_t>{0, 0, 1, 0, 0, 0}));
@@ -356,10 +357,10 @@ TEST(PlacementTest, HostsAreDividedAndSwitchesFollow) {
 
 TEST(PlacementTest, MistakesAreNamed) {
   const Topology topology = two_leaves();
-  const std::array<Machine, 2> unknown = {Machine{"alpha", {"h4"}}, Machine{"beta", {}}};
+  const std::array<Machine, 2> unknown = {Machine{"alpha", "", {"h4"}}, Machine{"beta", "", {}}};
   EXPECT_EQ(place(topology, unknown).error().message,
             "machine \"alpha\": the topology has no host or switch \"h4\"");
-  const std::array<Machine, 2> twice = {Machine{"alpha", {"h1"}}, Machine{"beta", {"h1"}}};
+  const std::array<Machine, 2> twice = {Machine{"alpha", "", {"h1"}}, Machine{"beta", "", {"h1"}}};
   EXPECT_EQ(place(topology, twice).error().message,
             "machine \"beta\": h1 belongs to machine \"alpha\" already");
 }

@@ -11,6 +11,7 @@
 #include "wire/flow_control.h"
 
 namespace tulle::live {
+
 Result<int> Captures::add(std::uint32_t client, const Wanted& wanted) {
   if (captures_.size() >= captures_max) {
     return Error{fmt::format("{} captures of the fabric run, which is the most", captures_max),
@@ -19,6 +20,8 @@ Result<int> Captures::add(std::uint32_t client, const Wanted& wanted) {
   auto ring = CaptureRing::create(wanted.ring_bytes);
   if (!ring) return ring.error();
   captures_.push_back({client, wanted, std::move(*ring)});
+  traffic_.on_send([this](const auto& sent) { record(sent); });
+  if (wanted.has_flow_control) traffic_.on_tell([this](const auto& told) { record(told); });
   return captures_.back().ring.fd();
 }
 
@@ -29,6 +32,9 @@ void Captures::remove(std::uint32_t client) {
     if (capture.client != client) left.push_back(std::move(capture));
   }
   captures_.swap(left);
+  if (!captures_.empty()) return;
+  traffic_.on_send({});
+  traffic_.on_tell({});
 }
 
 void Captures::record(const fabric::SubnetTraffic::Sent& sent) {

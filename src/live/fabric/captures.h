@@ -26,6 +26,11 @@ class Captures {
  public:
   static constexpr std::size_t captures_max = 8;
 
+  // The traffic must outlive this object. It is observed while there are captures.
+  explicit Captures(fabric::SubnetTraffic& traffic) : traffic_(traffic) {}
+  Captures(const Captures&) = delete;
+  Captures& operator=(const Captures&) = delete;
+
   // Makes a client's ring and returns its descriptor, which stays this object's.
   struct Wanted {
     std::uint32_t ring_bytes = 0;
@@ -34,11 +39,10 @@ class Captures {
   };
   Result<int> add(std::uint32_t client, const Wanted& wanted);
   void remove(std::uint32_t client);
-  bool empty() const { return captures_.empty(); }
-  void record(const fabric::SubnetTraffic::Sent& sent);
-  void record(const fabric::SubnetTraffic::Told& told);
 
  private:
+  void record(const fabric::SubnetTraffic::Sent& sent);
+  void record(const fabric::SubnetTraffic::Told& told);
   void write(bool is_flow_control, const CapturedAt& at, std::span<const std::byte> packet,
              std::span<const std::byte> checks);
 
@@ -47,6 +51,7 @@ class Captures {
     Wanted wanted;
     CaptureRing ring;
   };
+  fabric::SubnetTraffic& traffic_;
   std::vector<Capture> captures_;
 };
 

@@ -185,6 +185,14 @@ Result<FabricNodes> fabric_status(const std::string& socket) {
   }
 }
 
+Result<FabricMachines> fabric_machines(const std::string& socket) {
+  FabricHello hello;
+  hello.purpose = FabricPurpose::machines;
+  auto connection = ask(socket, hello);
+  if (!connection) return connection.error();
+  return await<FabricMachines>(connection->get());
+}
+
 Result<void> command_fabric(const std::string& socket, FabricHello command) {
   const bool stops = command.purpose == FabricPurpose::stop;
   auto connection = ask(socket, std::move(command));

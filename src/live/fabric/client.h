@@ -47,6 +47,7 @@ struct FabricChannel {
 Result<FabricChannel> open_fabric_channel(const FabricPlace& place);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
+Result<FabricMachines> fabric_machines(const std::string& socket);
 // Begins a capture of all links. It goes on while the connection is open.
 struct FabricCapture {
   UniqueFd connection;

@@ -33,12 +33,14 @@ std::string_view text_of(const ReceivedMessage& message) {
   return {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()};
 }
 
-Result<void> write_names(const std::string& path, std::uint32_t hosts) {
+Result<void> write_names(const std::string& path, const std::vector<bool>& is_elsewhere) {
   std::string text = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n";
-  for (std::uint32_t host = 0; host < hosts; ++host) {
+  for (std::uint32_t host = 0; host < is_elsewhere.size(); ++host) {
     const std::string name = fabric::host_name(host);
-    text += fmt::format("{}\t{}\n{}\t{}-ib0\n", host_address(host), name, infiniband_address(host),
-                        name);
+    const std::string infiniband = infiniband_address(host);
+    text +=
+        fmt::format("{}\t{}\n{}\t{}-ib0\n", is_elsewhere[host] ? infiniband : host_address(host),
+                    name, infiniband, name);
   }
   constexpr mode_t readable = 0644;
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, readable));
@@ -78,9 +80,10 @@ std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> ad
   return number - 1;
 }
 
-Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_t hosts) {
+Result<HostNetworks> HostNetworks::start(const std::string& folder,
+                                         const std::vector<bool>& is_elsewhere) {
   const std::string file = folder + "/hosts";
-  if (auto written = write_names(file, hosts); !written) return written.error();
+  if (auto written = write_names(file, is_elsewhere); !written) return written.error();
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return system_error("cannot make a socket");
@@ -92,11 +95,11 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder, std::uint32_
     if (dup2(others.get(), kept) < 0 || fcntl(kept, F_SETFD, FD_CLOEXEC) != 0) _exit(1);
     close_range(kept + 1, ~0u, 0);
     drop_standard_descriptors();
-    keep_networks(kept, file, hosts);
+    keep_networks(kept, file, static_cast<std::uint32_t>(is_elsewhere.size()));
     _exit(0);
   }
   if (process < 0) return system_error("cannot start a process");
-  HostNetworks networks(std::move(own), process, file);
+  HostNetworks networks(std::move(own), process, file, is_elsewhere);
   others.reset();
   auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
   if (!first) return first.error();
@@ -140,6 +143,14 @@ Result<void> HostNetworks::ask(std::uint32_t host, const std::string& interface,
 
 Result<void> HostNetworks::ask(std::uint32_t host) {
   return ask(host, {}, fmt::format("host {}", host));
+}
+
+void HostNetworks::ask_for_all() {
+  constexpr std::ptrdiff_t made_at_once_max = 64;
+  if (std::count(is_elsewhere_.begin(), is_elsewhere_.end(), false) > made_at_once_max) return;
+  for (std::uint32_t host = 0; host < is_elsewhere_.size(); ++host) {
+    if (!is_elsewhere_[host] && find(host).empty()) static_cast<void>(ask(host));
+  }
 }
 
 Result<void> HostNetworks::ask_for_interface(std::uint32_t host, const std::string& name,

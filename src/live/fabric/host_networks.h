@@ -44,8 +44,11 @@ std::array<std::uint8_t, 4> infiniband_address_bytes(std::uint32_t host);
 class HostNetworks {
  public:
   // Starts the keeper, and waits until it has made the bridge. The file of names goes to `folder`.
-  // The error says what this machine lacks, or does not allow.
-  static Result<HostNetworks> start(const std::string& folder, std::uint32_t hosts);
+  // `is_elsewhere` says it of each host: the bridge does not lead to another machine's hosts, whose
+  // names are those of their addresses of IP over InfiniBand. The error says what this machine
+  // lacks, or does not allow.
+  static Result<HostNetworks> start(const std::string& folder,
+                                    const std::vector<bool>& is_elsewhere);
   HostNetworks(HostNetworks&&) = default;
   HostNetworks& operator=(HostNetworks&&) = delete;
   ~HostNetworks();
@@ -55,6 +58,9 @@ class HostNetworks {
   std::span<const UniqueFd> find(std::uint32_t host) const;
   // Asks the keeper to make a host's namespaces. The answer comes to take_answers().
   Result<void> ask(std::uint32_t host);
+  // Asks for all hosts that have not been made, so that they can be reached before a program enters
+  // them. Those of a large fabric wait for one.
+  void ask_for_all();
 
   // Says why there can be no interfaces of IP over InfiniBand; empty if there can be.
   const std::string& no_interfaces() const { return no_interfaces_; }
@@ -79,8 +85,12 @@ class HostNetworks {
   void take_answers(const Answered& answered);
 
  private:
-  HostNetworks(UniqueFd keeper, pid_t process, std::string file)  // without a bridge
-      : keeper_(std::move(keeper)), process_(process), file_(std::move(file)) {}
+  HostNetworks(UniqueFd keeper, pid_t process, std::string file,  // without a bridge
+               const std::vector<bool>& is_elsewhere)
+      : keeper_(std::move(keeper)),
+        process_(process),
+        file_(std::move(file)),
+        is_elsewhere_(is_elsewhere) {}
 
   Result<void> send(std::uint32_t host, const std::string& request);
   Result<void> ask(std::uint32_t host, const std::string& interface, const std::string& request);
@@ -89,7 +99,8 @@ class HostNetworks {
   UniqueFd keeper_;
   std::vector<UniqueFd> bridge_;  // the bridge's namespace
   pid_t process_;
-  std::string file_;  // of names
+  std::string file_;                // of names
+  std::vector<bool> is_elsewhere_;  // by host
   std::map<std::uint32_t, std::vector<UniqueFd>> made_;
   std::set<std::pair<std::uint32_t, std::string>> asked_;  // hosts and interfaces
   std::string no_interfaces_;

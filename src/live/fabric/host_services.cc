@@ -75,7 +75,10 @@ Result<std::uint32_t> find_cable(const fabric::Subnet& subnet,
     const bool joins =
         (is_at(*first, link.a, link.a_port) && is_at(*second, link.b, link.b_port)) ||
         (is_at(*first, link.b, link.b_port) && is_at(*second, link.a, link.a_port));
-    if (joins) return i;
+    if (!joins) continue;
+    if (!subnet.is_elsewhere(link.a) || !subnet.is_elsewhere(link.b)) return i;
+    return Error{
+        fmt::format("the cable between {} and {} has no end on this machine", ends[0], ends[1])};
   }
   return Error{fmt::format("no cable joins {} and {}", ends[0], ends[1])};
 }

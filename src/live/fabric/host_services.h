@@ -74,7 +74,8 @@ class HostServices {
   std::function<void(std::uint32_t host)> begin_connections_;
 };
 
-// Returns the link between two ends, each a node or a node and its port: "h0", "leaf1:3".
+// Returns the link of this machine between two ends, each a node or a node and its port: "h0",
+// "leaf1:3".
 Result<std::uint32_t> find_cable(const fabric::Subnet& subnet,
                                  const std::array<std::string, 2>& ends);
 

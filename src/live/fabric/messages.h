@@ -17,6 +17,7 @@
 //   capture   FabricHello → FabricEnd with {ring} (live/fabric/captures.h)
 //   counters  FabricHello → PortCounters
 //   status    FabricHello → FabricNodes, again and again, each for the next nodes
+//   machines  FabricHello → FabricMachines
 //   cut, join FabricHello with a cable → FabricEnd
 //   stop      FabricHello → FabricEnd
 //
@@ -45,7 +46,8 @@ enum class FabricPurpose : std::uint8_t {
   capture,
   counters,
   enter,
-  connect
+  connect,
+  machines
 };
 
 struct FabricHello {
@@ -144,6 +146,7 @@ struct FabricInterface {
 };
 struct FabricNode {
   std::string name;
+  std::string machine;  // that has it; empty: the fabric has one machine
   std::string description;
   bool is_switch = false;
   bool is_manager = false;
@@ -161,6 +164,16 @@ struct FabricNodes {
   static constexpr std::uint32_t nodes_max = 8;  // of 254 ports each, they fit a message
   std::vector<FabricNode> nodes;                 // fewer than nodes_max: these were the last
   std::uint64_t discarded = 0;                   // datagrams that found no way
+};
+// A machine of a fabric that is spread over several.
+struct FabricMachine {
+  std::string name;
+  std::string address;
+  std::string state;  // for a person, as "connected"
+};
+struct FabricMachines {
+  static constexpr auto kind = MessageKind::fabric_machines;
+  std::vector<FabricMachine> machines;  // none: the fabric has one machine
 };
 struct FabricEnd {
   static constexpr auto kind = MessageKind::fabric_end;
@@ -225,12 +238,20 @@ void fields(Archive& archive, FabricInterface& m) {
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNode& m) {
-  archive(m.name, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc, m.programs,
-          m.listeners, m.address, m.interfaces, m.ports);
+  archive(m.name, m.machine, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc,
+          m.programs, m.listeners, m.address, m.interfaces, m.ports);
+}
+template <typename Archive>
+void fields(Archive& archive, FabricMachine& m) {
+  archive(m.name, m.address, m.state);
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNodes& m) {
   archive(m.nodes, m.discarded);
+}
+template <typename Archive>
+void fields(Archive& archive, FabricMachines& m) {
+  archive(m.machines);
 }
 template <typename Archive>
 void fields(Archive&, FabricEnd&) {}

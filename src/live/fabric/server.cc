@@ -34,6 +34,7 @@
 #include "live/fabric/ip_interfaces.h"
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
+#include "live/fabric/other_machines.h"
 #include "live/message/port_attributes.h"
 #include "live/message/socket.h"
 #include "live/service_process.h"
@@ -49,8 +50,8 @@ constexpr int messages_in_a_turn = 64;
 constexpr std::uint32_t own_clients = 1u << 31;
 constexpr std::uint32_t administration_clients = 1u << 30;
 // The lowest bits of an event's datum say what kind of thing its address belongs to.
-constexpr std::uint64_t kind_mask = 3;
-enum class EventKind : std::uint8_t { session, bell, packets, addresses };
+constexpr std::uint64_t kind_mask = 7;
+enum class EventKind : std::uint8_t { session, bell, packets, addresses, machines };
 constexpr int no_memory_pause_microseconds = 10'000;
 
 // A connection of a program, and the port that it may have opened.
@@ -71,10 +72,11 @@ struct Session {
 
 class FabricServer {
  public:
-  FabricServer(const FabricOptions& options, UniqueFd listener, HostNetworks* networks)
+  FabricServer(const FabricOptions& options, UniqueFd listener, HostNetworks* networks,
+               std::optional<MachineSocket> socket)
       : listener_(std::move(listener)),
         networks_(networks),
-        subnet_(now(), options.topology),
+        subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
         managers_(managers_of(options, subnet_)),
         hosts_(subnet_, managers_.get()),
         data_ports_(now(), subnet_),
@@ -84,6 +86,10 @@ class FabricServer {
                        }) {
     hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
     if (options.keeps_rates) data_ports_.traffic().keep_rates();
+    if (socket) {
+      machines_.emplace(now(), std::move(*socket), options.machines, options.machine_of, subnet_,
+                        data_ports_.traffic());
+    }
     if (networks == nullptr || !networks->no_interfaces().empty()) return;
     interfaces_.emplace(
         now, subnet_, data_ports_, *networks,
@@ -138,7 +144,6 @@ class FabricServer {
   void take_network(HostNetworks::Answer answer);
   void pass_reregistrations();
   void begin_capture(Session& session, const FabricHello& hello);
-  void end_capture(std::uint32_t client);
   void manage();
   void tell_of_port(Session& session);
   void change_cable(Session& session, const FabricHello& hello);
@@ -161,7 +166,8 @@ class FabricServer {
   std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
   HostServices hosts_;
   DataPorts data_ports_;
-  Captures captures_;
+  Captures captures_{data_ports_.traffic()};
+  std::optional<OtherMachines> machines_;  // none: all nodes are here
   std::map<std::uint32_t, std::unique_ptr<HostAdministration>> administrations_;  // by host
   std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;         // by host
   std::optional<IpInterfaces> interfaces_;  // none: the hosts have no IP over InfiniBand
@@ -186,7 +192,9 @@ Result<void> FabricServer::serve(const std::function<void()>& ready) {
   watch(listener_.get(), nullptr);
   watch(manager_files_.descriptor(), nullptr);
   if (networks_ != nullptr) watch(networks_->descriptor(), nullptr);
-  // Programs find a subnet that its manager has set up.
+  if (machines_) watch(machines_->descriptor(), &*machines_, EventKind::machines);
+  // Programs find a subnet that its manager has set up. Those of other machines come unasked.
+  if (machines_ && networks_ != nullptr) networks_->ask_for_all();
   manage();
   ready();
   while (!is_stopped_) {
@@ -203,7 +211,9 @@ Result<void> FabricServer::serve(const std::function<void()>& ready) {
 void FabricServer::watch(int fd, void* of, EventKind kind) {
   static_assert(alignof(Session) > kind_mask);
   epoll_event event{};
-  event.events = kind == EventKind::packets ? EPOLLIN | EPOLLET : EPOLLIN;
+  event.events = kind == EventKind::packets    ? EPOLLIN | EPOLLET
+                 : kind == EventKind::machines ? EPOLLIN | EPOLLOUT | EPOLLET
+                                               : EPOLLIN;
   event.data.u64 = reinterpret_cast<std::uintptr_t>(of) | static_cast<std::uint64_t>(kind);
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
@@ -214,7 +224,8 @@ Time FabricServer::next_management() const {
 
 Time FabricServer::next_event() const {
   if (has_more_data_ || has_to_manage_) return Time::zero();
-  const Time next = std::min(next_management(), data_ports_.next_event());
+  Time next = std::min(next_management(), data_ports_.next_event());
+  if (machines_) next = std::min(next, machines_->next_event());
   return interfaces_ ? std::min(next, interfaces_->next_event()) : next;
 }
 
@@ -236,6 +247,8 @@ void FabricServer::handle(const epoll_event& event) {
     case EventKind::addresses:
       return interfaces_->read(now(), *static_cast<IpInterfaces::Link*>(of),
                                IpInterfaces::Source::addresses);
+    case EventKind::machines:
+      return machines_->wake();
   }
 }
 
@@ -246,6 +259,8 @@ void FabricServer::turn() {
   const int count = wait_for_events(epoll_.get(), events, left);
   for (int i = 0; i < count; ++i) handle(events[i]);
   const Time at = now();
+  const bool has_more_to_read = machines_ && machines_->read(at);
+  if (machines_ && machines_->take_news()) has_to_manage_ = true;
   if (has_to_manage_ || next_management() <= at) {
     // What a program sent comes before what it said later: a group that it leaves gets its last
     // packets.
@@ -253,9 +268,12 @@ void FabricServer::turn() {
     for (int i = 0; i < turns_max && data_ports_.progress(at); ++i) {
     }
     manage();
+    if (machines_) machines_->run(at);
   }
-  has_more_data_ = data_ports_.progress(at);
+  if (machines_ && machines_->next_event() <= at) machines_->run(at);
+  has_more_data_ = data_ports_.progress(at) || has_more_to_read;
   if (interfaces_) has_more_data_ = interfaces_->progress(at) || has_more_data_;
+  if (machines_) has_more_data_ = machines_->send() || has_more_data_;
   std::erase_if(sessions_, [this](const auto& session) {
     if (session->is_over) end(*session);
     return session->is_over;
@@ -364,7 +382,7 @@ void FabricServer::handle(Session& session) {
 // Gives back all that the session had.
 void FabricServer::end(const Session& session) {
   if (session.host) hosts_.leave(*session.host, session.id);
-  if (session.captures) end_capture(session.id);
+  if (session.captures) captures_.remove(session.id);
   if (session.data_host) data_ports_.close(now(), session.id);
   if (session.connects) {
     connections_.at(*session.connects)->service().close_channel(session.channel);
@@ -412,6 +430,9 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
       return begin_capture(session, hello);
     case FabricPurpose::status:
       return answer(session, nodes_from(hello.first));
+    case FabricPurpose::machines:
+      return answer(session,
+                    FabricMachines{machines_ ? machines_->status() : std::vector<FabricMachine>()});
     case FabricPurpose::cut:
     case FabricPurpose::join:
       return change_cable(session, hello);
@@ -430,6 +451,10 @@ void FabricServer::greet_program(Session& session, const FabricHello& hello,
     return refuse(session,
                   fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
                               tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
+  }
+  if (subnet_.is_elsewhere(*host)) {
+    return refuse(session, fmt::format("{} is a host of the machine {}", hello.host,
+                                       tulle::quoted(machines_->name_of(*host))));
   }
   if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
   if (hello.purpose == FabricPurpose::connect) return open_channel(session, *host);
@@ -551,13 +576,7 @@ void FabricServer::enter(Session& session, std::uint32_t host) {
   const auto asked = networks_->ask(host);
   if (!asked) return refuse(session, no_network(host, asked.error().message));
   session.entered = host;
-  // The others follow, so that they can be reached before a program enters them. Those of a large
-  // fabric wait for one.
-  constexpr std::uint32_t made_at_once_max = 64;
-  const std::uint32_t all = subnet_.topology().adapters();
-  for (std::uint32_t other = 0; all <= made_at_once_max && other < all; ++other) {
-    if (networks_->find(other).empty()) static_cast<void>(networks_->ask(other));
-  }
+  networks_->ask_for_all();
 }
 
 void FabricServer::admit(Session& session, std::uint32_t host) {
@@ -580,20 +599,9 @@ void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
       captures_.add(session.id, {hello.ring_bytes, hello.snap_length, hello.has_flow_control});
   if (!ring) return refuse(session, ring.error().message);
   session.captures = true;
-  data_ports_.traffic().on_send([this](const auto& sent) { captures_.record(sent); });
-  if (hello.has_flow_control) {
-    data_ports_.traffic().on_tell([this](const auto& told) { captures_.record(told); });
-  }
   const std::array<int, 1> fds = {*ring};
   FabricEnd begun;
   if (!send_message(session.connection.get(), encoded(begun), fds)) session.is_over = true;
-}
-
-void FabricServer::end_capture(std::uint32_t client) {
-  captures_.remove(client);
-  if (!captures_.empty()) return;
-  data_ports_.traffic().on_send({});
-  data_ports_.traffic().on_tell({});
 }
 
 void FabricServer::change_cable(Session& session, const FabricHello& hello) {
@@ -614,8 +622,12 @@ FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
     if (connections != connections_.end()) {
       some.nodes.back().listeners = connections->second->service().listener_count();
     }
+    if (machines_) some.nodes.back().machine = machines_->name_of(node);
     const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
-    if (has_address) some.nodes.back().address = host_address(node);
+    if (has_address) {
+      some.nodes.back().address =
+          subnet_.is_elsewhere(node) ? infiniband_address(node) : host_address(node);
+    }
     if (interfaces_) some.nodes.back().interfaces = interfaces_->status(node);
   }
   return some;
@@ -650,24 +662,6 @@ void FabricServer::deliver(const management::DatagramService::Delivery& delivery
   static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
 }
 
-// Returns the hosts' networks, or nothing if the hosts share this machine's. Says so in `sentence`.
-std::optional<HostNetworks> networks_of(const FabricOptions& options, std::string& sentence) {
-  if (!options.has_networks) return {};
-  auto networks = HostNetworks::start(options.folder, options.topology.adapters());
-  if (!networks) {
-    sentence =
-        fmt::format("Its hosts share this machine's IP network: {}.", networks.error().message);
-    return {};
-  }
-  sentence = fmt::format("Its hosts have an IP network, in which h0 is {}.", host_address(0));
-  const std::string& lacks = networks->no_interfaces();
-  sentence += lacks.empty()
-                  ? fmt::format("\nThey have IP over InfiniBand (ib0), in which h0 is {}.",
-                                infiniband_address(0))
-                  : fmt::format("\nThey have no IP over InfiniBand: {}.", lacks);
-  return std::move(*networks);
-}
-
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
   return 1;
@@ -686,10 +680,12 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
-  std::string network = "Its hosts share this machine's IP network.";
-  auto networks = networks_of(options, network);
-  FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr);
-  const auto served = server.serve([&] { ready(network); });
+  auto around = prepare(options);
+  if (!around) return fail(around.error().message);
+  auto& networks = around->networks;
+  FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr,
+                      std::move(around->socket));
+  const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
   networks.reset();
   unlink(socket.c_str());

@@ -5,19 +5,9 @@
 
 #include <string>
 
-#include "fabric/topology.h"
+#include "live/fabric/surroundings.h"
 
 namespace tulle::live {
-
-struct FabricOptions {
-  std::string name = "default";
-  std::string folder;  // of its socket and files; it belongs to this user alone
-  fabric::Topology topology;
-  bool has_manager = false;  // it has a subnet manager of its own
-  // The hosts have IP networks of their own, where this machine can make them.
-  bool has_networks = false;
-  bool keeps_rates = false;  // packets take time on its links
-};
 
 // Returns the path of a fabric's socket.
 std::string fabric_socket(const std::string& folder);

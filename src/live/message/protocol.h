@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 15;
+inline constexpr std::uint16_t protocol_version = 16;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -73,6 +73,7 @@ enum class MessageKind : std::uint16_t {
   port_changed = 74,
   port_counters = 75,
   host_entered = 76,
+  fabric_machines = 77,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };

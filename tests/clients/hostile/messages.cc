@@ -158,6 +158,8 @@ std::vector<Bytes> of_kind(Context& context, MessageKind kind) {
       return {of_fabric(Datagram{})};
     case MessageKind::fabric_nodes:
       return {of_fabric(FabricNodes{})};
+    case MessageKind::fabric_machines:
+      return {of_fabric(FabricMachines{})};
     case MessageKind::fabric_end:
       return {of_fabric(FabricEnd{})};
     case MessageKind::data_port_opened:

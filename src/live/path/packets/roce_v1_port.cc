@@ -26,7 +26,7 @@ namespace {
 
 // Requested buffers of the sockets. The kernel grants at most what the administrator allows, or all
 // of it to a privileged process.
-constexpr int receive_buffer_bytes = 16 << 20;
+constexpr int frame_buffer_bytes = 16 << 20;
 constexpr int send_buffer_bytes = 4 << 20;
 
 constexpr std::size_t grh_offset = sizeof(wire::Ethernet);
@@ -105,7 +105,7 @@ int RoceV1Port::open_receiver(QpNumber first_qp, std::uint32_t qp_count) {
   receiver_ = kernel_socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK);
   if (!receiver_) return errno;
   if (const int error = filter(receiver_.get(), first_qp, qp_count); error != 0) return error;
-  set_buffer(receiver_.get(), SO_RCVBUFFORCE, SO_RCVBUF, receive_buffer_bytes);
+  set_buffer(receiver_.get(), SO_RCVBUFFORCE, SO_RCVBUF, frame_buffer_bytes);
   return bind_to_protocol(receiver_.get(), wire::ether_type_roce);
 }
 

@@ -1,0 +1,220 @@
+#include "live/fabric/other_machines.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/quoted.h"
+#include "live/system_error.h"
+#include "live/system_random.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t datagrams_in_a_turn = 64;
+constexpr std::size_t datagram_bytes_max = sizeof(fabric::TunnelHeader) +
+                                           fabric::SubnetTraffic::packet_bytes_max +
+                                           wire::icrc_bytes + wire::vcrc_bytes;
+// The kernel gives less where its own limits are lower (net.core.rmem_max).
+constexpr int socket_bytes = 4 << 20;
+
+socklen_t length_of(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+bool is_same(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return false;
+  if (a.ss_family == AF_INET) {
+    const auto& first = reinterpret_cast<const sockaddr_in&>(a);
+    const auto& second = reinterpret_cast<const sockaddr_in&>(b);
+    return first.sin_port == second.sin_port && first.sin_addr.s_addr == second.sin_addr.s_addr;
+  }
+  const auto& first = reinterpret_cast<const sockaddr_in6&>(a);
+  const auto& second = reinterpret_cast<const sockaddr_in6&>(b);
+  return first.sin6_port == second.sin6_port &&
+         std::memcmp(&first.sin6_addr, &second.sin6_addr, sizeof first.sin6_addr) == 0;
+}
+
+// Reads "192.0.2.7", "192.0.2.7:24791", "2001:db8::7" or "[2001:db8::7]:24791".
+Result<sockaddr_storage> parse(const fabric::Machine& machine) {
+  std::string host = machine.address;
+  std::string port = fmt::format("{}", machines_port);
+  const std::size_t colon = host.rfind(':');
+  const bool has_brackets = host.starts_with('[');
+  const bool has_port = colon != std::string::npos &&
+                        (has_brackets ? host[colon - 1] == ']' : host.find(':') == colon);
+  if (has_port) {
+    port = host.substr(colon + 1);
+    host.resize(colon);
+  }
+  if (has_brackets && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0 || found == nullptr) {
+    return Error{fmt::format(
+        "machine {}: {} is no IP address, such as 192.0.2.7, 192.0.2.7:{} or [2001:db8::7]:{}",
+        quoted(machine.name), quoted(machine.address), machines_port, machines_port)};
+  }
+  sockaddr_storage address{};
+  std::memcpy(&address, found->ai_addr, std::min<std::size_t>(found->ai_addrlen, sizeof address));
+  freeaddrinfo(found);
+  return address;
+}
+
+// Returns a socket at the address, or an errno.
+UniqueFd socket_at(const sockaddr_storage& address) {
+  UniqueFd fd(socket(address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  if (bind(fd.get(), name, length_of(address)) != 0) return {};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &socket_bytes, sizeof socket_bytes);
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &socket_bytes, sizeof socket_bytes);
+  return fd;
+}
+
+std::string state_name(fabric::Tunnels::State state) {
+  using State = fabric::Tunnels::State;
+  switch (state) {
+    case State::own:
+      return "this machine";
+    case State::heard:
+      return "connected";
+    case State::silent:
+      return "nothing is heard of it";
+    case State::other_version:
+      return "its fabric is of another version of Tulle";
+    case State::other_fabric:
+      return "its fabric has another file";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+// --- the socket ---
+
+Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& machines,
+                                          const std::string& named) {
+  MachineSocket made;
+  for (const fabric::Machine& machine : machines) {
+    auto address = parse(machine);
+    if (!address) return address.error();
+    const bool is_twice = std::ranges::any_of(
+        made.addresses_, [&](const auto& other) { return is_same(other, *address); });
+    if (is_twice) {
+      return Error{fmt::format("machine {}: {} is another machine's address already",
+                               quoted(machine.name), machine.address)};
+    }
+    made.addresses_.push_back(*address);
+  }
+  bool is_known = named.empty();
+  Error last{"none of the machines' addresses is this machine's", 0};
+  for (std::uint32_t number = 0; number < machines.size(); ++number) {
+    if (!named.empty() && machines[number].name != named) continue;
+    is_known = true;
+    made.fd_ = socket_at(made.addresses_[number]);
+    made.own_ = number;
+    if (made.fd_) return made;
+    if (errno != EADDRNOTAVAIL || !named.empty()) {
+      last = system_error(fmt::format("machine {}: cannot open a UDP socket at {}",
+                                      quoted(machines[number].name), machines[number].address));
+    }
+  }
+  if (!is_known) return Error{fmt::format("there is no machine {}", quoted(named))};
+  return last;
+}
+
+// --- datagrams ---
+
+struct OtherMachines::Buffers {
+  std::array<std::array<std::byte, datagram_bytes_max + 1>, datagrams_in_a_turn> bytes;
+  std::array<sockaddr_storage, datagrams_in_a_turn> names;
+  std::array<iovec, datagrams_in_a_turn> pieces;
+  std::array<mmsghdr, datagrams_in_a_turn> messages;
+};
+
+OtherMachines::OtherMachines(Time now, MachineSocket socket,
+                             const std::vector<fabric::Machine>& machines,
+                             const std::vector<std::uint32_t>& machine_of, fabric::Subnet& subnet,
+                             fabric::SubnetTraffic& traffic)
+    : socket_(std::move(socket)),
+      machines_(machines),
+      tunnels_(
+          now,
+          {machine_of, static_cast<std::uint32_t>(machines.size()), socket_.own(), system_random()},
+          subnet, traffic),
+      buffers_(std::make_unique<Buffers>()) {}
+
+OtherMachines::~OtherMachines() = default;
+
+bool OtherMachines::read(Time now) {
+  if (!may_read_) return false;
+  Buffers& in = *buffers_;
+  for (std::size_t i = 0; i < datagrams_in_a_turn; ++i) {
+    in.pieces[i] = {in.bytes[i].data(), in.bytes[i].size()};
+    in.messages[i] = {};
+    in.messages[i].msg_hdr.msg_name = &in.names[i];
+    in.messages[i].msg_hdr.msg_namelen = sizeof in.names[i];
+    in.messages[i].msg_hdr.msg_iov = &in.pieces[i];
+    in.messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  const int count = recvmmsg(socket_.descriptor(), in.messages.data(), datagrams_in_a_turn,
+                             MSG_DONTWAIT, nullptr);
+  for (int i = 0; i < count; ++i) {
+    const auto from = std::ranges::find_if(socket_.addresses(), [&](const auto& address) {
+      return is_same(address, in.names[static_cast<std::size_t>(i)]);
+    });
+    const auto machine = static_cast<std::uint32_t>(from - socket_.addresses().begin());
+    // Datagrams of strangers, which no machine's address has sent, are counted there.
+    tunnels_.receive(now, machine,
+                     std::span(in.bytes[static_cast<std::size_t>(i)])
+                         .first(in.messages[static_cast<std::size_t>(i)].msg_len));
+  }
+  // An error of one datagram (ICMP) says nothing about the next one.
+  may_read_ = count > 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  return may_read_;
+}
+
+bool OtherMachines::send() {
+  const bool was_full = !tunnels_.has_room(0);
+  while (may_send_) {
+    const fabric::Tunnels::Outgoing* next = tunnels_.front();
+    if (next == nullptr) break;
+    const sockaddr_storage& to = socket_.addresses()[next->machine];
+    const auto sent =
+        sendto(socket_.descriptor(), next->datagram.data(), next->datagram.size(),
+               MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), length_of(to));
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      may_send_ = false;
+      break;
+    }
+    tunnels_.pop();  // another error is a loss, as the network has them
+  }
+  return was_full && tunnels_.has_room(0);
+}
+
+// --- for people ---
+
+const std::string& OtherMachines::name_of(std::uint32_t node) const {
+  return machines_[tunnels_.machine_of(node)].name;
+}
+
+std::vector<FabricMachine> OtherMachines::status() const {
+  std::vector<FabricMachine> all;
+  for (std::uint32_t number = 0; number < machines_.size(); ++number) {
+    all.push_back(
+        {machines_[number].name, machines_[number].address, state_name(tunnels_.state(number))});
+  }
+  return all;
+}
+
+}  // namespace tulle::live

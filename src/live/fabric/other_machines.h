@@ -1,0 +1,85 @@
+#pragma once
+
+// The other machines of a software fabric: a UDP socket for the datagrams that go between the
+// processes (fabric/machines/tunnels.h).
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "fabric/machines/placement.h"
+#include "fabric/machines/tunnels.h"
+#include "live/fabric/messages.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// An address that names no port means this one. No other service has it (IANA).
+inline constexpr std::uint16_t machines_port = 24'791;
+
+// The socket of this machine, and the addresses of all.
+class MachineSocket {
+ public:
+  // Opens the socket at the address of one of the machines: of the one that is named, or else of
+  // the first whose address is this machine's and which no other process has. The error is one line
+  // for a person.
+  static Result<MachineSocket> open(const std::vector<fabric::Machine>& machines,
+                                    const std::string& named);
+
+  std::uint32_t own() const { return own_; }
+  int descriptor() const { return fd_.get(); }
+  const std::vector<sockaddr_storage>& addresses() const { return addresses_; }
+
+ private:
+  MachineSocket() = default;
+
+  UniqueFd fd_;
+  std::uint32_t own_ = 0;
+  std::vector<sockaddr_storage> addresses_;
+};
+
+class OtherMachines {
+ public:
+  // `machine_of` is the number of the machine that has each node. The subnet and its traffic must
+  // outlive this object.
+  OtherMachines(Time now, MachineSocket socket, const std::vector<fabric::Machine>& machines,
+                const std::vector<std::uint32_t>& machine_of, fabric::Subnet& subnet,
+                fabric::SubnetTraffic& traffic);
+  ~OtherMachines();
+
+  // The descriptor is to be watched for input and room (EPOLLIN | EPOLLOUT | EPOLLET).
+  int descriptor() const { return socket_.descriptor(); }
+  void wake() { may_read_ = may_send_ = true; }
+  // Reads what has come. Returns true if there is more.
+  bool read(Time now);
+  // Returns true, once, if something has come that the subnet must look at.
+  bool take_news() { return tunnels_.take_news(); }
+  // Does what is due, and tells the others what has changed here.
+  void run(Time now) { tunnels_.run(now); }
+  // Sends what there is to send. Returns true if packets with data had to wait, and need not any
+  // more.
+  bool send();
+  Time next_event() const { return tunnels_.next_event(); }
+
+  // Returns the name of the machine that has a node.
+  const std::string& name_of(std::uint32_t node) const;
+  std::vector<FabricMachine> status() const;
+
+ private:
+  struct Buffers;
+
+  MachineSocket socket_;
+  const std::vector<fabric::Machine> machines_;
+  fabric::Tunnels tunnels_;
+  std::unique_ptr<Buffers> buffers_;
+  bool may_read_ = true;
+  bool may_send_ = true;
+};
+
+}  // namespace tulle::live

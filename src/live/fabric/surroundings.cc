@@ -1,0 +1,68 @@
+#include "live/fabric/surroundings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/quoted.h"
+#include "fabric/subnet.h"
+
+namespace tulle::live {
+namespace {
+
+// Starts the networks of hosts, or says in `sentence` why there are none.
+std::optional<HostNetworks> start_networks(const std::string& folder,
+                                           const std::vector<bool>& is_elsewhere,
+                                           std::string& sentence) {
+  auto networks = HostNetworks::start(folder, is_elsewhere);
+  if (!networks) {
+    sentence =
+        fmt::format("Its hosts share this machine's IP network: {}.", networks.error().message);
+    return {};
+  }
+  const auto first = static_cast<std::uint32_t>(
+      std::find(is_elsewhere.begin(), is_elsewhere.end(), false) - is_elsewhere.begin());
+  const std::string name = fabric::host_name(first);
+  sentence =
+      fmt::format("Its hosts have an IP network, in which {} is {}.", name, host_address(first));
+  const std::string& lacks = networks->no_interfaces();
+  sentence += lacks.empty()
+                  ? fmt::format("\nThey have IP over InfiniBand (ib0), in which {} is {}.", name,
+                                infiniband_address(first))
+                  : fmt::format("\nThey have no IP over InfiniBand: {}.", lacks);
+  return std::move(*networks);
+}
+
+}  // namespace
+
+std::vector<bool> FabricOptions::is_elsewhere(std::uint32_t own) const {
+  std::vector<bool> out(topology.nodes());
+  for (std::size_t node = 0; node < machine_of.size(); ++node) out[node] = machine_of[node] != own;
+  return out;
+}
+
+Result<Surroundings> prepare(const FabricOptions& options) {
+  Surroundings around;
+  around.sentence = "Its hosts share this machine's IP network.";
+  std::uint32_t own = 0;
+  if (!options.machines.empty()) {
+    auto opened = MachineSocket::open(options.machines, options.machine);
+    if (!opened) return opened.error();
+    own = opened->own();
+    around.socket = std::move(*opened);
+  }
+  if (options.has_networks) {
+    std::vector<bool> is_elsewhere = options.is_elsewhere(own);
+    is_elsewhere.resize(options.topology.adapters());
+    auto networks = start_networks(options.folder, is_elsewhere, around.sentence);
+    if (networks) around.networks.emplace(std::move(*networks));
+  }
+  if (around.socket) {
+    around.sentence = fmt::format("This machine is {}.\n{}",
+                                  tulle::quoted(options.machines[own].name), around.sentence);
+  }
+  return around;
+}
+
+}  // namespace tulle::live
