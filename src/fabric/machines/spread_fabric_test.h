@@ -66,13 +66,14 @@ struct SpreadFabric {
       of.traffic.follow(now);
       while (!of.traffic.run(now)) continue;
       of.tunnels.run(now);
-      while (const auto* out = of.tunnels.front()) {
+      while (!of.tunnels.waiting().empty()) {
+        const Tunnels::Outgoing& out = of.tunnels.waiting().front();
         const bool is_lost = random.chance(loss);
         const int copies = is_lost ? 0 : random.chance(doubled) ? 2 : 1;
         for (int i = 0; i < copies; ++i) {
           const Time late = random.chance(overtaken) ? Time::milliseconds(3) : Time::zero();
           under_way.insert(
-              {now + Time::microseconds(20) + late, std::tuple(from, out->machine, out->datagram)});
+              {now + Time::microseconds(20) + late, std::tuple(from, out.machine, out.datagram)});
         }
         of.tunnels.pop();
         while (!of.traffic.run(now)) continue;

@@ -102,11 +102,11 @@ void Tunnels::send(std::uint32_t machine, std::vector<std::byte> datagram) {
   outgoing_.push_back({machine, std::move(datagram)});
 }
 
-const Tunnels::Outgoing* Tunnels::front() {
+const std::deque<Tunnels::Outgoing>& Tunnels::waiting() {
   if (std::exchange(has_credits_, false)) {
     for (std::uint32_t machine = 0; machine < peers_.size(); ++machine) flush_credits(machine);
   }
-  return outgoing_.empty() ? nullptr : &outgoing_.front();
+  return outgoing_;
 }
 
 void Tunnels::say_hello(Time now, std::uint32_t machine) {

@@ -49,16 +49,18 @@ class Tunnels final : public SubnetTraffic::Carrier {
   void receive(Time now, std::uint32_t machine, std::span<const std::byte> datagram);
   // Does what is due, and tells the others what has changed at the ports here.
   void run(Time now);
-  // Returns when run() must be called, or front(), although nothing has happened.
+  // Returns when run() must be called, or waiting(), although nothing has happened.
   Time next_event() const { return has_credits_ ? Time::zero() : next_hello_; }
 
   struct Outgoing {
     std::uint32_t machine = 0;
     std::vector<std::byte> datagram;
   };
-  // Returns the next datagram to send, or null. pop() removes it.
-  const Outgoing* front();
-  void pop() { outgoing_.pop_front(); }
+  // Returns the datagrams that wait to be sent. pop() removes the first ones.
+  const std::deque<Outgoing>& waiting();
+  void pop(std::size_t count = 1) {
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
 
   enum class State : std::uint8_t {
     own,

@@ -47,7 +47,7 @@ struct Here {
     traffic.follow(now);
     while (!traffic.run(now)) continue;
     tunnels.run(now);
-    while (tunnels.front() != nullptr) tunnels.pop();
+    tunnels.pop(tunnels.waiting().size());
   }
   Bytes begin(TunnelKind kind) {
     TunnelHeader header;
@@ -165,10 +165,10 @@ void let_it_go(Here& here) {
     here.turn();
   }
   TULLE_CHECK(here.tunnels.state(1) == Tunnels::State::silent);
-  for (const std::uint8_t port : {3, 4}) {
+  for (const std::uint8_t port : {std::uint8_t{3}, std::uint8_t{4}}) {
     TULLE_CHECK(here.subnet.node(4).physical_state(port) != wire::PhysicalState::link_up);
   }
-  TULLE_CHECK(here.tunnels.front() == nullptr);
+  TULLE_CHECK(here.tunnels.waiting().empty());
 }
 
 }  // namespace

@@ -186,18 +186,26 @@ bool OtherMachines::read(Time now) {
 
 bool OtherMachines::send() {
   const bool was_full = !tunnels_.has_room(0);
+  Buffers& out = *buffers_;
   while (may_send_) {
-    const fabric::Tunnels::Outgoing* next = tunnels_.front();
-    if (next == nullptr) break;
-    const sockaddr_storage& to = socket_.addresses()[next->machine];
-    const auto sent =
-        sendto(socket_.descriptor(), next->datagram.data(), next->datagram.size(),
-               MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), length_of(to));
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      may_send_ = false;
-      break;
+    const auto& waiting = tunnels_.waiting();
+    const std::size_t count = std::min(waiting.size(), datagrams_in_a_turn);
+    if (count == 0) break;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& datagram = waiting[i].datagram;
+      const sockaddr_storage& to = socket_.addresses()[waiting[i].machine];
+      out.pieces[i] = {const_cast<std::byte*>(datagram.data()), datagram.size()};
+      out.messages[i] = {};
+      out.messages[i].msg_hdr.msg_name = const_cast<sockaddr_storage*>(&to);
+      out.messages[i].msg_hdr.msg_namelen = length_of(to);
+      out.messages[i].msg_hdr.msg_iov = &out.pieces[i];
+      out.messages[i].msg_hdr.msg_iovlen = 1;
     }
-    tunnels_.pop();  // another error is a loss, as the network has them
+    const int sent = sendmmsg(socket_.descriptor(), out.messages.data(),
+                              static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
+    may_send_ = sent >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    // A datagram that cannot be sent for another reason is lost, as the network loses some.
+    if (may_send_) tunnels_.pop(sent > 0 ? static_cast<std::size_t>(sent) : 1);
   }
   return was_full && tunnels_.has_room(0);
 }
