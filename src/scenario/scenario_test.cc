@@ -68,9 +68,9 @@ TEST(Scenario, MachinesAreForLiveFabricsAlone) {
   const std::string machines =
       "[[machine]]\nname = \"alpha\"\naddress = \"192.0.2.1\"\n"
       "[[machine]]\nname = \"beta\"\naddress = \"192.0.2.2:7\"\nnodes = [\"h1\"]\n";
-  const auto scenario = Scenario::parse(std::string(four_hosts) + machines, "s.toml", "", {});
+  auto scenario = Scenario::parse(std::string(four_hosts) + machines, "s.toml", "", {});
   ASSERT_TRUE(scenario);
-  const auto read = scenario->machines(0);
+  auto read = scenario->machines(0);
   ASSERT_TRUE(read);
   ASSERT_EQ(read->size(), 2u);
   EXPECT_EQ((*read)[1].name, "beta");
