@@ -26,6 +26,11 @@ class CableEnd {
   Report report(bool is_willing) const { return {attempt_, far_.attempt, is_willing}; }
   // The other end's port as it was told last.
   const wire::PortInfo& far_port() const { return far_port_; }
+  // Returns the latest attempt of this end.
+  std::uint32_t attempt() const { return attempt_; }
+  // Counts how often the link has come up at this end. It may go down and up in one step.
+  std::uint32_t ups() const { return ups_; }
+  void count_up() { ++ups_; }
   // Returns true if the link may be up, as far as the other end is concerned.
   bool is_ready() const { return far_.is_willing && far_.heard == attempt_; }
 
@@ -47,6 +52,7 @@ class CableEnd {
 
  private:
   std::uint32_t attempt_ = 1;
+  std::uint32_t ups_ = 0;
   Report far_;
   wire::PortInfo far_port_;
 };

@@ -222,18 +222,42 @@ bool Subnet::take_report(Time now, const PortReport& report) {
 
 // Brings a link up if both ends are ready for it.
 void Subnet::train(Time now, std::uint32_t link) {
-  const CableEnd& end = ends_.at(link);
+  CableEnd& end = ends_.at(link);
   const PortAt here = end_here(link);
   auto& own = nodes_[here.node].agent;
   if (!end.is_ready() || !is_open(link)) return;
   if (own.physical_state(here.port) == wire::PhysicalState::link_up) return;
   own.link_up(now, here.port, end.far_port());
+  // The ends may have no width or speed in common.
+  if (own.physical_state(here.port) != wire::PhysicalState::link_up) return;
+  end.count_up();
   ++link_changes_;
 }
 
 void Subnet::lose(Time now, std::uint32_t link) {
   ends_.at(link).lose();
   bring_up(now, link);
+}
+
+void Subnet::forget(std::uint32_t index) {
+  auto& agent = nodes_[index].agent;
+  for (std::uint32_t port = agent.is_switch() ? 0 : 1; port <= agent.ports(); ++port) {
+    const auto number = static_cast<std::uint8_t>(port);
+    wire::PortInfo info = agent.port_info(number);
+    info.lid = 0;
+    info.capability_mask = info.capability_mask & ~wire::capability_is_sm;
+    info.speed_supported_and_state = wire::halves(wire::upper_half(info.speed_supported_and_state),
+                                                  static_cast<unsigned>(wire::PortState::down));
+    info.physical_state_and_down_default =
+        wire::halves(static_cast<unsigned>(wire::PhysicalState::polling),
+                     wire::lower_half(info.physical_state_and_down_default));
+    agent.copy_port_info(number, info);
+  }
+}
+
+std::uint32_t Subnet::ups(std::uint32_t link) const {
+  const auto end = ends_.find(link);
+  return end == ends_.end() ? 0 : end->second.ups();
 }
 
 std::optional<Subnet::Crossing> Subnet::take_crossing() {
@@ -303,7 +327,7 @@ void Subnet::output(std::uint32_t node, std::uint8_t port, int hops, const Packe
   ++counters.packets_sent;
   counters.bytes_sent += bytes_on_link;
   if (is_elsewhere_[peer.node]) {
-    crossings_.push_back({peer.link, hops + 1, packet});
+    crossings_.push_back({peer.link, hops + 1, packet, ends_.at(peer.link).attempt()});
   } else {
     under_way_.push_back({peer.node, static_cast<std::uint8_t>(peer.port + 1), hops + 1, packet});
   }

@@ -105,13 +105,24 @@ class Subnet {
   bool take_report(Time now, const PortReport& report);
   // Nothing is heard any more of the other end of a link that leads elsewhere.
   void lose(Time now, std::uint32_t link);
+  // Nothing is heard any more of a node elsewhere: what was told of its ports is no longer true.
+  void forget(std::uint32_t node);
+  // Returns how often a link has come up at the end that is here, and 0 if all of it is.
+  std::uint32_t ups(std::uint32_t link) const;
   // A datagram that crosses such a link.
   struct Crossing {
     std::uint32_t link = 0;
     int hops = 0;
     management::Packet packet;
+    std::uint32_t attempt = 0;  // of the end here when it left
   };
   std::optional<Crossing> take_crossing();
+  // Returns true if the next one left before the link went down at this end, and so goes out before
+  // the other end is told of that.
+  bool has_early_crossing() const {
+    return !crossings_.empty() &&
+           crossings_.front().attempt != ends_.at(crossings_.front().link).attempt();
+  }
   // A datagram has come from the other end.
   void arrive(const Crossing& crossing);
 

@@ -92,6 +92,7 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       nodes_(subnet.topology().nodes()),
       attached_(subnet.topology().hosts),
       link_is_up_(subnet.topology().links.size()),
+      ups_seen_(subnet.topology().links.size()),
       is_to_send_(subnet.topology().nodes()),
       free_at_(subnet.topology().nodes()),
       forwarded_(subnet.topology().nodes()) {
@@ -221,7 +222,9 @@ bool SubnetTraffic::label(FrameRef ref, std::uint32_t host) {
   }
   frame.service_class = *lane & 0xF;
   if (is_multicast(path.local.destination)) {
-    set_number(frame, next_multicast_++);
+    constexpr std::uint32_t own_bits = 0x00FF'FFFF;
+    set_number(frame, next_multicast_);
+    next_multicast_ = (next_multicast_ & ~own_bits) | ((next_multicast_ + 1) & own_bits);
   }
   return true;
 }
@@ -636,7 +639,11 @@ void SubnetTraffic::follow(Time now) {
     const bool is_up = subnet_.node(looked_at.node)
                            .physical_state(static_cast<std::uint8_t>(looked_at.port + 1)) ==
                        wire::PhysicalState::link_up;
-    if (is_up == link_is_up_[i]) continue;
+    const std::uint32_t ups = subnet_.ups(i);
+    const bool has_come_up = std::exchange(ups_seen_[i], ups) != ups;
+    if (is_up == link_is_up_[i] && !(is_up && has_come_up)) continue;
+    // It has gone down and up at once. The other end has begun anew, and so does this one.
+    if (is_up && link_is_up_[i]) set_link(now, looked_at, false);
     link_is_up_[i] = is_up;
     // A neighbour elsewhere cannot see whether the host has programs.
     if (subnet_.leads_elsewhere(i) && is_host(looked_at.node)) ensure_host(looked_at.node);

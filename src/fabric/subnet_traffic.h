@@ -147,8 +147,10 @@ class SubnetTraffic {
     virtual void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) = 0;
   };
   // Sets what carries packets over the links that lead elsewhere. It must outlive this object. The
-  // numbers of multicast packets have `number` in their upper 8 bits.
-  void set_carrier(Carrier& carrier, std::uint8_t number);
+  // numbers of multicast packets go on from `first`, whose upper 8 bits they keep: they are those of
+  // this machine alone. The others should differ from life to life of the process, since switches
+  // elsewhere remember them.
+  void set_carrier(Carrier& carrier, std::uint32_t first);
   // A packet has come from the other end. One for which its lane has no room is discarded, and
   // counted: nobody sends that who keeps to the credits.
   void arrive(Time now, const Crossing& crossing);
@@ -240,6 +242,7 @@ class SubnetTraffic {
   std::vector<std::unique_ptr<Switch>> nodes_;  // null: a host that had no program
   std::vector<std::vector<bool>> attached_;     // by host and slot
   std::vector<bool> link_is_up_;                // by link
+  std::vector<std::uint32_t> ups_seen_;         // by link
   std::uint64_t changes_seen_ = 0;
   std::deque<At> to_send_;
   std::vector<std::vector<bool>> is_to_send_;  // by node and port: it is in to_send_

@@ -8,10 +8,9 @@ namespace tulle::fabric {
 using port::FrameRef;
 using port::no_frame;
 
-void SubnetTraffic::set_carrier(Carrier& carrier, std::uint8_t number) {
+void SubnetTraffic::set_carrier(Carrier& carrier, std::uint32_t first) {
   carrier_ = &carrier;
-  constexpr unsigned upper = 24;
-  next_multicast_ = std::uint32_t{number} << upper | 1;
+  next_multicast_ = first;
 }
 
 SubnetTraffic::At SubnetTraffic::end_here(std::uint32_t index) const {

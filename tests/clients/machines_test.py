@@ -328,6 +328,8 @@ class BadInput(TwoMachines):
         self.refused('machine "gamma": "nowhere" is no IP address', text=self.text(gamma="nowhere"))
         self.refused('machine "gamma": 10.0.0.1:24791 is another machine\'s address already',
                      text=self.text(gamma="10.0.0.1:24791"))
+        self.refused('machine "gamma": fd00::1 is of another version of IP than the first address',
+                     text=self.text(gamma="fd00::1"))
         self.refused("none of the machines' addresses is this machine's", text=self.text(alpha="10.0.0.7", beta="10.0.0.8"))
         self.refused('there is no machine "delta"', "--machine", "delta", text=self.text())
         self.refused('machine "beta": cannot open a UDP socket at 10.0.0.2: Cannot assign requested address',

@@ -65,10 +65,11 @@ struct SpreadFabric {
       settle(now, of.subnet, of.managers);
       of.traffic.follow(now);
       while (!of.traffic.run(now)) continue;
+      of.tunnels.follow();
       of.tunnels.run(now);
       while (!of.tunnels.waiting().empty()) {
         const Tunnels::Outgoing& out = of.tunnels.waiting().front();
-        const bool is_lost = random.chance(loss);
+        const bool is_lost = from == mute || random.chance(loss);
         const int copies = is_lost ? 0 : random.chance(doubled) ? 2 : 1;
         for (int i = 0; i < copies; ++i) {
           const Time late = random.chance(overtaken) ? Time::milliseconds(3) : Time::zero();
@@ -127,6 +128,7 @@ struct SpreadFabric {
   Time now = Time::seconds(1);
   Random random{1};
   double loss = 0, doubled = 0, overtaken = 0;
+  std::uint32_t mute = 0xFFFF;            // a machine whose datagrams are lost
   std::uint32_t standing_still = 0xFFFF;  // a machine whose process does nothing
   std::function<void()> each_turn;        // null: nothing
   std::multimap<Time, std::tuple<std::uint32_t, std::uint32_t, std::vector<std::byte>>> under_way;

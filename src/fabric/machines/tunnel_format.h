@@ -43,18 +43,22 @@ struct TunnelHeader {
   std::uint8_t kind = 0;     // TunnelKind
   std::uint8_t machine = 0;  // that sends
   std::uint8_t hops = 0;     // of a packet
-  be64 session;              // that of the receiver; 0: the sender has not heard it
-  be32 sequence;             // grows with each datagram to a receiver, modulo 2^32
-  be32 link;                 // of a packet
-  be32 number;               // of a multicast packet (fabric/subnet_traffic.h)
+  // A hello has the session of the receiver, as far as the sender has heard it. All others have it
+  // XOR that of the sender, so that one which was under way when either process ended is refused.
+  be64 session;
+  be32 sequence;  // grows with each datagram to a receiver, modulo 2^32
+  be32 link;      // of a packet
+  be32 number;    // of a multicast packet (fabric/subnet_traffic.h)
 };
 static_assert(wire::is_wire_format<TunnelHeader, 28>);
 
 struct TunnelHello {
-  be64 session;  // that of the sender
-  be32 digest;   // digest_of()
+  be64 session;            // that of the sender
+  be32 digest;             // digest_of()
+  std::uint8_t hears = 0;  // 1: the sender has heard the receiver in the last second
+  be24 reserved;
 };
-static_assert(wire::is_wire_format<TunnelHello, 12>);
+static_assert(wire::is_wire_format<TunnelHello, 16>);
 
 // Subnet::PortReport.
 struct PortRecord {

@@ -55,7 +55,10 @@ Tunnels::Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& tra
   }
   told_.resize(ports_.size());
   for (Peer& peer : peers_) peer.untold = ports_.size();
-  traffic.set_carrier(*this, static_cast<std::uint8_t>(settings_.own));
+  constexpr unsigned machine_shift = 24;
+  constexpr std::uint32_t lower_bits = 0x00FF'FFFF;
+  const auto drawn = static_cast<std::uint32_t>(settings_.session) & lower_bits;
+  traffic.set_carrier(*this, settings_.own << machine_shift | drawn);
 }
 
 Tunnels::State Tunnels::state(std::uint32_t machine) const { return peers_[machine].state; }
@@ -71,9 +74,11 @@ bool Tunnels::leads_to(std::uint32_t link, std::uint32_t machine) const {
   return subnet_.leads_elsewhere(link) && machine_beyond(link) == machine;
 }
 
-void Tunnels::lose(Time now, Peer& peer) {
+void Tunnels::lose(Time now, std::uint32_t machine) {
+  Peer& peer = peers_[machine];
   for (const std::uint32_t link : peer.links) subnet_.lose(now, link);
   peer.credits.clear();
+  has_news_ = true;
 }
 
 // --- out ---
@@ -83,7 +88,7 @@ std::vector<std::byte> Tunnels::begin(std::uint32_t machine, TunnelKind kind) {
   TunnelHeader header;
   header.kind = static_cast<std::uint8_t>(kind);
   header.machine = static_cast<std::uint8_t>(settings_.own);
-  header.session = peer.state == State::heard ? peer.session : peer.claimed;
+  header.session = peer.session ^ settings_.session;
   std::vector<std::byte> datagram;
   append(header, datagram);
   return datagram;
@@ -109,9 +114,17 @@ const std::deque<Tunnels::Outgoing>& Tunnels::waiting() {
   return outgoing_;
 }
 
-void Tunnels::say_hello(Time now, std::uint32_t machine) {
+void Tunnels::say_hello(Time now, std::uint32_t machine, std::uint64_t session) {
   auto datagram = begin(machine, TunnelKind::hello);
-  append(TunnelHello{settings_.session, digest_}, datagram);
+  TunnelHeader header;
+  std::memcpy(&header, datagram.data(), sizeof header);
+  header.session = session;
+  std::memcpy(datagram.data(), &header, sizeof header);
+  TunnelHello hello;
+  hello.session = settings_.session;
+  hello.digest = digest_;
+  hello.hears = is_heard(machine) ? 1 : 0;
+  append(hello, datagram);
   peers_[machine].hello_at = now;
   send(machine, std::move(datagram));
 }
@@ -148,7 +161,7 @@ void Tunnels::flush_credits(std::uint32_t machine) {
 }
 
 void Tunnels::tell_ports(std::uint32_t machine, std::span<const PortRecord> records) {
-  if (peers_[machine].state != State::heard) return;
+  if (!is_heard(machine)) return;
   while (!records.empty()) {
     auto datagram = begin(machine, TunnelKind::ports);
     const auto some = records.first(std::min(records.size(), port_records_max));
@@ -215,12 +228,11 @@ void Tunnels::receive(Time now, std::uint32_t machine, std::span<const std::byte
   }
   if (header.version != TunnelHeader::right_version) {
     ++counters_.foreign;
-    if (peer.state != State::heard) peer.state = State::other_version;
-    return;
+    return refuse(now, peer, State::other_version);
   }
   const auto kind = static_cast<TunnelKind>(header.kind);
   if (kind == TunnelKind::hello) return receive_hello(now, machine, header, body);
-  if (peer.state != State::heard || header.session != settings_.session) {
+  if (!is_heard(machine) || header.session != (settings_.session ^ peer.session)) {
     ++counters_.foreign;
     return;
   }
@@ -244,6 +256,13 @@ void Tunnels::receive(Time now, std::uint32_t machine, std::span<const std::byte
   ++counters_.invalid;
 }
 
+// A process that is not heard shows what it is. Anybody may say so.
+void Tunnels::refuse(Time now, Peer& peer, State state) {
+  if (peer.state == State::heard || peer.state == State::deaf) return;
+  peer.state = state;
+  peer.refused_at = now;
+}
+
 void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader& header,
                             std::span<const std::byte> body) {
   Peer& peer = peers_[machine];
@@ -252,28 +271,30 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
     return;
   }
   const auto hello = wire::take<TunnelHello>(body);
-  peer.claimed = hello.session;
-  const bool knows_this_one = header.session == settings_.session;
   if (hello.digest != digest_) {
     ++counters_.foreign;
-    if (peer.state != State::heard) peer.state = State::other_fabric;
+    return refuse(now, peer, State::other_fabric);
+  }
+  peer.claimed = hello.session;
+  if (header.session != settings_.session) {
+    // It is answered at once, so that the two need not wait for the next time.
+    const bool was_answered = !peer.hello_at.is_never() && now - peer.hello_at < between_answers;
+    if (!was_answered) say_hello(now, machine, hello.session);
     return;
   }
-  if (knows_this_one) {
-    if (peer.state != State::heard || peer.session != hello.session) {
-      lose(now, peer);
-      has_news_ = true;
-      peer.session = hello.session;
-      peer.received = header.sequence;
-      peer.state = State::heard;
-      peer.untold = 0;
-    }
-    peer.heard_at = now;
-    return;
+  if (!is_heard(machine) || peer.session != hello.session) {
+    lose(now, machine);
+    peer.session = hello.session;
+    peer.received = header.sequence;
+    peer.state = State::heard;
+    peer.hears_at = now;
+    peer.untold = 0;
   }
-  // It is answered at once, so that the two need not wait for the next time.
-  const bool was_answered = !peer.hello_at.is_never() && now - peer.hello_at < between_answers;
-  if (!was_answered) say_hello(now, machine);
+  peer.heard_at = now;
+  peer.was_excused = false;
+  if (hello.hears == 0) return;
+  peer.hears_at = now;
+  peer.state = State::heard;
 }
 
 void Tunnels::receive_ports(Time now, std::uint32_t machine, std::span<const std::byte> body) {
@@ -337,37 +358,60 @@ void Tunnels::receive_packet(Time now, std::uint32_t machine, const TunnelHeader
 void Tunnels::look_for_silence(Time now) {
   const Time late = now - run_at_;
   run_at_ = now;
-  for (Peer& peer : peers_) {
-    if (late > between_hellos + between_hellos) peer.heard_at = std::min(now, peer.heard_at + late);
-    if (peer.state != State::heard || now - peer.heard_at < silence_max) continue;
-    peer.state = State::silent;
-    lose(now, peer);
-    has_news_ = true;
+  for (std::uint32_t machine = 0; machine < peers_.size(); ++machine) {
+    Peer& peer = peers_[machine];
+    const bool is_refused = peer.state == State::other_version || peer.state == State::other_fabric;
+    if (is_refused && now - peer.refused_at >= silence_max) peer.state = State::silent;
+    if (!is_heard(machine)) continue;
+    if (late > between_hellos + between_hellos && !std::exchange(peer.was_excused, true)) {
+      peer.heard_at = std::min(now, peer.heard_at + late);
+      peer.hears_at = std::min(now, peer.hears_at + late);
+    }
+    if (now - peer.heard_at >= silence_max) {
+      peer.state = State::silent;
+      lose(now, machine);
+      for (std::uint32_t node = 0; node < settings_.machines.size(); ++node) {
+        if (settings_.machines[node] == machine) subnet_.forget(node);
+      }
+    } else if (now - peer.hears_at >= silence_max && peer.state != State::deaf) {
+      peer.state = State::deaf;
+      lose(now, machine);
+    }
   }
 }
 
-void Tunnels::run(Time now) {
-  look_for_silence(now);
+void Tunnels::send_crossing(const Subnet::Crossing& crossing) {
+  const std::uint32_t machine = machine_beyond(crossing.link);
+  if (!is_heard(machine)) return;
+  auto datagram = begin(machine, TunnelKind::management);
+  TunnelHeader header;
+  std::memcpy(&header, datagram.data(), sizeof header);
+  header.hops = static_cast<std::uint8_t>(crossing.hops);
+  header.link = crossing.link;
+  std::memcpy(datagram.data(), &header, sizeof header);
+  const auto packet = encode(crossing.packet);
+  datagram.insert(datagram.end(), packet.begin(), packet.end());
+  send(machine, std::move(datagram));
+}
+
+// The answer to whoever takes a link down goes out before the other end hears of that. What leaves
+// by a link that has come up goes out behind the news.
+void Tunnels::follow() {
+  while (subnet_.has_early_crossing()) send_crossing(*subnet_.take_crossing());
   tell_changes();
-  while (const auto crossing = subnet_.take_crossing()) {
-    const std::uint32_t machine = machine_beyond(crossing->link);
-    if (peers_[machine].state != State::heard) continue;
-    auto datagram = begin(machine, TunnelKind::management);
-    TunnelHeader header;
-    std::memcpy(&header, datagram.data(), sizeof header);
-    header.hops = static_cast<std::uint8_t>(crossing->hops);
-    header.link = crossing->link;
-    std::memcpy(datagram.data(), &header, sizeof header);
-    const auto packet = encode(crossing->packet);
-    datagram.insert(datagram.end(), packet.begin(), packet.end());
-    send(machine, std::move(datagram));
-  }
+  while (const auto crossing = subnet_.take_crossing()) send_crossing(*crossing);
+}
+
+void Tunnels::run(Time now) {
   if (now < next_hello_) return;
   next_hello_ = now + between_hellos;
+  look_for_silence(now);
+  follow();
   for (std::uint32_t machine = 0; machine < peers_.size(); ++machine) {
     if (machine == settings_.own) continue;
-    say_hello(now, machine);
-    if (peers_[machine].state != State::heard) continue;
+    const Peer& peer = peers_[machine];
+    say_hello(now, machine, is_heard(machine) ? peer.session : peer.claimed);
+    if (!is_heard(machine)) continue;
     tell_untold(machine);
     tell_cables(machine);
   }

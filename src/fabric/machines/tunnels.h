@@ -47,7 +47,10 @@ class Tunnels final : public SubnetTraffic::Carrier {
 
   // Takes a datagram that came from the address of a machine.
   void receive(Time now, std::uint32_t machine, std::span<const std::byte> datagram);
-  // Does what is due, and tells the others what has changed at the ports here.
+  // Sends the datagrams that the subnet has for other machines, and tells these what has changed at
+  // the ports here.
+  void follow();
+  // Does what is due.
   void run(Time now);
   // Returns when run() must be called, or waiting(), although nothing has happened.
   Time next_event() const { return has_credits_ ? Time::zero() : next_hello_; }
@@ -66,6 +69,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
     own,
     silent,         // nothing has been heard for a while
     heard,          // all is well
+    deaf,           // it is heard, and does not hear this one
     other_version,  // its process speaks another version of these datagrams
     other_fabric,   // its process has another topology, or other machines
   };
@@ -95,6 +99,9 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint64_t session = 0;  // it has shown that it knows this process's
     std::uint64_t claimed = 0;  // in its last hello
     Time heard_at;
+    Time hears_at;                  // when it last said that it hears this one
+    bool was_excused = false;       // since then, for time in which this process stood still
+    Time refused_at;                // when it last showed to be of another version or fabric
     Time hello_at = Time::never();  // when a hello was sent last
     State state = State::silent;
     std::uint32_t sent = 0;            // sequence of the last datagram
@@ -110,7 +117,11 @@ class Tunnels final : public SubnetTraffic::Carrier {
 
   std::vector<std::byte> begin(std::uint32_t machine, TunnelKind kind);
   void send(std::uint32_t machine, std::vector<std::byte> datagram);
-  void say_hello(Time now, std::uint32_t machine);
+  void say_hello(Time now, std::uint32_t machine, std::uint64_t session);
+  void refuse(Time now, Peer& peer, State state);
+  bool is_heard(std::uint32_t machine) const {
+    return peers_[machine].state >= State::heard && peers_[machine].state <= State::deaf;
+  }
   void receive_hello(Time now, std::uint32_t machine, const TunnelHeader& header,
                      std::span<const std::byte> body);
   void receive_ports(Time now, std::uint32_t machine, std::span<const std::byte> body);
@@ -119,7 +130,8 @@ class Tunnels final : public SubnetTraffic::Carrier {
                       std::span<const std::byte> body);
   bool leads_to(std::uint32_t link, std::uint32_t machine) const;
   std::uint32_t machine_beyond(std::uint32_t link) const;
-  void lose(Time now, Peer& peer);
+  void lose(Time now, std::uint32_t machine);
+  void send_crossing(const Subnet::Crossing& crossing);
   void look_for_silence(Time now);
   void flush_credits(std::uint32_t machine);
   void tell_ports(std::uint32_t machine, std::span<const PortRecord> records);

@@ -20,6 +20,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint64_t own_session = 42;
+constexpr std::uint64_t other_session = 7;
 constexpr std::uint32_t links = 6;
 
 // Hosts 0 and 1 at switch 4 are here; hosts 2 and 3 at switch 5 are elsewhere. The two switches
@@ -46,6 +47,7 @@ struct Here {
     settle(now, subnet, managers);
     traffic.follow(now);
     while (!traffic.run(now)) continue;
+    tunnels.follow();
     tunnels.run(now);
     tunnels.pop(tunnels.waiting().size());
   }
@@ -53,7 +55,7 @@ struct Here {
     TunnelHeader header;
     header.kind = static_cast<std::uint8_t>(kind);
     header.machine = 1;
-    header.session = own_session;
+    header.session = kind == TunnelKind::hello ? own_session : own_session ^ other_session;
     header.sequence = ++sequence;
     Bytes bytes(sizeof header);
     std::memcpy(bytes.data(), &header, sizeof header);
@@ -66,7 +68,11 @@ struct Here {
   }
   void say_hello() {
     Bytes bytes = begin(TunnelKind::hello);
-    append(TunnelHello{std::uint64_t{7}, digest_of(subnet.topology(), settings.machines)}, bytes);
+    TunnelHello hello;
+    hello.session = other_session;
+    hello.digest = digest_of(subnet.topology(), settings.machines);
+    hello.hears = 1;
+    append(hello, bytes);
     tunnels.receive(now, 1, bytes);
   }
 };

@@ -247,6 +247,77 @@ TEST(TunnelsTest, AProcessThatStoodStillLosesNobody) {
   EXPECT_TRUE(spread.is_up());
 }
 
+// Datagrams go one way alone. Both ends take their link down, and both say why.
+TEST(TunnelsTest, ACableThatWorksOneWayIsDown) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  ASSERT_TRUE(spread.is_up());
+  spread.mute = 0;
+  spread.run_for(Time::milliseconds(2'500));
+  EXPECT_EQ(spread.machines[1]->tunnels.state(0), Tunnels::State::silent);
+  EXPECT_EQ(spread.machines[0]->tunnels.state(1), Tunnels::State::deaf);
+  for (const std::uint32_t node : {4u, 5u}) {
+    EXPECT_EQ(spread.at(node).subnet.node(node).state(3), wire::PortState::down) << node;
+  }
+  spread.mute = 0xFFFF;
+  spread.run_for(Time::seconds(3));
+  EXPECT_TRUE(spread.is_up());
+  EXPECT_EQ(spread.machines[0]->tunnels.state(1), Tunnels::State::heard);
+}
+
+// What was told of a machine that is gone is no longer shown.
+TEST(TunnelsTest, ASilentMachinesPortsAreForgotten) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  EXPECT_NE(spread.machines[0]->subnet.node(2).port_info(1).lid, 0);
+  spread.stop(1);
+  spread.run_for(Time::seconds(2));
+  EXPECT_EQ(spread.machines[0]->subnet.node(2).port_info(1).lid, 0);
+  EXPECT_EQ(spread.machines[0]->subnet.node(5).state(1), wire::PortState::down);
+}
+
+// A datagram of the machine's last life comes late. It does not stand in the way of the new one's.
+TEST(TunnelsTest, ALateDatagramOfAnEarlierLifeIsRefused) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(10));
+  Bytes late;
+  for (const auto& [when, each] : spread.under_way) late = std::get<2>(each);
+  for (int i = 0; late.empty() && i < 1'000; ++i) {
+    spread.run_for(Time::microseconds(500));
+    for (const auto& [when, each] : spread.under_way) {
+      const auto& bytes = std::get<2>(each);
+      if (std::get<0>(each) == 1 && bytes[5] == std::byte{2}) late = bytes;
+    }
+  }
+  ASSERT_FALSE(late.empty());
+  spread.start(1);
+  spread.run_for(Time::milliseconds(1'500));
+  const auto before = spread.machines[0]->tunnels.counters().foreign;
+  spread.machines[0]->tunnels.receive(spread.now, 1, late);
+  EXPECT_EQ(spread.machines[0]->tunnels.counters().foreign, before + 1);
+  spread.run_for(Time::seconds(3));
+  EXPECT_TRUE(spread.is_up());
+  EXPECT_EQ(spread.machines[0]->tunnels.counters().late, 0u);
+}
+
+// A manager restarts a link. What waited for it is lost at both ends, and both begin with new
+// credits at once.
+TEST(TunnelsTest, ALinkThatRestartsBeginsAnewAtBothEnds) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  for (const Program program : {a, c}) spread.attach(program);
+  EXPECT_EQ(spread.stream(a, c, 1'000).size(), 1'000u);
+  for (int i = 0; i < 5; ++i) {
+    auto& subnet = spread.machines[1]->subnet;
+    subnet.set_cut(spread.now, long_cable, true);
+    subnet.set_cut(spread.now, long_cable, false);
+    spread.run_for(Time::seconds(2));
+    ASSERT_TRUE(spread.is_up());
+    EXPECT_EQ(spread.stream(a, c, 70 + 13 * static_cast<std::uint32_t>(i)).size(), 70u + 13u * i);
+    EXPECT_EQ(spread.at(2).traffic.counters().uncredited, 0u);
+  }
+}
+
 TEST(TunnelsTest, AnotherFabricAndAnotherVersionAreNamed) {
   Spread spread(two_leaves());
   spread.run_for(Time::seconds(1));
@@ -256,7 +327,9 @@ TEST(TunnelsTest, AnotherFabricAndAnotherVersionAreNamed) {
     header.machine = 1;
     header.version = version;
     header.session = session;
-    const TunnelHello body{std::uint64_t{7}, digest};
+    TunnelHello body;
+    body.session = 7;
+    body.digest = digest;
     Bytes bytes(sizeof header + sizeof body);
     std::memcpy(bytes.data(), &header, sizeof header);
     std::memcpy(bytes.data() + sizeof header, &body, sizeof body);
@@ -320,27 +393,39 @@ TEST(TunnelsTest, MulticastComesOnceFromEachMachine) {
   spread.run_for(Time::seconds(3));
   ASSERT_TRUE(spread.is_up());
   constexpr std::uint16_t group = 0xC005;
-  for (const std::uint32_t node : {3u, 4u, 5u}) {
-    management::Packet packet;
-    packet.source = Lid(spread.lid(0));
-    packet.destination = Lid(spread.lid(node));
-    packet.mad = management::request_of(wire::subnet_class, management::method_set,
-                                        wire::attribute_multicast_forwarding, 0);
-    packet.mad[wire::subnet_data_offset + 2 * 5 + 1] = std::byte{1u << 1 | 1u << 2 | 1u << 3};
-    spread.at(0).subnet.send(spread.now, 0, 1, packet);
-    spread.run_for(Time::milliseconds(1));
-    EXPECT_TRUE(spread.at(node).subnet.node(node).forwards_multicast(Lid(group), 3));
-  }
+  const auto set_trees = [&] {
+    for (const std::uint32_t node : {3u, 4u, 5u}) {
+      management::Packet packet;
+      packet.source = Lid(spread.lid(0));
+      packet.destination = Lid(spread.lid(node));
+      packet.mad = management::request_of(wire::subnet_class, management::method_set,
+                                          wire::attribute_multicast_forwarding, 0);
+      packet.mad[wire::subnet_data_offset + 2 * 5 + 1] = std::byte{1u << 1 | 1u << 2 | 1u << 3};
+      spread.at(0).subnet.send(spread.now, 0, 1, packet);
+      spread.run_for(Time::milliseconds(1));
+      EXPECT_TRUE(spread.at(node).subnet.node(node).forwards_multicast(Lid(group), 3));
+    }
+  };
+  set_trees();
   for (const std::uint32_t host : {0u, 1u, 2u}) spread.attach({host, 1});
   const Bytes sent = spread.packet(a, Lid(group), 0x7F, 100, 7);
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(spread.offer(a, sent), Offer::taken);
+  const auto all_hear = [&](const Program& from, const Bytes& packet) {
+    EXPECT_EQ(spread.offer(from, packet), Offer::taken);
     spread.run_for(Time::milliseconds(1));
     for (const std::uint32_t host : {0u, 1u, 2u}) {
-      EXPECT_EQ(spread.take({host, 1}), sent) << host;
+      EXPECT_EQ(spread.take({host, 1}), packet) << host;
       EXPECT_TRUE(spread.take({host, 1}).empty()) << host;
     }
-  }
+  };
+  for (int i = 0; i < 50; ++i) all_hear(a, sent);
+  // Switches elsewhere remember what a machine has sent, and not for the next one in its place.
+  for (int i = 0; i < 50; ++i) all_hear({2, 1}, spread.packet({2, 1}, Lid(group), 0x7F, 100, 9));
+  spread.start(spread.machine_of[2]);
+  spread.run_for(Time::seconds(4));
+  ASSERT_TRUE(spread.is_up());
+  set_trees();
+  spread.attach({2, 1});
+  for (int i = 0; i < 50; ++i) all_hear({2, 1}, spread.packet({2, 1}, Lid(group), 0x7F, 100, 9));
 }
 
 TEST(PlacementTest, HostsAreDividedAndSwitchesFollow) {

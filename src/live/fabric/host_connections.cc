@@ -109,11 +109,15 @@ std::uint16_t HostConnections::lid_at(std::uint32_t host) const {
   return subnet_.node(host).port_info(host_port).lid;
 }
 
+// Another machine may say anything of its own hosts' LIDs. Those of the hosts here are known.
 std::optional<std::uint32_t> HostConnections::host_with(std::uint16_t lid) const {
+  std::optional<std::uint32_t> elsewhere;
   for (std::uint32_t host = 0; host < subnet_.topology().adapters(); ++host) {
-    if (subnet_.node(host).has_lid(host_port, Lid(lid))) return host;
+    if (!subnet_.node(host).has_lid(host_port, Lid(lid))) continue;
+    if (!subnet_.is_elsewhere(host)) return host;
+    if (!elsewhere) elsewhere = host;
   }
-  return std::nullopt;
+  return elsewhere;
 }
 
 std::optional<std::uint32_t> HostConnections::host_with(const Gid& gid) const {

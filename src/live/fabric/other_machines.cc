@@ -88,6 +88,8 @@ std::string state_name(fabric::Tunnels::State state) {
       return "this machine";
     case State::heard:
       return "connected";
+    case State::deaf:
+      return "it does not hear this machine";
     case State::silent:
       return "nothing is heard of it";
     case State::other_version:
@@ -112,6 +114,10 @@ Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& ma
         made.addresses_, [&](const auto& other) { return is_same(other, *address); });
     if (is_twice) {
       return Error{fmt::format("machine {}: {} is another machine's address already",
+                               quoted(machine.name), machine.address)};
+    }
+    if (!made.addresses_.empty() && made.addresses_.front().ss_family != address->ss_family) {
+      return Error{fmt::format("machine {}: {} is of another version of IP than the first address",
                                quoted(machine.name), machine.address)};
     }
     made.addresses_.push_back(*address);
@@ -187,8 +193,8 @@ bool OtherMachines::read(Time now) {
 bool OtherMachines::send() {
   const bool was_full = !tunnels_.has_room(0);
   Buffers& out = *buffers_;
+  const auto& waiting = tunnels_.waiting();  // credits become a datagram even if none can be sent
   while (may_send_) {
-    const auto& waiting = tunnels_.waiting();
     const std::size_t count = std::min(waiting.size(), datagrams_in_a_turn);
     if (count == 0) break;
     for (std::size_t i = 0; i < count; ++i) {

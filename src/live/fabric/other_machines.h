@@ -53,14 +53,17 @@ class OtherMachines {
                 fabric::SubnetTraffic& traffic);
   ~OtherMachines();
 
-  // The descriptor is to be watched for input and room (EPOLLIN | EPOLLOUT | EPOLLET).
+  // The descriptor is to be watched for input, and for room while it wants some (EPOLLET).
   int descriptor() const { return socket_.descriptor(); }
+  bool wants_room() const { return !may_send_; }
   void wake() { may_read_ = may_send_ = true; }
   // Reads what has come. Returns true if there is more.
   bool read(Time now);
   // Returns true, once, if something has come that the subnet must look at.
   bool take_news() { return tunnels_.take_news(); }
-  // Does what is due, and tells the others what has changed here.
+  // Tells the others what has changed in the subnet here.
+  void follow() { tunnels_.follow(); }
+  // Does what is due.
   void run(Time now) { tunnels_.run(now); }
   // Sends what there is to send. Returns true if packets with data had to wait, and need not any
   // more.

@@ -121,7 +121,7 @@ class FabricServer {
     return Time::nanoseconds(std::chrono::nanoseconds(since).count());
   }
 
-  void watch(int fd, void* of, EventKind kind = EventKind::session);
+  void watch(int fd, void* of, EventKind kind = EventKind::session, int change = EPOLL_CTL_ADD);
   void handle(const epoll_event& event);
   Time next_management() const;
   Time next_event() const;
@@ -177,8 +177,9 @@ class FabricServer {
   std::vector<std::unique_ptr<Session>> sessions_;
   std::uint32_t next_id_ = 1;
   bool is_stopped_ = false;
-  bool has_to_manage_ = true;   // something has happened besides packets with data
-  bool has_more_data_ = false;  // packets with data are left to move
+  bool has_to_manage_ = true;    // something has happened besides packets with data
+  bool has_more_data_ = false;   // packets with data are left to move
+  bool waits_for_room_ = false;  // of the socket for other machines
 };
 
 Result<void> FabricServer::serve(const std::function<void()>& ready) {
@@ -208,14 +209,14 @@ Result<void> FabricServer::serve(const std::function<void()>& ready) {
 }
 
 // An event's datum is the address of a session, or of an interface.
-void FabricServer::watch(int fd, void* of, EventKind kind) {
-  static_assert(alignof(Session) > kind_mask);
+void FabricServer::watch(int fd, void* of, EventKind kind, int change) {
+  static_assert(alignof(Session) > kind_mask && alignof(OtherMachines) > kind_mask);
   epoll_event event{};
-  event.events = kind == EventKind::packets    ? EPOLLIN | EPOLLET
-                 : kind == EventKind::machines ? EPOLLIN | EPOLLOUT | EPOLLET
-                                               : EPOLLIN;
+  event.events = EPOLLIN;
+  if (kind == EventKind::packets || kind == EventKind::machines) event.events |= EPOLLET;
+  if (kind == EventKind::machines && waits_for_room_) event.events |= EPOLLOUT;
   event.data.u64 = reinterpret_cast<std::uintptr_t>(of) | static_cast<std::uint64_t>(kind);
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  epoll_ctl(epoll_.get(), change, fd, &event);
 }
 
 Time FabricServer::next_management() const {
@@ -268,12 +269,16 @@ void FabricServer::turn() {
     for (int i = 0; i < turns_max && data_ports_.progress(at); ++i) {
     }
     manage();
-    if (machines_) machines_->run(at);
+    if (machines_) machines_->follow();
   }
   if (machines_ && machines_->next_event() <= at) machines_->run(at);
   has_more_data_ = data_ports_.progress(at) || has_more_to_read;
   if (interfaces_) has_more_data_ = interfaces_->progress(at) || has_more_data_;
   if (machines_) has_more_data_ = machines_->send() || has_more_data_;
+  if (machines_ &&
+      machines_->wants_room() != std::exchange(waits_for_room_, machines_->wants_room())) {
+    watch(machines_->descriptor(), &*machines_, EventKind::machines, EPOLL_CTL_MOD);
+  }
   std::erase_if(sessions_, [this](const auto& session) {
     if (session->is_over) end(*session);
     return session->is_over;
