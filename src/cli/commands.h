@@ -80,6 +80,20 @@ struct SimOptions {
 int sim(const SimOptions& options);
 int gallery(const SimOptions& options);
 
+struct SweepOptions {
+  std::string scenario;            // a file, or a name from --list
+  std::vector<std::string> knobs;  // "KEY=VALUE,VALUE"
+  std::string points;              // a file with a list of points; empty: there are knobs
+  std::vector<std::string> set;
+  std::string variant;  // empty: all
+  std::string output;   // a folder
+  std::string again;    // the command that has the same results, for people
+  unsigned jobs = 1;    // points that are simulated at the same time
+  bool json = false;
+};
+// Returns 1 also if a point has no results.
+int sweep(const SweepOptions& options);
+
 struct CompareOptions {
   scenario::WorkloadOptions workload;
   std::string fabrics;                 // "a,b", "all"; empty: the default

@@ -85,6 +85,17 @@ constexpr char capture_examples[] =
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
 
+constexpr char sweep_examples[] =
+    "Examples:\n"
+    "  tulle sweep incast -k traffic.bytes=64KB,1MB -k seed=1..5 -o results\n"
+    "                                                ten points, and the table of their results\n"
+    "  tulle sweep my.toml -k congestion.control=none,dcqcn --variant pfc -o results\n"
+    "  tulle sweep my.toml --points points.toml -o results\n"
+    "                                                a list of points in place of combinations\n"
+    "\n"
+    "A sweep that was interrupted, or killed, goes on where it was: give the same command again.\n"
+    "Values that are added to a knob later are simulated in addition.\n";
+
 constexpr char sim_examples[] =
     "Examples:\n"
     "  tulle sim --list                              list the scenarios\n"
@@ -388,6 +399,45 @@ void add_sim(CLI::App& app, int& status) {
   });
 }
 
+void add_sweep(CLI::App& app, int& status) {
+  static SweepOptions options;
+  auto* command = app.add_subcommand(
+      "sweep", "Simulate a scenario with many values of its keys, and go on after interruptions");
+  command->add_option("scenario", options.scenario, "A TOML file, or a name from tulle sim --list")
+      ->type_name("SCENARIO")
+      ->required();
+  auto* knobs = command
+                    ->add_option("--knob,-k", options.knobs,
+                                 "A key and its values: traffic.bytes=64KB,1MB or seed=1..10. "
+                                 "Several knobs make all combinations")
+                    ->type_name("KEY=VALUES")
+                    ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--points", options.points,
+          "In place of knobs, a TOML file with a list [[point]], each with keys and values")
+      ->type_name("FILE")
+      ->excludes(knobs);
+  command
+      ->add_option("--output,-o", options.output,
+                   "The folder for sweep.csv, sweep.json, report.html and a file for each point. "
+                   "Points that it has are not simulated again")
+      ->type_name("DIR")
+      ->required();
+  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
+      ->type_name("NAME");
+  command->add_option("--set", options.set, "Override a key at all points: key=value, as in TOML")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--json", options.json, "Print the results as JSON");
+  add_jobs(*command, options.jobs, "Points", "a process each");
+  command->footer(sweep_examples);
+  command->callback([command, &status] {
+    options.again = again(*command);
+    status = sweep(options);
+  });
+}
+
 void add_compare(CLI::App& app, int& status) {
   static CompareOptions options;
   scenario::WorkloadOptions& workload = options.workload;
@@ -529,6 +579,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_fabric(app, status, after_dashes);
   add_agent(app, status);
   add_sim(app, status);
+  add_sweep(app, status);
   add_compare(app, status);
   add_bench(app, status);
   add_calibrate(app, status);

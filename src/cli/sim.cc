@@ -91,27 +91,6 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
-std::vector<std::size_t> wanted_variants(const SimOptions& options, const Scenario& scenario) {
-  std::vector<std::size_t> wanted;
-  for (std::size_t i = 0; i < scenario.variants().size(); ++i) {
-    if (options.variant.empty() || scenario.variants()[i].name == options.variant) {
-      wanted.push_back(i);
-    }
-  }
-  return wanted;
-}
-
-std::string no_such_variant(const Scenario& scenario, const std::string& variant) {
-  std::vector<std::string> names;
-  for (const scenario::Variant& each : scenario.variants()) {
-    if (!each.name.empty()) names.push_back(each.name);
-  }
-  if (names.empty())
-    return fmt::format("scenario {} has no variants: leave --variant out", scenario.name());
-  return fmt::format("scenario {} has no variant \"{}\": choose {}", scenario.name(), variant,
-                     fmt::join(names, ", "));
-}
-
 }  // namespace
 
 int sim(const SimOptions& options) {
@@ -131,7 +110,7 @@ int sim(const SimOptions& options) {
                     "--variant",
                     scenario->name(), scenario->variants().size()));
   }
-  const std::vector<std::size_t> wanted = wanted_variants(options, *scenario);
+  const std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
   if (wanted.empty()) {
     return fail(no_such_variant(*scenario, options.variant));
   }

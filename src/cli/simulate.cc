@@ -1,6 +1,7 @@
 #include "cli/simulate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,27 @@ std::string find_scenario(const std::string& name) {
   if (is_file || name.find('/') != std::string::npos) return name;
   const fs::path known = scenario_folder() / (name + ".toml");
   return fs::exists(known) ? known.string() : name;
+}
+
+std::vector<std::size_t> wanted_variants(const Scenario& scenario, const std::string& variant) {
+  std::vector<std::size_t> wanted;
+  for (std::size_t i = 0; i < scenario.variants().size(); ++i) {
+    if (variant.empty() || scenario.variants()[i].name == variant) {
+      wanted.push_back(i);
+    }
+  }
+  return wanted;
+}
+
+std::string no_such_variant(const Scenario& scenario, const std::string& variant) {
+  std::vector<std::string> names;
+  for (const scenario::Variant& each : scenario.variants()) {
+    if (!each.name.empty()) names.push_back(each.name);
+  }
+  if (names.empty())
+    return fmt::format("scenario {} has no variants: leave --variant out", scenario.name());
+  return fmt::format("scenario {} has no variant \"{}\": choose {}", scenario.name(), variant,
+                     fmt::join(names, ", "));
 }
 
 void catch_interrupts() { std::signal(SIGINT, handle_interrupt); }

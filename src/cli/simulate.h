@@ -19,6 +19,12 @@ std::string scenarios_missing();
 // Returns the file of a scenario, given as a path or as the name of one that comes with Tulle.
 std::string find_scenario(const std::string& name);
 
+// Returns the indices of the variants that have a name; of all, if it is empty.
+std::vector<std::size_t> wanted_variants(const scenario::Scenario& scenario,
+                                         const std::string& variant);
+// Returns an error message for the case that there is none.
+std::string no_such_variant(const scenario::Scenario& scenario, const std::string& variant);
+
 // After catch_interrupts(), Ctrl-C ends the run that is under way, and no more begin.
 // is_interrupted() returns true once Ctrl-C was pressed.
 void catch_interrupts();

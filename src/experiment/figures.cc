@@ -482,6 +482,12 @@ bool is_of_ports(const Row& row) {
 
 std::span<const Row> rows() { return table; }
 
+const report::Figure* figure_named(std::string_view key) {
+  const auto found = std::ranges::find_if(
+      table, [key](const Row& row) { return is_of_run(row) && row.figure.key == key; });
+  return found == table.end() ? nullptr : &found->figure;
+}
+
 bool is_of_links(const Row& row) { return is_of_ports(row) && row.listing == Listing::everywhere; }
 
 bool is_of_hosts(const Row& row) { return std::holds_alternative<Reader<Stack>>(row.read); }

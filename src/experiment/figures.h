@@ -119,6 +119,8 @@ struct Row {
 };
 
 std::span<const Row> rows();
+// Returns the figure of a run, or of a kind of its flows, that has the key; null if there is none.
+const report::Figure* figure_named(std::string_view key);
 
 // True if links.csv, hosts.csv or the run as a whole (and so summary.json) has the row's figure.
 bool is_of_links(const Row& row);

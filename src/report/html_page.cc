@@ -292,7 +292,8 @@ std::string page_json(const Results& results, const PageText& text) {
   json["losses"] = json_of(losses_table(results.outcomes));
   json["losses"]["notes"] = json_t::array();
   for (const Outcome& outcome : results.outcomes) {
-    json["losses"]["notes"].push_back(loss_note(outcome));
+    // An outcome that was stored has no links to tell of.
+    if (!outcome.tally) json["losses"]["notes"].push_back(loss_note(outcome));
   }
   Nodes nodes;
   json["variants"] = json_t::array();

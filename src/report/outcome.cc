@@ -43,6 +43,8 @@ const Measured* find(const Outcome& outcome, std::string_view name) {
 }
 
 Tally tally(const Outcome& outcome, std::optional<std::size_t> kind) {
+  const std::optional<Tally>& stored = kind ? outcome.kinds[*kind].tally : outcome.tally;
+  if (stored) return *stored;
   Tally tally;
   for (std::size_t i = 0; i < outcome.flows.size(); ++i) {
     if (kind && outcome.kind_of[i] != *kind) continue;

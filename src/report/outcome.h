@@ -45,11 +45,19 @@ struct Method {
   std::string_view protocol;
 };
 
+struct Tally {
+  std::uint64_t flows = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t arrived = 0;
+};
+
 // The flows of one kind, if traffic has names.
 struct Kind {
   std::string name;
   Figures figures;
   std::optional<Method> method{};  // present if the kind is a job that is one collective
+  std::optional<Tally> tally{};    // present if the outcome's flows are not
 };
 
 // A table with one row for each part of the network, such as a direction of a link. Each row has
@@ -73,6 +81,7 @@ struct Outcome {
   std::vector<std::uint32_t> kind_of;  // by flow; empty if traffic has no names
   Figures figures;
   std::optional<Method> method;  // present if the run is one collective
+  std::optional<Tally> tally;    // present if the flows are not: an outcome that was stored
   Figures simulator;             // the simulator's own work
   Sheet links;                   // one row for each direction of each link
   std::optional<Sheet> hosts;    // the work of the hosts' kernels, if they have such a stack
@@ -85,12 +94,6 @@ struct Outcome {
 // "traffic.KIND.failed", or null.
 const Measured* find(const Outcome& outcome, std::string_view name);
 
-struct Tally {
-  std::uint64_t flows = 0;
-  std::uint64_t finished = 0;
-  std::uint64_t failed = 0;
-  std::uint64_t arrived = 0;
-};
 // Counts the outcome's flows, or those of one of its kinds.
 Tally tally(const Outcome& outcome, std::optional<std::size_t> kind = {});
 

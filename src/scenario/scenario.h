@@ -64,6 +64,10 @@ class Scenario {
   // left out have their defaults.
   std::string settings(std::size_t variant) const;
 
+  // Returns the files that texts of a variant's keys name, as far as they are there. What they say
+  // is a part of the scenario.
+  std::vector<std::string> files(std::size_t variant) const;
+
   // Builds a variant's topology alone. Its other tables are not looked at.
   Result<fabric::Topology> topology(std::size_t variant) const;
   // Returns the machines over which a variant's fabric is spread if it is not simulated; none: this

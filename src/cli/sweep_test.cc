@@ -1,0 +1,192 @@
+// `tulle sweep` as a user runs it.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "cli/program_test.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Sweep : public ProgramTest {
+ protected:
+  Sweep() : ProgramTest("sweep") {
+    folder.write("s.toml", R"(title = "Small"
+[topology]
+kind = "single-switch"
+hosts = 8
+link_rate = "100Gbps"
+[traffic]
+pattern = "incast"
+senders = 4
+bytes = "64KB"
+)");
+  }
+
+  std::string command(const std::string& output, const std::string& more) const {
+    return "'" + folder.path("s.toml") + "' -o '" + folder.path(output) + "' " + more;
+  }
+  std::size_t files(const std::string& output) const {
+    std::size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path(output) + "/points")) {
+      count += entry.path().extension() == ".json" ? 1 : 0;
+    }
+    return count;
+  }
+  // Starts a sweep and kills it after a while.
+  void begin_and_kill(const std::string& arguments, std::chrono::milliseconds after) const {
+    const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
+    const pid_t process = fork();
+    if (process == 0) {
+      execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    std::this_thread::sleep_for(after);
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
+  }
+};
+
+TEST_F(Sweep, AllCombinationsAreSimulated) {
+  const ProgramOutcome outcome =
+      run(command("o", "-k traffic.bytes=16KB,64KB -k traffic.senders=2..4"));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("traffic.bytes=64KB, traffic.senders=3"), std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(files("o"), 6u);
+  const std::string csv = folder.read("o/sweep.csv");
+  EXPECT_TRUE(csv.starts_with("traffic.bytes,traffic.senders,variant,traffic,")) << csv;
+  EXPECT_NE(csv.find("\n16KB,2,,,"), std::string::npos) << csv;
+  const auto json = nlohmann::json::parse(folder.read("o/sweep.json"));
+  ASSERT_EQ(json["points"].size(), 6u);
+  EXPECT_EQ(json["points"][5]["keys"]["traffic.bytes"], "64KB");
+  EXPECT_EQ(json["points"][5]["results"][0]["flows"], 4);
+  // The results are those of tulle sim.
+  const ProgramOutcome alone = shell("exec '" TULLE_PROGRAM "' sim '" + folder.path("s.toml") +
+                                     "' --json --set traffic.senders=4");
+  const auto one = nlohmann::json::parse(alone.out);
+  EXPECT_EQ(json["points"][5]["results"][0]["fct_us"], one["fct_us"]);
+  const std::string page = folder.read("o/report.html");
+  EXPECT_NE(page.find("traffic.senders=3"), std::string::npos);
+  EXPECT_EQ(page.find("nothing was paused"), std::string::npos) << "its links are not known";
+}
+
+TEST_F(Sweep, WhatIsThereIsNotSimulatedAgain) {
+  ASSERT_EQ(run(command("o", "-k seed=1..3")).status, 0);
+  std::vector<fs::file_time_type> before;
+  for (const auto& entry : fs::directory_iterator(folder.path("o/points"))) {
+    before.push_back(entry.last_write_time());
+  }
+  ASSERT_EQ(run(command("o", "-k seed=1..5")).status, 0);
+  EXPECT_EQ(files("o"), 5u);
+  std::size_t same = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path("o/points"))) {
+    same += std::ranges::find(before, entry.last_write_time()) != before.end() ? 1 : 0;
+  }
+  EXPECT_EQ(same, 3u);
+  // A damaged file, and one of another point, count for nothing.
+  const std::string csv = folder.read("o/sweep.csv");
+  int damaged = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path("o/points"))) {
+    std::ofstream(entry.path()) << (damaged++ % 2 == 0 ? "{" : "{\"identity\": {}}");
+  }
+  ASSERT_EQ(run(command("o", "-k seed=1..5")).status, 0);
+  EXPECT_EQ(folder.read("o/sweep.csv"), csv);
+}
+
+// A file that the scenario names is a part of the point.
+TEST_F(Sweep, AFileThatHasChangedIsSimulatedAgain) {
+  folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,100,100\n1,2,100,100\n");
+  folder.write("s.toml",
+               "[topology]\nkind = \"file\"\nfile = \"links.csv\"\n[traffic]\nbytes = \"1MB\"\n");
+  ASSERT_EQ(run(command("o", "-k seed=1,2")).status, 0);
+  const std::string before = folder.read("o/sweep.csv");
+  folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,50,100\n1,2,50,100\n");
+  ASSERT_EQ(run(command("o", "-k seed=1,2")).status, 0);
+  EXPECT_NE(folder.read("o/sweep.csv"), before);
+  EXPECT_EQ(files("o"), 4u);
+}
+
+// A hundred points, killed five times at random.
+TEST_F(Sweep, GoesOnAfterItWasKilled) {
+  const std::string knobs = "-j 2 -k seed=1..25 -k traffic.bytes=16KB,64KB,256KB,4MB";
+  ASSERT_EQ(run(command("whole", knobs)).status, 0);
+  Random random(7);
+  std::size_t had = 0, stages = 0;
+  for (int i = 0; i < 5; ++i) {
+    begin_and_kill(command("pieces", knobs), std::chrono::milliseconds(40 + random.below(250)));
+    const std::size_t has = fs::exists(folder.path("pieces/points")) ? files("pieces") : 0;
+    EXPECT_GE(has, had) << "nothing is lost";
+    stages += has > had && has < 100 ? 1 : 0;
+    had = has;
+  }
+  EXPECT_GT(stages, 0u) << "it was killed in between";
+  ASSERT_EQ(run(command("pieces", knobs)).status, 0);
+  EXPECT_EQ(folder.read("pieces/sweep.csv"), folder.read("whole/sweep.csv"));
+  EXPECT_EQ(folder.read("pieces/sweep.json"), folder.read("whole/sweep.json"));
+}
+
+TEST_F(Sweep, APointThatIsRefusedHarmsNoOther) {
+  const ProgramOutcome outcome = run(command("o", "-k traffic.senders=2,900,3"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.error.find("1 of 3 points have no results; the first is traffic.senders=900: "),
+            std::string::npos)
+      << outcome.error;
+  EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
+  EXPECT_EQ(files("o"), 2u);
+}
+
+TEST_F(Sweep, PointsMayBeAList) {
+  folder.write("points.toml",
+               "[[point]]\ntraffic.bytes = \"16KB\"\nseed = 4\n[[point]]\ntraffic.senders = 2\n"
+               "[[point]]\ntraffic.senders = 2\n");
+  const ProgramOutcome outcome = run(command("o", "--points '" + folder.path("points.toml") + "'"));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(files("o"), 2u) << "two points are the same";
+  const auto json = nlohmann::json::parse(folder.read("o/sweep.json"));
+  EXPECT_EQ(json["points"].size(), 3u);
+  EXPECT_EQ(json["points"][1]["results"], json["points"][2]["results"]);
+}
+
+TEST_F(Sweep, MistakesAreOneLine) {
+  expect_refused(command("o", ""), "name what is to vary");
+  expect_refused(command("o", "-k seed"), "write KEY=VALUE");
+  expect_refused(command("o", "-k traffic.colour=red"), "traffic.colour");
+  expect_refused(command("o", "-k seed=1,2 --variant none"), "has no variants: leave --variant out");
+  expect_refused("/nowhere.toml -k seed=1 -o '" + folder.path("o") + "'", "/nowhere.toml");
+  expect_refused("'" + folder.path("s.toml") + "' -k seed=1 -o /proc/nowhere", "/proc/nowhere");
+}
+
+TEST_F(Sweep, TwoDoNotWriteToOneFolder) {
+  const std::string first = command("o", "-j 1 -k seed=1..200 --set 'traffic.bytes=\"64MB\"'");
+  const std::string whole = "exec " + program() + first + " >/dev/null 2>&1";
+  const pid_t process = fork();
+  if (process == 0) {
+    execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  for (int i = 0; i < 500 && !fs::exists(folder.path("o/.lock")); ++i) usleep(10'000);
+  usleep(100'000);
+  const ProgramOutcome second = run(first);
+  kill(process, SIGKILL);
+  waitpid(process, nullptr, 0);
+  EXPECT_EQ(second.status, 1);
+  EXPECT_NE(second.error.find("another sweep writes to the folder"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tulle::cli

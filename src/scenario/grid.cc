@@ -1,0 +1,188 @@
+#include "scenario/grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+
+#include "base/quoted.h"
+#include "base/split.h"
+#include "scenario/document.h"
+#include "scenario/scenario.h"
+#include "scenario/tables.h"
+
+namespace tulle::scenario {
+namespace {
+
+std::string toml_of(const toml::node& node) {
+  std::ostringstream text;
+  text << toml::toml_formatter(node);
+  return std::move(text).str();
+}
+
+// Returns a value as TOML has it. What is no TOML is a text.
+std::string value_of(std::string_view text) {
+  auto table = parse_toml(fmt::format("value = {}", text), "");
+  const toml::node* node = table ? table->get("value") : nullptr;
+  // Nothing else may have come in behind the value.
+  if (node == nullptr || table->size() != 1 || text.find('\n') != std::string_view::npos) {
+    return toml_text(text);
+  }
+  return toml_of(*node);
+}
+
+// Reads "1..5".
+std::optional<std::pair<std::int64_t, std::int64_t>> range_of(std::string_view text) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string_view::npos) return std::nullopt;
+  std::int64_t first = 0, last = 0;
+  const char* const end = text.data() + text.size();
+  const auto low = std::from_chars(text.data(), text.data() + dots, first);
+  const auto high = std::from_chars(text.data() + dots + 2, end, last);
+  const bool is_range = low.ec == std::errc() && low.ptr == text.data() + dots &&
+                        high.ec == std::errc() && high.ptr == end;
+  if (!is_range) return std::nullopt;
+  return std::pair(first, last);
+}
+
+Error too_many() { return Error{fmt::format("a sweep has at most {} points", points_max)}; }
+
+Result<void> add_values(std::string_view text, Knob& knob) {
+  if (text.starts_with('[')) {
+    auto table = parse_toml(fmt::format("values = {}", text), "--knob");
+    if (!table)
+      return Error{fmt::format("--knob {}: {} is no list of TOML", knob.key, tulle::quoted(text))};
+    const toml::array* array = (*table)["values"].as_array();
+    if (array == nullptr || table->size() != 1) {
+      return Error{fmt::format("--knob {}: {} is no list of TOML", knob.key, tulle::quoted(text))};
+    }
+    for (const toml::node& node : *array) knob.values.push_back(toml_of(node));
+    return {};
+  }
+  for (const std::string_view part : split(text, ',')) {
+    if (const auto range = range_of(part)) {
+      const auto [first, last] = *range;
+      if (last < first) {
+        return Error{
+            fmt::format("--knob {}: {} ends before it begins", knob.key, tulle::quoted(part))};
+      }
+      if (static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) >= points_max) {
+        return too_many();
+      }
+      for (std::int64_t value = first; value <= last; ++value) {
+        knob.values.push_back(fmt::format("{}", value));
+      }
+    } else if (part.empty()) {
+      return Error{fmt::format("--knob {}: a value is empty", knob.key)};
+    } else {
+      knob.values.push_back(value_of(part));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Knob> parse_knob(std::string_view text) {
+  const std::size_t sign = text.find('=');
+  if (sign == 0 || sign == std::string_view::npos || sign + 1 == text.size()) {
+    return Error{fmt::format("--knob {}: write KEY=VALUE,VALUE, such as traffic.bytes=64KB,1MB",
+                             tulle::quoted(text))};
+  }
+  Knob knob{std::string(text.substr(0, sign)), {}};
+  constexpr std::string_view bare =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
+  if (knob.key.find_first_not_of(bare) != std::string::npos) {
+    return Error{fmt::format("--knob: {} is no key of a scenario", tulle::quoted(knob.key))};
+  }
+  if (auto added = add_values(text.substr(sign + 1), knob); !added) return added.error();
+  if (knob.values.size() > points_max) return too_many();
+  return knob;
+}
+
+std::vector<std::string> Grid::lines(std::size_t point) const {
+  std::vector<std::string> set;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!points[point][i].empty()) set.push_back(keys[i] + " = " + points[point][i]);
+  }
+  return set;
+}
+
+std::string Grid::name(std::size_t point) const {
+  std::string text;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::string_view value = points[point][i];
+    if (value.empty()) continue;
+    const bool is_quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+                           value.back() == value.front();
+    if (is_quoted) value = value.substr(1, value.size() - 2);
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", keys[i], value);
+  }
+  return text;
+}
+
+Result<Grid> grid_of(const std::vector<Knob>& knobs) {
+  Grid grid;
+  grid.points.emplace_back();
+  for (const Knob& knob : knobs) {
+    if (std::ranges::find(grid.keys, knob.key) != grid.keys.end()) {
+      return Error{fmt::format("--knob {} stands twice", knob.key)};
+    }
+    grid.keys.push_back(knob.key);
+    if (grid.points.size() * knob.values.size() > points_max) return too_many();
+    std::vector<std::vector<std::string>> more;
+    for (const auto& point : grid.points) {
+      for (const std::string& value : knob.values) {
+        more.push_back(point);
+        more.back().push_back(value);
+      }
+    }
+    grid.points = std::move(more);
+  }
+  return grid;
+}
+
+namespace {
+
+// Adds the keys of a table, "traffic.bytes" for a key of a table in it.
+void add_keys(const toml::table& table, const std::string& path, Grid& grid,
+              std::vector<std::string>& point) {
+  for (const auto& [key, node] : table) {
+    const std::string whole = path + std::string(key.str());
+    if (const toml::table* inner = node.as_table()) {
+      add_keys(*inner, whole + ".", grid, point);
+      continue;
+    }
+    auto at = std::ranges::find(grid.keys, whole);
+    if (at == grid.keys.end()) at = grid.keys.insert(grid.keys.end(), whole);
+    point.resize(std::max(point.size(), grid.keys.size()));
+    point[static_cast<std::size_t>(at - grid.keys.begin())] = toml_of(node);
+  }
+}
+
+}  // namespace
+
+Result<Grid> read_points(const std::string& path) {
+  auto text = read_file(path);
+  if (!text) return Error{fmt::format("{}: {}", path, text.error().message)};
+  auto root = parse_toml(*text, path);
+  if (!root) return root.error();
+  const toml::array* list = (*root)["point"].as_array();
+  if (list == nullptr || !list->is_array_of_tables() || root->size() != 1) {
+    return Error{fmt::format("{}: must be a list of points: [[point]], and nothing else", path)};
+  }
+  if (list->size() > points_max) return too_many();
+  Grid grid;
+  for (const toml::node& node : *list) {
+    std::vector<std::string> point;
+    add_keys(*node.as_table(), "", grid, point);
+    grid.points.push_back(std::move(point));
+  }
+  for (auto& point : grid.points) point.resize(grid.keys.size());
+  return grid;
+}
+
+}  // namespace tulle::scenario

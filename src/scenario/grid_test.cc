@@ -1,0 +1,73 @@
+#include "scenario/grid.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace tulle::scenario {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts values(const std::string& text) {
+  auto knob = parse_knob(text);
+  if (!knob) {
+    ADD_FAILURE() << knob.error().message;
+    return {};
+  }
+  return knob->values;
+}
+
+TEST(Grid, ValuesAreThoseOfToml) {
+  EXPECT_EQ(values("seed=1,2,30"), (Texts{"1", "2", "30"}));
+  EXPECT_EQ(values("seed=1..4"), (Texts{"1", "2", "3", "4"}));
+  EXPECT_EQ(values("a.b=1MB,none,0.5,true"), (Texts{"\"1MB\"", "\"none\"", "0.5", "true"}));
+  EXPECT_EQ(values("a=[\"x, y\", 3]"), (Texts{"'x, y'", "3"}));
+  EXPECT_EQ(values("a=\"1MB\""), (Texts{"'1MB'"}));
+  EXPECT_EQ(values("a=1 # 2"), (Texts{"1"}));
+}
+
+TEST(Grid, MistakesAreNamed) {
+  for (const auto& [text, part] :
+       {std::pair("seed", "write KEY=VALUE"), std::pair("=1", "write KEY=VALUE"),
+        std::pair("seed=", "write KEY=VALUE"), std::pair("seed=1,,2", "a value is empty"),
+        std::pair("a b=1", "is no key of a scenario"), std::pair("a=[1", "is no list of TOML"),
+        std::pair("seed=5..1", "ends before it begins"),
+        std::pair("seed=1..1000000000", "at most 100000 points"),
+        std::pair("seed=-9223372036854775807..9223372036854775807", "at most 100000 points")}) {
+    auto knob = parse_knob(text);
+    ASSERT_FALSE(knob) << text;
+    EXPECT_NE(knob.error().message.find(part), std::string::npos) << knob.error().message;
+  }
+  EXPECT_FALSE(grid_of({{"a", {"1"}}, {"a", {"2"}}}));
+  const Texts many(1'000, "1");
+  EXPECT_FALSE(grid_of({{"a", many}, {"b", many}}));
+}
+
+TEST(Grid, TheLastKnobChangesFastest) {
+  auto grid = grid_of({{"traffic.bytes", {"'1MB'", "'2MB'"}}, {"seed", {"1", "2", "3"}}});
+  ASSERT_TRUE(grid);
+  ASSERT_EQ(grid->points.size(), 6u);
+  EXPECT_EQ(grid->lines(1), (Texts{"traffic.bytes = '1MB'", "seed = 2"}));
+  EXPECT_EQ(grid->name(4), "traffic.bytes=2MB, seed=2");
+}
+
+TEST(Grid, PointsMayBeAList) {
+  const std::string path = testing::TempDir() + "tulle_points.toml";
+  std::ofstream(path) << "[[point]]\nseed = 3\n[[point]]\ntraffic.bytes = \"1MB\"\nseed = 4\n"
+                         "[[point]]\n[point.traffic]\nbytes = \"2MB\"\n";
+  auto grid = read_points(path);
+  ASSERT_TRUE(grid) << grid.error().message;
+  ASSERT_EQ(grid->points.size(), 3u);
+  EXPECT_EQ(grid->name(0), "seed=3");
+  EXPECT_EQ(grid->name(1), "seed=4, traffic.bytes=1MB");
+  EXPECT_EQ(grid->lines(2), Texts{"traffic.bytes = '2MB'"});
+  std::ofstream(path) << "[point]\nseed = 3\n";
+  EXPECT_FALSE(read_points(path));
+  EXPECT_FALSE(read_points("/nowhere"));
+}
+
+}  // namespace
+}  // namespace tulle::scenario
