@@ -166,7 +166,8 @@ TEST_F(Sweep, MistakesAreOneLine) {
   expect_refused(command("o", ""), "name what is to vary");
   expect_refused(command("o", "-k seed"), "write KEY=VALUE");
   expect_refused(command("o", "-k traffic.colour=red"), "traffic.colour");
-  expect_refused(command("o", "-k seed=1,2 --variant none"), "has no variants: leave --variant out");
+  expect_refused(command("o", "-k seed=1,2 --variant none"),
+                 "has no variants: leave --variant out");
   expect_refused("/nowhere.toml -k seed=1 -o '" + folder.path("o") + "'", "/nowhere.toml");
   expect_refused("'" + folder.path("s.toml") + "' -k seed=1 -o /proc/nowhere", "/proc/nowhere");
 }

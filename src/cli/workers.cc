@@ -32,7 +32,7 @@ struct Worker {
   std::string text;
 };
 
-// The last line of what a process has said.
+// Returns the last line of what a process has said.
 std::string last_line(const std::string& text) {
   std::size_t end = text.find_last_not_of('\n');
   if (end == std::string::npos) return "";

@@ -1,9 +1,11 @@
 #pragma once
 
-// What the process of one machine says to those of the others, for a fabric that is spread over
-// them: packets and credits that cross the cables between machines, and what its own ports are
-// like. It is a state machine without input or output: the driver carries the datagrams, which may
-// be lost, come twice or out of order.
+// The processes of a fabric that is spread over machines speak to each other by tunnels. Packets
+// and credits pass through them that cross the cables between machines, and each process tells the
+// others what its own ports are like.
+//
+// This is a state machine without input or output. The driver carries the datagrams, which may be
+// lost, come twice or out of order.
 //
 // Each process tells the others several times a second that it is there. If one is silent for a
 // while, the cables to its machine are as if they had been cut.

@@ -265,7 +265,7 @@ TEST(TunnelsTest, ACableThatWorksOneWayIsDown) {
   EXPECT_EQ(spread.machines[0]->tunnels.state(1), Tunnels::State::heard);
 }
 
-// What was told of a machine that is gone is no longer shown.
+// A machine that is gone is no longer shown as it was.
 TEST(TunnelsTest, ASilentMachinesPortsAreForgotten) {
   Spread spread(two_leaves());
   spread.run_for(Time::seconds(2));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a software fabric is to be, and what its process needs of the machine before it begins.
+// The options of a software fabric, and all that its process needs of the machine before it begins.
 
 #include <cstdint>
 #include <optional>
