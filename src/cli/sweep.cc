@@ -1,5 +1,6 @@
-// `tulle sweep`: a scenario with different values of its keys. Each point is simulated in a process
-// of its own and has a file of its own, so that a sweep which was interrupted goes on where it was.
+// `tulle sweep` simulates a scenario with different values of its keys. Each point is simulated in a
+// process of its own and has a file of its own, so that a sweep which was interrupted goes on where
+// it was.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ constexpr std::size_t page_points_max = 1'000;
 struct Point {
   std::string name;
   std::string file;  // of its results
-  json_t identity;   // all that the results depend on
+  json_t identity;   // all that the results depend on, apart from other files
   std::vector<report::Outcome> outcomes;
   std::string failure;  // why there are none
 };
@@ -86,24 +87,36 @@ std::string digest_of_file(const std::string& path) {
   return hex_of(digest);
 }
 
-// Returns all that the results of a point depend on: the keys of its variants, the files that they
-// name, and the version that simulates.
-json_t identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants,
-                   std::map<std::string, std::string>& digests) {
+// Returns the version that simulates. Its number alone does not tell two builds apart.
+const std::string& version() {
+  constexpr std::size_t digits = 16;
+  static const std::string text =
+      fmt::format("{} {}", TULLE_VERSION, digest_of_file("/proc/self/exe").substr(0, digits));
+  return text;
+}
+
+// Returns what the results of a point depend on: the keys of its variants, and the version that
+// simulates. The files that they name stand beside the results, once they have been read.
+json_t identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
   json_t identity;
-  identity["tulle"] = TULLE_VERSION;
+  identity["tulle"] = version();
   identity["variants"] = json_t::array();
-  identity["files"] = json_t::object();
   for (const std::size_t variant : variants) {
     identity["variants"].push_back(
         {{"name", scenario.variants()[variant].name}, {"settings", scenario.settings(variant)}});
-    for (const std::string& file : scenario.files(variant)) {
-      auto& digest = digests[file];
-      if (digest.empty()) digest = digest_of_file(file);
-      identity["files"][file] = digest;
-    }
   }
   return identity;
+}
+
+// A file's name, or what a process has said, may be no UTF-8.
+std::string text_of(const json_t& json, int indent) {
+  return json.dump(indent, ' ', false, json_t::error_handler_t::replace) + "\n";
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored);
+  return ignored ? path : whole.lexically_normal().string();
 }
 
 // --- points -------------------------------------------------------------------------------------
@@ -135,8 +148,10 @@ class Sweep {
   std::string missing() const;
 
  private:
+  Result<void> lock();
   Result<Scenario> scenario_of(std::size_t point) const;
-  bool load(Point& point) const;
+  bool load(Point& point);
+  bool is_unchanged(const json_t& files);
   std::string simulate_point(std::size_t index) const;
   void show(std::size_t running);
   report::Results results() const;
@@ -148,6 +163,8 @@ class Sweep {
   const std::string path_;
   std::string title_;
   std::vector<Point> points_;
+  std::map<std::string, std::string> digests_;  // by path: of files as they are now
+  std::string stopped_;                         // why no more points were simulated; empty: none
   live::UniqueFd lock_;
   std::size_t done_ = 0, begun_with_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -159,36 +176,68 @@ Result<Scenario> Sweep::scenario_of(std::size_t point) const {
   return Scenario::read(path_, set);
 }
 
+// Returns true if the files that were read for a point are still as they were.
+bool Sweep::is_unchanged(const json_t& files) {
+  if (!files.is_object()) return false;
+  for (const auto& [path, digest] : files.items()) {
+    auto& now = digests_[path];
+    if (now.empty()) now = digest_of_file(path);
+    if (digest != now) return false;
+  }
+  return true;
+}
+
 // Reads a point's results, if they are there and are those of this point.
-bool Sweep::load(Point& point) const {
+bool Sweep::load(Point& point) {
   std::ifstream in(point.file, std::ios::binary);
   if (!in) return false;
   const json_t json = json_t::parse(in, nullptr, false);
-  if (json.is_discarded() || !json.contains("identity") || json["identity"] != point.identity) {
+  const bool is_of_point = json.is_object() && json.contains("identity") &&
+                           json["identity"] == point.identity && json.contains("files") &&
+                           json.contains("outcomes") && json["outcomes"].is_array();
+  const json_t& variants = point.identity["variants"];
+  if (!is_of_point || json["outcomes"].size() != variants.size() || !is_unchanged(json["files"])) {
     return false;
   }
   std::vector<report::Outcome> outcomes;
-  for (const json_t& each : json.value("outcomes", json_t::array())) {
-    auto outcome = report::stored_outcome(each, experiment::figure_named);
-    if (!outcome) return false;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    auto outcome = report::stored_outcome(json["outcomes"][i], experiment::figure_named);
+    if (!outcome || variants[i]["name"] != outcome->variant) return false;
     outcomes.push_back(std::move(*outcome));
   }
   point.outcomes = std::move(outcomes);
-  return !point.outcomes.empty();
+  return true;
+}
+
+// Locks the folder. The processes of a sweep that was killed have the lock for a moment more.
+Result<void> Sweep::lock() {
+  const std::string path = (fs::path(options_.output) / ".lock").string();
+  constexpr mode_t mode = 0644;
+  lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, mode));
+  constexpr int tries_max = 50;
+  constexpr unsigned microseconds_between = 100'000;
+  for (int tries = 0; lock_ && flock(lock_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (errno != EWOULDBLOCK) {
+      lock_.reset();
+    } else if (tries == tries_max) {
+      return Error{fmt::format("another sweep writes to the folder {}", options_.output)};
+    } else {
+      usleep(microseconds_between);
+    }
+  }
+  if (lock_) return {};
+  return Error{fmt::format("cannot lock {}: {}", path, std::strerror(errno))};
 }
 
 Result<void> Sweep::prepare() {
   const fs::path folder = fs::path(options_.output) / "points";
   if (auto ready = prepare_folder(folder.string()); !ready) return ready;
-  lock_.reset(
-      open((fs::path(options_.output) / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock_ || flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error{
-        errno == EWOULDBLOCK
-            ? fmt::format("another sweep writes to the folder {}", options_.output)
-            : fmt::format("cannot lock the folder {}: {}", options_.output, std::strerror(errno))};
+  if (auto locked = lock(); !locked) return locked;
+  // Files that were being written when a process was killed are of no use.
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".part") fs::remove(entry.path(), ignored);
   }
-  std::map<std::string, std::string> digests;
   for (std::size_t i = 0; i < grid_.points.size(); ++i) {
     auto scenario = scenario_of(i);
     if (!scenario) return scenario.error();
@@ -199,10 +248,11 @@ Result<void> Sweep::prepare() {
     }
     Point point;
     point.name = grid_.name(i);
-    point.identity = identity_of(*scenario, variants, digests);
+    point.identity = identity_of(*scenario, variants);
     constexpr std::size_t name_digits = 24;
     point.file =
-        (folder / (digest_of(point.identity.dump()).substr(0, name_digits) + ".json")).string();
+        (folder / (digest_of(text_of(point.identity, -1)).substr(0, name_digits) + ".json"))
+            .string();
     if (load(point)) ++done_;
     points_.push_back(std::move(point));
   }
@@ -215,16 +265,25 @@ std::string Sweep::simulate_point(std::size_t index) const {
   const Point& point = points_[index];
   auto scenario = scenario_of(index);
   if (!scenario) return scenario.error().message;
+  const auto variants = wanted_variants(*scenario, options_.variant);
+  if (identity_of(*scenario, variants) != point.identity) {
+    return "the scenario has changed since the sweep began";
+  }
+  json_t files = json_t::object();
+  scenario::observe_files([&](const std::string& path, const std::string& text) {
+    files[absolute(path)] = digest_of(text);
+  });
   Timings timings;
-  auto results = simulate({}, *scenario, wanted_variants(*scenario, options_.variant), timings);
+  auto results = simulate({}, *scenario, variants, timings);
   if (!results) return results.error().message;
   if (is_interrupted()) return "interrupted";
   json_t json;
   json["identity"] = point.identity;
+  json["files"] = files;
   for (const report::Outcome& outcome : results->outcomes) {
     json["outcomes"].push_back(report::stored_json(outcome));
   }
-  auto written = report::write_file(point.file, json.dump(1) + "\n");
+  auto written = report::write_file(point.file, text_of(json, 1));
   return written ? "" : written.error().message;
 }
 
@@ -243,31 +302,40 @@ void Sweep::show(std::size_t running) {
 
 void Sweep::run() {
   std::vector<std::size_t> todo;
-  std::map<std::string, std::size_t> by_file;  // points may be the same
+  std::map<std::string, std::vector<std::size_t>> by_file;  // points may be the same
   for (std::size_t i = 0; i < points_.size(); ++i) {
-    if (points_[i].outcomes.empty() && by_file.emplace(points_[i].file, i).second) {
-      todo.push_back(i);
-    }
+    if (!points_[i].outcomes.empty()) continue;
+    auto& same = by_file[points_[i].file];
+    if (same.empty()) todo.push_back(i);
+    same.push_back(i);
   }
   catch_interrupts();
+  const auto take = [&](const WorkEnded& end) {
+    digests_.clear();  // a file may have changed meanwhile
+    for (const std::size_t index : by_file[points_[end.index].file]) {
+      Point& point = points_[index];
+      point.failure = end.failure;
+      // The disk may be full. All points after it would be simulated in vain.
+      if (end.failure.starts_with(point.file)) stopped_ = end.failure;
+      if (!end.failure.empty()) continue;
+      if (load(point)) ++done_;
+      if (point.outcomes.empty()) point.failure = "a file that it names has changed meanwhile";
+    }
+  };
   on_processes(
-      todo, options_.jobs, [this](std::size_t index) { return simulate_point(index); },
-      [&](const WorkEnded& end) {
-        for (Point& point : points_) {
-          if (point.file != points_[end.index].file) continue;
-          point.failure = end.failure;
-          if (!end.failure.empty()) continue;
-          if (load(point)) ++done_;
-          if (point.outcomes.empty()) point.failure = "its file cannot be read";
-        }
-      },
-      [this](std::size_t running) { show(running); }, [] { return !is_interrupted(); });
+      todo, options_.jobs, [this](std::size_t index) { return simulate_point(index); }, take,
+      [this](std::size_t running) { show(running); },
+      [this] { return !is_interrupted() && stopped_.empty(); });
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
 }
 
 std::string Sweep::missing() const {
   const std::size_t count = points_.size() - done_;
   if (count == 0) return "";
+  if (!stopped_.empty()) {
+    return fmt::format("{}; {} of {} points have results, and the same command goes on", stopped_,
+                       done_, points_.size());
+  }
   if (is_interrupted()) {
     return fmt::format("interrupted: {} of {} points have results, and the same command goes on",
                        done_, points_.size());
@@ -308,8 +376,8 @@ std::string value_for_people(std::string_view toml) {
   return std::string(is_text ? toml.substr(1, toml.size() - 2) : toml);
 }
 
-// A row for each point and variant, and for each kind of traffic: its keys' values, then all
-// figures that any of them has.
+// Returns a row for each point and variant, and for each kind of traffic. It has the keys' values,
+// and then all figures that any of them has.
 std::string Sweep::csv() const {
   std::vector<const report::Figure*> figures;
   const auto note = [&](const report::Figures& of) {
@@ -371,7 +439,7 @@ std::string Sweep::json() const {
     if (!points_[i].failure.empty()) point["failure"] = points_[i].failure;
     all["points"].push_back(std::move(point));
   }
-  return all.dump(2) + "\n";
+  return text_of(all, 2);
 }
 
 Result<void> Sweep::write(const std::string& again) const {
@@ -395,7 +463,11 @@ Result<void> Sweep::write(const std::string& again) const {
       text.variants.push_back({"", variant["settings"].get<std::string>()});
     }
   }
-  if (shown.outcomes.empty()) return {};
+  if (shown.outcomes.empty()) {
+    std::error_code ignored;
+    fs::remove(folder / "report.html", ignored);  // it would be another sweep's
+    return {};
+  }
   return report::write_file((folder / "report.html").string(), report::html_page(shown, text));
 }
 

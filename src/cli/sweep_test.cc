@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -98,14 +99,20 @@ TEST_F(Sweep, WhatIsThereIsNotSimulatedAgain) {
     same += std::ranges::find(before, entry.last_write_time()) != before.end() ? 1 : 0;
   }
   EXPECT_EQ(same, 3u);
-  // A damaged file, and one of another point, count for nothing.
+  // A damaged file, one of another point, and one with too many results count for nothing.
   const std::string csv = folder.read("o/sweep.csv");
   int damaged = 0;
   for (const auto& entry : fs::directory_iterator(folder.path("o/points"))) {
-    std::ofstream(entry.path()) << (damaged++ % 2 == 0 ? "{" : "{\"identity\": {}}");
+    auto json =
+        nlohmann::ordered_json::parse(folder.read("o/points/" + entry.path().filename().string()));
+    json["outcomes"].push_back(json["outcomes"][0]);
+    const std::array<std::string, 3> texts = {"{", "{\"identity\": {}}", json.dump()};
+    std::ofstream(entry.path()) << texts[static_cast<std::size_t>(damaged++) % texts.size()];
   }
+  std::ofstream(folder.path("o/points/left.json.part")) << "{";
   ASSERT_EQ(run(command("o", "-k seed=1..5")).status, 0);
   EXPECT_EQ(folder.read("o/sweep.csv"), csv);
+  EXPECT_FALSE(fs::exists(folder.path("o/points/left.json.part")));
 }
 
 // A file that the scenario names is a part of the point.
@@ -118,10 +125,22 @@ TEST_F(Sweep, AFileThatHasChangedIsSimulatedAgain) {
   folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,50,100\n1,2,50,100\n");
   ASSERT_EQ(run(command("o", "-k seed=1,2")).status, 0);
   EXPECT_NE(folder.read("o/sweep.csv"), before);
-  EXPECT_EQ(files("o"), 4u);
+  // A profile is read from a folder beside the scenario.
+  folder.write("profiles/switches/mine.toml", "title = \"Mine\"\nbuffer = \"1MB\"\n");
+  folder.write("s.toml",
+               "[topology]\nkind = \"single-switch\"\nhosts = 8\n[fabric]\n"
+               "kind = \"roce\"\nprofile = \"mine\"\n[traffic]\npattern = \"incast\"\n"
+               "senders = 7\nbytes = \"1MB\"\n");
+  const ProgramOutcome first = run(command("p", "-k seed=1"));
+  ASSERT_EQ(first.status, 0) << first.error;
+  const std::string with_much = folder.read("p/sweep.csv");
+  folder.write("profiles/switches/mine.toml", "title = \"Mine\"\nbuffer = \"600KB\"\n");
+  const ProgramOutcome second = run(command("p", "-k seed=1"));
+  ASSERT_EQ(second.status, 0) << second.error;
+  EXPECT_NE(folder.read("p/sweep.csv"), with_much);
 }
 
-// A hundred points, killed five times at random.
+// A sweep of a hundred points is killed five times at random.
 TEST_F(Sweep, GoesOnAfterItWasKilled) {
   const std::string knobs = "-j 2 -k seed=1..25 -k traffic.bytes=16KB,64KB,256KB,4MB";
   ASSERT_EQ(run(command("whole", knobs)).status, 0);

@@ -58,6 +58,7 @@ std::string failure_of(int status, const std::string& text) {
   // A parent that is killed takes this process along. It may have ended before this call.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
+  std::signal(SIGINT, SIG_DFL);
   dup2(says, STDERR_FILENO);
   close(says);
   std::string failure;
@@ -126,6 +127,7 @@ void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
                   const std::function<void(const WorkEnded&)>& ended,
                   const std::function<void(std::size_t running)>& tick,
                   const std::function<bool()>& goes_on) {
+  std::signal(SIGCHLD, SIG_DFL);  // a process that ignores it cannot wait for others
   std::vector<Worker> workers;
   std::size_t next = 0;
   bool was_told = false;
@@ -146,7 +148,11 @@ void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
     }
     for (const Worker& worker : wait_for(workers)) {
       int status = 0;
-      while (waitpid(worker.process, &status, 0) < 0 && errno == EINTR) continue;
+      pid_t ended_one = -1;
+      do {
+        ended_one = waitpid(worker.process, &status, 0);
+      } while (ended_one < 0 && errno == EINTR);
+      if (ended_one < 0) status = 1 << 8;  // as if it had failed
       ended({worker.index, failure_of(status, worker.text)});
     }
     tick(workers.size());

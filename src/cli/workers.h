@@ -1,7 +1,7 @@
 #pragma once
 
-// Work that processes of their own do, so that one which fails, or is killed, harms no other. They
-// end with this process.
+// Processes of their own do work, so that one which fails, or is killed, harms no other. They end
+// with this process.
 
 #include <cstddef>
 #include <functional>

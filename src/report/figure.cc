@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include <algorithm>
 
 namespace tulle::report {
@@ -27,7 +29,7 @@ double exact(const Value& value) { return std::visit(ToNumber{}, value); }
 
 double rounded(const Value& value) {
   if (std::holds_alternative<std::uint64_t>(value)) return exact(value);
-  return std::stod(fmt::format("{:.9g}", exact(value)));
+  return std::strtod(fmt::format("{:.9g}", exact(value)).c_str(), nullptr);
 }
 
 std::string ns_text(Time time) {

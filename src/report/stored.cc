@@ -1,7 +1,11 @@
 #include "report/stored.h"
 
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 namespace tulle::report {
@@ -9,18 +13,36 @@ namespace {
 
 using stored_t = nlohmann::ordered_json;
 
+// JSON has no number that is infinite, or none: they are texts.
+stored_t stored_double(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+double double_of(const stored_t& json) {
+  if (json.is_string()) return std::strtod(json.get<std::string>().c_str(), nullptr);
+  if (!json.is_number()) throw std::runtime_error("a figure is no number");
+  return json.get<double>();
+}
+
+std::uint64_t count_of(const stored_t& json) {
+  if (!json.is_number_unsigned()) throw std::runtime_error("a figure is no count");
+  return json.get<std::uint64_t>();
+}
+
 stored_t stored_value(const Value& value) {
   if (const auto* count = std::get_if<std::uint64_t>(&value)) return {{"count", *count}};
-  if (const auto* number = std::get_if<double>(&value)) return {{"number", *number}};
+  if (const auto* number = std::get_if<double>(&value)) return {{"number", stored_double(*number)}};
   if (const auto* time = std::get_if<Time>(&value)) return {{"ps", time->ps}};
-  return {{"bps", std::get<Rate>(value).bits_per_second}};
+  return {{"bps", stored_double(std::get<Rate>(value).bits_per_second)}};
 }
 
 Value value_of(const stored_t& json) {
-  if (json.contains("count")) return json["count"].get<std::uint64_t>();
-  if (json.contains("number")) return json["number"].get<double>();
-  if (json.contains("ps")) return Time::picoseconds(json["ps"].get<std::int64_t>());
-  return Rate{json.at("bps").get<double>()};
+  if (json.contains("count")) return count_of(json["count"]);
+  if (json.contains("number")) return double_of(json["number"]);
+  if (!json.contains("ps")) return Rate{double_of(json.at("bps"))};
+  if (!json["ps"].is_number_integer()) throw std::runtime_error("a figure is no time");
+  return Time::picoseconds(json["ps"].get<std::int64_t>());
 }
 
 stored_t stored_figures(const Figures& figures) {
@@ -48,8 +70,12 @@ stored_t stored_tally(const Tally& tally) {
 }
 
 Tally tally_of(const stored_t& json) {
-  return {json.at(0).get<std::uint64_t>(), json.at(1).get<std::uint64_t>(),
-          json.at(2).get<std::uint64_t>(), json.at(3).get<std::uint64_t>()};
+  const Tally tally{count_of(json.at(0)), count_of(json.at(1)), count_of(json.at(2)),
+                    count_of(json.at(3))};
+  const bool is_right = tally.finished <= tally.flows && tally.arrived <= tally.flows &&
+                        tally.failed <= tally.flows - tally.finished;
+  if (!is_right) throw std::runtime_error("more flows ended than there were");
+  return tally;
 }
 
 stored_t stored_method(const std::optional<Method>& method) {

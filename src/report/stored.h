@@ -1,7 +1,7 @@
 #pragma once
 
-// Outcomes as JSON that is read again: their figures, exactly, and how many flows there were. The
-// flows themselves, links, samples and timelines are left out.
+// Outcomes are stored as JSON that is read again. It has their figures, exactly, and how many flows
+// there were. The flows themselves, links, samples and timelines are left out.
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -38,6 +40,19 @@ Outcome an_outcome() {
   return outcome;
 }
 
+TEST(StoredOutcome, NumbersThatAreNoneComeBack) {
+  Outcome before;
+  before.figures = {{&known[2], std::numeric_limits<double>::infinity()},
+                    {&known[2], std::numeric_limits<double>::quiet_NaN()},
+                    {&known[2], 1e-310}};
+  auto after =
+      stored_outcome(nlohmann::ordered_json::parse(stored_json(before).dump()), known_figure);
+  ASSERT_TRUE(after);
+  EXPECT_TRUE(std::isinf(exact(after->figures[0].value)));
+  EXPECT_TRUE(std::isnan(exact(after->figures[1].value)));
+  EXPECT_EQ(rounded(after->figures[2].value), 1e-310);
+}
+
 // Each value comes back to the last bit, through a text.
 TEST(StoredOutcome, ComesBackAsItWas) {
   const Outcome before = an_outcome();
@@ -71,6 +86,15 @@ TEST(StoredOutcome, AnythingElseIsAnError) {
     EXPECT_FALSE(stored_outcome(bad, known_figure)) << key;
   }
   auto bad = good;
+  bad["tally"] = {1, 1, 1, 0};
+  EXPECT_FALSE(stored_outcome(bad, known_figure)) << "more flows ended than there were";
+  for (const auto& value : {nlohmann::ordered_json(-1), nlohmann::ordered_json(1.5),
+                            nlohmann::ordered_json("1"), nlohmann::ordered_json(nullptr)}) {
+    bad = good;
+    bad["figures"][0]["count"] = value;
+    EXPECT_FALSE(stored_outcome(bad, known_figure)) << value;
+  }
+  bad = good;
   bad["figures"][0]["key"] = "nobody";
   EXPECT_FALSE(stored_outcome(bad, known_figure));
   EXPECT_FALSE(stored_outcome(nlohmann::ordered_json::array(), known_figure));

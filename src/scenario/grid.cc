@@ -72,8 +72,10 @@ Result<void> add_values(std::string_view text, Knob& knob) {
       if (static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) >= points_max) {
         return too_many();
       }
-      for (std::int64_t value = first; value <= last; ++value) {
-        knob.values.push_back(fmt::format("{}", value));
+      const std::uint64_t count =
+          static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) + 1;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        knob.values.push_back(fmt::format("{}", first + static_cast<std::int64_t>(i)));
       }
     } else if (part.empty()) {
       return Error{fmt::format("--knob {}: a value is empty", knob.key)};
@@ -100,6 +102,7 @@ Result<Knob> parse_knob(std::string_view text) {
   }
   if (auto added = add_values(text.substr(sign + 1), knob); !added) return added.error();
   if (knob.values.size() > points_max) return too_many();
+  if (knob.values.empty()) return Error{fmt::format("--knob {}: there is no value", knob.key)};
   return knob;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Many scenarios of one: its keys with different values, in all combinations or as a list of
-// points.
+// Grids make many scenarios of one. They give its keys different values, in all combinations or as
+// a list of points.
 
 #include <cstddef>
 #include <string>

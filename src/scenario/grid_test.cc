@@ -23,6 +23,8 @@ Texts values(const std::string& text) {
 TEST(Grid, ValuesAreThoseOfToml) {
   EXPECT_EQ(values("seed=1,2,30"), (Texts{"1", "2", "30"}));
   EXPECT_EQ(values("seed=1..4"), (Texts{"1", "2", "3", "4"}));
+  EXPECT_EQ(values("seed=9223372036854775806..9223372036854775807"),
+            (Texts{"9223372036854775806", "9223372036854775807"}));
   EXPECT_EQ(values("a.b=1MB,none,0.5,true"), (Texts{"\"1MB\"", "\"none\"", "0.5", "true"}));
   EXPECT_EQ(values("a=[\"x, y\", 3]"), (Texts{"'x, y'", "3"}));
   EXPECT_EQ(values("a=\"1MB\""), (Texts{"'1MB'"}));
@@ -34,7 +36,7 @@ TEST(Grid, MistakesAreNamed) {
        {std::pair("seed", "write KEY=VALUE"), std::pair("=1", "write KEY=VALUE"),
         std::pair("seed=", "write KEY=VALUE"), std::pair("seed=1,,2", "a value is empty"),
         std::pair("a b=1", "is no key of a scenario"), std::pair("a=[1", "is no list of TOML"),
-        std::pair("seed=5..1", "ends before it begins"),
+        std::pair("seed=5..1", "ends before it begins"), std::pair("seed=[]", "there is no value"),
         std::pair("seed=1..1000000000", "at most 100000 points"),
         std::pair("seed=-9223372036854775807..9223372036854775807", "at most 100000 points")}) {
     auto knob = parse_knob(text);

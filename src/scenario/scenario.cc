@@ -138,6 +138,14 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
+namespace {
+
+FileObserver file_observer;
+
+}  // namespace
+
+void observe_files(FileObserver observer) { file_observer = std::move(observer); }
+
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
@@ -159,6 +167,7 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     }
   }
   if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
+  if (file_observer) file_observer(path, text);
   return text;
 }
 
@@ -213,42 +222,6 @@ std::string Scenario::settings(std::size_t variant) const {
   std::ostringstream text;
   text << all;
   return std::move(text).str();
-}
-
-namespace {
-
-// Calls `found` with each text in a node of TOML.
-template <typename Found>
-void for_each_text(const toml::node& node, const Found& found) {
-  if (const auto text = node.value_exact<std::string>()) found(*text);
-  if (const toml::array* array = node.as_array()) {
-    for (const toml::node& element : *array) for_each_text(element, found);
-  }
-  if (const toml::table* table = node.as_table()) {
-    for (const auto& [key, value] : *table) for_each_text(value, found);
-  }
-}
-
-}  // namespace
-
-std::vector<std::string> Scenario::files(std::size_t variant) const {
-  namespace fs = std::filesystem;
-  toml::table all;
-  for (const toml::table* layer : layers_of(*document_, fabrics_, variant)) put_over(all, *layer);
-  std::set<std::string> files;
-  for_each_text(all, [&](const std::string& text) {
-    // A workload names its file behind its kind: "step:my_model.toml".
-    const std::size_t colon = text.find(':');
-    for (const std::string& name :
-         {text, colon == std::string::npos ? std::string() : text.substr(colon + 1)}) {
-      constexpr std::size_t name_max = 4'096;
-      if (name.empty() || name.size() > name_max) continue;
-      std::error_code ignored;
-      const fs::path path = fs::path(folder_) / name;
-      if (fs::is_regular_file(path, ignored)) files.insert(path.string());
-    }
-  });
-  return {files.begin(), files.end()};
 }
 
 Result<fabric::Topology> Scenario::topology(std::size_t variant) const {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -64,10 +65,6 @@ class Scenario {
   // left out have their defaults.
   std::string settings(std::size_t variant) const;
 
-  // Returns the files that texts of a variant's keys name, as far as they are there. What they say
-  // is a part of the scenario.
-  std::vector<std::string> files(std::size_t variant) const;
-
   // Builds a variant's topology alone. Its other tables are not looked at.
   Result<fabric::Topology> topology(std::size_t variant) const;
   // Returns the machines over which a variant's fabric is spread if it is not simulated; none: this
@@ -94,5 +91,10 @@ class Scenario {
 inline constexpr std::size_t file_bytes_max = std::size_t{1'000} << 20;
 // Refuses a file that is longer, such as a device that never ends.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = file_bytes_max);
+
+// Sets a function that is told of each file which read_file() has read, or none. All files that a
+// scenario names are read by it. No other thread may read files at the same time.
+using FileObserver = std::function<void(const std::string& path, const std::string& text)>;
+void observe_files(FileObserver observer);
 
 }  // namespace tulle::scenario
