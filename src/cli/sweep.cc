@@ -1,6 +1,6 @@
-// `tulle sweep` simulates a scenario with different values of its keys. Each point is simulated in a
-// process of its own and has a file of its own, so that a sweep which was interrupted goes on where
-// it was.
+// `tulle sweep` simulates a scenario with different values of its keys. Each point is simulated in
+// a process of its own and has a file of its own, so that a sweep which was interrupted goes on
+// where it was.
 
 #include <fcntl.h>
 #include <fmt/format.h>
