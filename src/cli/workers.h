@@ -18,8 +18,8 @@ struct WorkEnded {
 
 // Does the work of each of these indices in a process of its own, of which so many run at the same
 // time. `work` runs there, and returns why it has failed, or nothing. `ended` runs here, once for
-// each that has ended, and `tick` several times a second. If `goes_on` returns false, no more begin,
-// and those that run are told to end (SIGINT). Nothing is called for one that never began.
+// each that has ended, and `tick` several times a second. If `goes_on` returns false, no more
+// begin, and those that run are told to end (SIGINT). Nothing is called for one that never began.
 void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
                   const std::function<std::string(std::size_t index)>& work,
                   const std::function<void(const WorkEnded&)>& ended,
