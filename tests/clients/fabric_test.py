@@ -243,7 +243,8 @@ class Managed(FabricTest):
         lid = str(self.nodes()["switch5"]["lids"][0])
         self.assertIn("Mkey:", self.tool("h3", "smpquery", "-y", "0x1234", "portinfo", lid, "0").stdout)
         refused = self.tool("h3", "smpquery", "-t", "100", "portinfo", lid, "0", expect=255)
-        self.assertIn("Connection timed out", refused.stderr)
+        # It gives up either when nothing has come, or when the fabric says so, whichever is first.
+        self.assertIn("_do_madrpc failed", refused.stderr)
         # Setting a port's state without the key has no effect, and the manager hears of it.
         self.tool("h3", "ibportstate", "-t", "100", lid, "1", "disable", expect=255)
         self.assertEqual({"active"}, self.states())
