@@ -115,7 +115,7 @@ class Faults(ClientTest):
             self.scribble(server)
             time.sleep(0.001)
         self.assertGreater(page["wrong_bytes"], 0, server.describe())
-        self.assertRegex(server.stderr, "WRONG: target 0")
+        wait_until(lambda: "WRONG: target 0" in server.stderr, "its message")
         self.assertEqual(0, other["wrong_bytes"], client.describe())
 
 
