@@ -147,9 +147,9 @@ class SubnetTraffic {
     virtual void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) = 0;
   };
   // Sets what carries packets over the links that lead elsewhere. It must outlive this object. The
-  // numbers of multicast packets go on from `first`, whose upper 8 bits they keep: they are those of
-  // this machine alone. The others should differ from life to life of the process, since switches
-  // elsewhere remember them.
+  // numbers of multicast packets go on from `first`, whose upper 8 bits they keep: these are those
+  // of this machine alone. The others should differ from life to life of the process, since
+  // switches elsewhere remember them.
   void set_carrier(Carrier& carrier, std::uint32_t first);
   // A packet has come from the other end. One for which its lane has no room is discarded, and
   // counted: nobody sends that who keeps to the credits.

@@ -76,8 +76,8 @@ class Node {
   // none (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
   std::optional<std::uint8_t> lane(std::uint8_t in_port, std::uint8_t out_port,
                                    std::uint8_t level) const;
-  // A port's arbitration among lanes, as a manager has written it (IBTA 7.6.9, 14.2.5.9): entries of
-  // a lane and a weight, two bytes each, and the limit of high priority. Nothing but zeros means
+  // A port's arbitration among lanes, as a manager has written it (IBTA 7.6.9, 14.2.5.9): entries
+  // of a lane and a weight, two bytes each, and the limit of high priority. Nothing but zeros means
   // that it has written none.
   static constexpr std::uint8_t arbitration_entries = 32;  // of each table
   struct Arbitration {
