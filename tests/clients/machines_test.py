@@ -7,7 +7,6 @@ import signal
 import tempfile
 import time
 
-import fabric_test
 from harness import TULLE, ClientTest, cpu_ticks, wait_until
 
 TOPOLOGY = 'kind = "leaf-spine"\nleaves = 2\nspines = 2\nhosts_per_leaf = 2'
