@@ -43,22 +43,28 @@ Result<std::string> folder_of(const std::string& name) {
   return shim::tree_base("fabric " + name_or_default(name));
 }
 
-Result<fabric::Topology> topology_of(const FabricUpOptions& options) {
-  if (options.topology.empty()) return fabric::from_csv(usual_topology, "the usual topology");
-  auto scenario = scenario::Scenario::read(options.topology, {});
+// Reads a scenario's topology, and its list of machines.
+Result<void> read_file(const std::string& path, live::FabricOptions& out) {
+  auto scenario = scenario::Scenario::read(path, {});
   if (!scenario) return scenario.error();
-  return scenario->topology(0);
+  auto topology = scenario->topology(0);
+  if (!topology) return topology.error();
+  auto machines = scenario->machines(0);
+  if (!machines) return machines.error();
+  out.topology = std::move(*topology);
+  out.machines = std::move(*machines);
+  return {};
 }
 
-// Reads which machines have the nodes.
-Result<void> read_machines(const FabricUpOptions& options, live::FabricOptions& out) {
-  if (!options.topology.empty()) {
-    auto scenario = scenario::Scenario::read(options.topology, {});
-    if (!scenario) return scenario.error();
-    auto machines = scenario->machines(0);
-    if (!machines) return machines.error();
-    out.machines = std::move(*machines);
-  }
+Result<void> read_usual(live::FabricOptions& out) {
+  auto topology = fabric::from_csv(usual_topology, "the usual topology");
+  if (!topology) return topology.error();
+  out.topology = std::move(*topology);
+  return {};
+}
+
+// Gives each node to a machine, if there are several.
+Result<void> place_nodes(const FabricUpOptions& options, live::FabricOptions& out) {
   if (out.machines.empty()) {
     if (options.machine.empty()) return {};
     return Error{"--machine needs a file with a list of machines: [[machine]]"};
@@ -206,24 +212,28 @@ Result<std::string> fabric_address(const std::string& name) {
 }
 
 int fabric_up(const FabricUpOptions& options) {
-  auto topology = topology_of(options);
-  if (!topology) return fail(topology.error().message);
-  if (auto fits = check(*topology); !fits) return fail(fits.error().message);
+  live::FabricOptions live_options;
+  auto read = options.topology.empty() ? read_usual(live_options)
+                                       : read_file(options.topology, live_options);
+  if (!read) return fail(read.error().message);
+  const fabric::Topology& topology = live_options.topology;
+  if (auto fits = check(topology); !fits) return fail(fits.error().message);
+  if (auto placed = place_nodes(options, live_options); !placed) {
+    return fail(placed.error().message);
+  }
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
-  live::FabricOptions live_options{name_or_default(options.name),
-                                   *folder,
-                                   *topology,
-                                   !options.no_manager,
-                                   !options.shared_network,
-                                   options.keeps_rates};
-  if (auto read = read_machines(options, live_options); !read) return fail(read.error().message);
+  live_options.name = name_or_default(options.name);
+  live_options.folder = *folder;
+  live_options.has_manager = !options.no_manager;
+  live_options.has_networks = !options.shared_network;
+  live_options.keeps_rates = options.keeps_rates;
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   std::string network;
   if (const int status = start_detached(live_options, network); status != 0) return status;
-  const std::uint32_t hosts = topology->adapters();
+  const std::uint32_t hosts = topology.adapters();
   fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
-             live_options.name, topology->switches, hosts, hosts - 1, topology->links.size());
+             live_options.name, topology.switches, hosts, hosts - 1, topology.links.size());
   if (options.keeps_rates) fmt::print("Its links keep to their rates.\n");
   if (options.no_manager) {
     fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");

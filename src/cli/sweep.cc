@@ -370,12 +370,6 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string value_for_people(std::string_view toml) {
-  const bool is_text = toml.size() >= 2 && (toml.front() == '\'' || toml.front() == '"') &&
-                       toml.back() == toml.front();
-  return std::string(is_text ? toml.substr(1, toml.size() - 2) : toml);
-}
-
 // Returns a row for each point and variant, and for each kind of traffic. It has the keys' values,
 // and then all figures that any of them has.
 std::string Sweep::csv() const {
@@ -399,7 +393,7 @@ std::string Sweep::csv() const {
   const auto add = [&](std::size_t point, const std::string& variant, const std::string& traffic,
                        const report::Figures& of) {
     for (const std::string& value : grid_.points[point]) {
-      text += csv_cell(value_for_people(value)) + ",";
+      text += csv_cell(std::string(scenario::value_text(value))) + ",";
     }
     text += csv_cell(variant) + "," + csv_cell(traffic);
     for (const report::Figure* figure : figures) {
@@ -428,7 +422,7 @@ std::string Sweep::json() const {
     json_t point;
     for (std::size_t k = 0; k < grid_.keys.size(); ++k) {
       if (grid_.points[i][k].empty()) continue;
-      point["keys"][grid_.keys[k]] = value_for_people(grid_.points[i][k]);
+      point["keys"][grid_.keys[k]] = scenario::value_text(grid_.points[i][k]);
     }
     for (const report::Outcome& outcome : points_[i].outcomes) {
       json_t one = json_t::parse(report::summary_json({"", "", "", {outcome}}));

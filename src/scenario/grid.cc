@@ -106,6 +106,12 @@ Result<Knob> parse_knob(std::string_view text) {
   return knob;
 }
 
+std::string_view value_text(std::string_view toml) {
+  const bool is_text = toml.size() >= 2 && (toml.front() == '"' || toml.front() == '\'') &&
+                       toml.back() == toml.front();
+  return is_text ? toml.substr(1, toml.size() - 2) : toml;
+}
+
 std::vector<std::string> Grid::lines(std::size_t point) const {
   std::vector<std::string> set;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -117,11 +123,8 @@ std::vector<std::string> Grid::lines(std::size_t point) const {
 std::string Grid::name(std::size_t point) const {
   std::string text;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    std::string_view value = points[point][i];
-    if (value.empty()) continue;
-    const bool is_quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
-                           value.back() == value.front();
-    if (is_quoted) value = value.substr(1, value.size() - 2);
+    if (points[point][i].empty()) continue;
+    const std::string_view value = value_text(points[point][i]);
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", keys[i], value);
   }
   return text;

@@ -25,6 +25,9 @@ struct Knob {
 // commas in them. The error is one line.
 Result<Knob> parse_knob(std::string_view text);
 
+// Returns a value of TOML as people write it: a text has no quotes.
+std::string_view value_text(std::string_view toml);
+
 struct Grid {
   std::vector<std::string> keys;
   std::vector<std::vector<std::string>> points;  // the keys' values, as TOML; empty: it has none

@@ -7,9 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
-#include <system_error>
 
 #include "base/quoted.h"
 #include "scenario/build.h"

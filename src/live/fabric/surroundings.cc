@@ -37,9 +37,7 @@ std::optional<HostNetworks> start_networks(const std::string& folder,
 }  // namespace
 
 std::vector<bool> FabricOptions::is_elsewhere(std::uint32_t own) const {
-  std::vector<bool> out(topology.nodes());
-  for (std::size_t node = 0; node < machine_of.size(); ++node) out[node] = machine_of[node] != own;
-  return out;
+  return fabric::Tunnels::elsewhere({machine_of, 0, own, 0});
 }
 
 Result<Surroundings> prepare(const FabricOptions& options) {

@@ -28,7 +28,8 @@ struct FabricOptions {
   std::vector<std::uint32_t> machine_of{};
   std::string machine{};  // the name of this one; empty: that whose address this one has
 
-  // Says of each node whether it is elsewhere if this machine is the one of that number.
+  // Says of each node whether it is elsewhere if this machine is the one of that number. Empty
+  // means that none is.
   std::vector<bool> is_elsewhere(std::uint32_t own) const;
 };
 
