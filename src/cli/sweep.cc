@@ -47,11 +47,16 @@ constexpr std::size_t page_points_max = 1'000;
 
 struct Point {
   std::string name;
-  std::string file;  // of its results
-  json_t identity;   // all that the results depend on, apart from other files
+  std::string file;      // of its results
+  std::string identity;  // JSON of all that the results depend on, apart from other files
   std::vector<report::Outcome> outcomes;
   std::string failure;  // why there are none
 };
+
+// A file's name, or what a process has said, may be no UTF-8.
+std::string text_of(const json_t& json, int indent) {
+  return json.dump(indent, ' ', false, json_t::error_handler_t::replace) + "\n";
+}
 
 // --- identities ---------------------------------------------------------------------------------
 
@@ -97,7 +102,7 @@ const std::string& version() {
 
 // Returns what the results of a point depend on: the keys of its variants, and the version that
 // simulates. The files that they name stand beside the results, once they have been read.
-json_t identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
+std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
   json_t identity;
   identity["tulle"] = version();
   identity["variants"] = json_t::array();
@@ -105,13 +110,10 @@ json_t identity_of(const Scenario& scenario, const std::vector<std::size_t>& var
     identity["variants"].push_back(
         {{"name", scenario.variants()[variant].name}, {"settings", scenario.settings(variant)}});
   }
-  return identity;
+  return text_of(identity, -1);
 }
 
-// A file's name, or what a process has said, may be no UTF-8.
-std::string text_of(const json_t& json, int indent) {
-  return json.dump(indent, ' ', false, json_t::error_handler_t::replace) + "\n";
-}
+json_t variants_of(const Point& point) { return json_t::parse(point.identity)["variants"]; }
 
 std::string absolute(const std::string& path) {
   std::error_code ignored;
@@ -193,9 +195,10 @@ bool Sweep::load(Point& point) {
   if (!in) return false;
   const json_t json = json_t::parse(in, nullptr, false);
   const bool is_of_point = json.is_object() && json.contains("identity") &&
-                           json["identity"] == point.identity && json.contains("files") &&
-                           json.contains("outcomes") && json["outcomes"].is_array();
-  const json_t& variants = point.identity["variants"];
+                           text_of(json["identity"], -1) == point.identity &&
+                           json.contains("files") && json.contains("outcomes") &&
+                           json["outcomes"].is_array();
+  const json_t variants = variants_of(point);
   if (!is_of_point || json["outcomes"].size() != variants.size() || !is_unchanged(json["files"])) {
     return false;
   }
@@ -250,9 +253,7 @@ Result<void> Sweep::prepare() {
     point.name = grid_.name(i);
     point.identity = identity_of(*scenario, variants);
     constexpr std::size_t name_digits = 24;
-    point.file =
-        (folder / (digest_of(text_of(point.identity, -1)).substr(0, name_digits) + ".json"))
-            .string();
+    point.file = (folder / (digest_of(point.identity).substr(0, name_digits) + ".json")).string();
     if (load(point)) ++done_;
     points_.push_back(std::move(point));
   }
@@ -278,7 +279,7 @@ std::string Sweep::simulate_point(std::size_t index) const {
   if (!results) return results.error().message;
   if (is_interrupted()) return "interrupted";
   json_t json;
-  json["identity"] = point.identity;
+  json["identity"] = json_t::parse(point.identity);
   json["files"] = files;
   for (const report::Outcome& outcome : results->outcomes) {
     json["outcomes"].push_back(report::stored_json(outcome));
@@ -452,7 +453,7 @@ Result<void> Sweep::write(const std::string& again) const {
   }
   report::PageText text{again, "point", {}};
   for (const Point& point : points_) {
-    for (const json_t& variant : point.identity["variants"]) {
+    for (const json_t& variant : variants_of(point)) {
       if (text.variants.size() == shown.outcomes.size() || point.outcomes.empty()) break;
       text.variants.push_back({"", variant["settings"].get<std::string>()});
     }

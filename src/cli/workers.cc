@@ -99,6 +99,7 @@ bool start(std::vector<Worker>& workers, std::size_t index,
 // Waits a moment for something to read. Returns the workers that have ended.
 std::vector<Worker> wait_for(std::vector<Worker>& workers) {
   std::vector<pollfd> polled;
+  polled.reserve(workers.size());
   for (const Worker& worker : workers) polled.push_back({worker.says.get(), POLLIN, 0});
   if (poll(polled.data(), polled.size(), tick_milliseconds) <= 0) return {};
   std::vector<Worker> over, left;
