@@ -72,6 +72,7 @@ struct SimOptions {
   std::string capture;                               // a file; empty: none
   std::vector<std::string> capture_at = {"host 0"};  // nodes
   unsigned jobs = 1;                                 // variants that run at the same time
+  unsigned threads = 1;                              // of each variant
   bool list = false;
   bool json = false;
   bool gallery = false;
@@ -102,6 +103,7 @@ struct CompareOptions {
   std::vector<std::string> workloads;  // several share one network
   std::vector<std::uint32_t> gpus;     // by workload
   unsigned jobs = 1;                   // fabrics that are simulated at the same time
+  unsigned threads = 1;                // of each fabric
   bool list = false;
   bool json = false;
   bool alone = false;

@@ -129,6 +129,7 @@ int compare(const CompareOptions& options) {
   SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
+  simulating.threads = options.threads;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);

@@ -18,6 +18,7 @@
 #include "cli/help.h"
 #include "cli/live_commands.h"
 #include "cli/simulate.h"
+#include "experiment/threads.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
 
@@ -311,8 +312,10 @@ std::string again(const CLI::App& command) {
   std::string text = "tulle " + command.get_name();
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--output" || name == "--json" || name == "--jobs")
+    if (option->count() == 0 || name == "--output" || name == "--json" || name == "--jobs" ||
+        name == "--threads") {
       continue;
+    }
     const bool is_flag = option->get_items_expected_max() == 0;
     for (const std::string& value : option->results()) {
       if (!option->get_positional()) text += " " + name;
@@ -332,6 +335,20 @@ void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const 
                       more)
       ->type_name("N")
       ->check(CLI::Range(1u, jobs_max));
+}
+
+// The option for the threads of each variant, or of what else runs at the same time. If --jobs is
+// not given, there are as many jobs as fill the processors.
+void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std::string& what) {
+  command
+      .add_option("--threads", threads,
+                  "Threads that simulate each " + what +
+                      " together (1); the results are the same with any number")
+      ->type_name("N")
+      ->check(CLI::Range(1u, experiment::Threads::most));
+  command.parse_complete_callback([&command, &threads, &jobs] {
+    if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
+  });
 }
 
 void add_sim(CLI::App& app, int& status) {
@@ -387,6 +404,7 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
   add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
+  add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
     gallery->excludes(other);
@@ -524,6 +542,7 @@ void add_compare(CLI::App& app, int& status) {
                    "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
   add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
+  add_threads(*command, options.threads, options.jobs, "fabric");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {
     options.again = again(*command);

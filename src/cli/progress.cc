@@ -30,6 +30,12 @@ ProgressLine::~ProgressLine() {
   if (shown_) fmt::print(stderr, "\r\033[K");
 }
 
+void ProgressLine::note(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  fmt::print(stderr, "{}tulle: {}\n", shown_ ? "\r\033[K" : "", text);
+  shown_ = false;
+}
+
 ProgressLine::Entry::Entry(ProgressLine& line, std::string name)
     : line_(line), name_(std::move(name)) {
   const std::lock_guard lock(line_.mutex_);

@@ -20,6 +20,9 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine();
 
+  // Says something beside the line, on standard error.
+  void note(const std::string& text);
+
   // A run that goes on as long as this object lives.
   class Entry {
    public:

@@ -123,6 +123,7 @@ int sim(const SimOptions& options) {
   simulating.capture_at = options.capture_at;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
+  simulating.threads = options.threads;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);

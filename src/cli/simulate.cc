@@ -122,11 +122,11 @@ namespace {
 
 // Runs each job of the setup alone, to be compared with what it takes beside the others. Jobs that
 // are interrupted have no times.
-Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, ProgressLine& line,
-                            const std::function<bool()>& goes_on) {
+Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, unsigned threads,
+                            ProgressLine& line, const std::function<bool()>& goes_on) {
   catch_interrupts();
   ProgressLine::Entry entry(line, name.empty() ? "each job alone" : name + ", each job alone");
-  return experiment::play_alone(setup, [&](const experiment::Progress& progress) {
+  return experiment::play_alone(setup, threads, [&](const experiment::Progress& progress) {
     entry.show(progress);
     return goes_on();
   });
@@ -144,12 +144,22 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!setup) return setup.error();
   setup->timeline = options.timeline;
   if (setup->wants_alone) {
-    if (auto played = simulate_alone(*setup, name, line, goes_on); !played) return played.error();
+    if (auto played = simulate_alone(*setup, name, options.threads, line, goes_on); !played)
+      return played.error();
   }
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
-  auto run = experiment::Run::prepare(std::move(*setup));
+  const unsigned threads = options.capture.empty() ? options.threads : 1;
+  auto run = experiment::Run::prepare(std::move(*setup), threads);
   if (!run) return run.error();
+  if ((*run)->threads() < options.threads) {
+    const unsigned used = (*run)->threads();
+    line.note(fmt::format("{} is simulated by {} {}, because {}",
+                          name.empty() ? scenario.name() : name, used,
+                          used == 1 ? "thread" : "threads",
+                          options.capture.empty() ? (*run)->why_fewer_threads()
+                                                  : "a capture has all frames in their order"));
+  }
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
   begins();

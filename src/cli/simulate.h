@@ -50,7 +50,9 @@ struct SimulateOptions {
   bool timeline = false;  // gather what a page shows
   // Printed on standard output once the first variant can run.
   std::string heading;
-  unsigned jobs = 1;  // variants that run at the same time, each in its own thread and memory
+  unsigned jobs = 1;  // variants that run at the same time, each in its own memory
+  // Threads that move the network of each variant. One does where frames are captured.
+  unsigned threads = 1;
 };
 
 // Returns the number of processors that this process may use.

@@ -187,6 +187,10 @@ class Adapter {
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
 
   transport::QueuePair* create_qp(const transport::QueuePairInit& init, verbs::VerbsStatus& status);
+  // Returns the number that a queue pair with that hint gets, if no other one has it.
+  QpNumber qp_number_of_hint(std::uint32_t hint) const {
+    return QpNumber{configuration_.first_qp.value + hint % configuration_.qp_count};
+  }
   // Modifies a queue pair. Attributes and mask must be as the ladder of states allows
   // (verbs/qp_state.h).
   verbs::VerbsStatus modify(transport::QueuePair& qp,

@@ -9,7 +9,8 @@ namespace tulle::experiment {
 
 // The other jobs stay in the setup, so that all flows keep their numbers, of which their paths
 // follow.
-Result<void> play_alone(scenario::Setup& setup, const OnProgress& on_progress) {
+Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads,
+                        const OnProgress& on_progress) {
   std::vector<std::optional<Time>> alone(setup.jobs.size());
   bool goes_on = true;
   for (std::size_t job = 0; job < alone.size() && goes_on; ++job) {
@@ -17,7 +18,7 @@ Result<void> play_alone(scenario::Setup& setup, const OnProgress& on_progress) {
     one.only_job = job;
     one.report.interval = Time::zero();
     one.timeline = false;
-    auto run = Run::prepare(std::move(one));
+    auto run = Run::prepare(std::move(one), threads);
     if (!run) return run.error();
     (*run)->run([&](Progress progress) {
       // The jobs take about as long as each other.

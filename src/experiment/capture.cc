@@ -24,8 +24,8 @@ constexpr std::size_t ethernet_bytes = sizeof(wire::Ethernet);
 
 std::array<std::byte, ethernet_bytes> ethernet_header(const port::Frame& frame) {
   std::array<std::byte, ethernet_bytes> header;
-  const wire::Ethernet ethernet{sim::Network::mac_of(frame.destination),
-                                sim::Network::mac_of(frame.source), wire::ether_type_ipv4};
+  const wire::Ethernet ethernet{sim::mac_of(frame.destination), sim::mac_of(frame.source),
+                                wire::ether_type_ipv4};
   std::span<std::byte> rest(header);
   wire::put(ethernet, rest);
   return header;
@@ -136,7 +136,7 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
                          const sim::Sending& sending) {
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
-  wire::IpUdp ip = sim::Network::ip_of(frame);
+  wire::IpUdp ip = sim::ip_of(frame);
   port::FrameBytes framed;
   port::encode(ip, packet_of(frame), {&payload, 1}, framed);
 
@@ -158,8 +158,7 @@ void Capture::write_roce_v1(std::uint32_t interface, report::Direction direction
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
   port::FrameBytes framed;
-  port::roce_v1.encode(sim::Network::ethernet_path_of(frame), packet_of(frame), {&payload, 1},
-                       framed);
+  port::roce_v1.encode(sim::ethernet_path_of(frame), packet_of(frame), {&payload, 1}, framed);
   const std::array<std::span<const std::byte>, 3> pieces = {
       std::span(framed.head).first(framed.head_bytes), payload,
       std::span(framed.tail).first(framed.tail_bytes)};
@@ -174,7 +173,7 @@ void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
   const wire::DecodedTcp decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), tcp);
   TULLE_CHECK(decoded.ok);
-  const wire::IpUdp ip = sim::Network::ip_of(frame);
+  const wire::IpUdp ip = sim::ip_of(frame);
   tcp.checksum = wire::tcp_checksum(ip, tcp, payload);
   std::array<std::byte, wire::ipv4_header_bytes + wire::tcp_header_bytes_max> headers;
   std::size_t bytes =
@@ -192,7 +191,7 @@ void Capture::write_infiniband(std::uint32_t interface, report::Direction direct
   const std::span<const std::byte> payload = payload_of(sending);
   port::FrameBytes framed;
   wire::LocalPath path;
-  path.local = sim::Network::local_route_of(frame, lmc_);
+  path.local = sim::local_route_of(frame, lmc_);
   port::encode(path, packet_of(frame), {&payload, 1}, framed);
   const std::size_t bytes = framed.head_bytes + payload.size() + framed.tail_bytes;
   const auto record =

@@ -4,39 +4,61 @@
 
 #include <algorithm>
 #include <span>
+#include <system_error>
 
 #include "experiment/gather.h"
 
 namespace tulle::experiment {
 namespace {
 
-constexpr std::uint64_t steps_between_progress = 1'024;
 constexpr Time slice = Time::microseconds(20);  // of virtual time, if nothing else interrupts
+
+// With more flows, several have queue pairs of the same number, which then are not known to a host
+// before its peer has made them.
+constexpr std::size_t divided_flows_max = 1u << 22;
+
+// Returns the threads that may move a setup; null if it is one.
+std::unique_ptr<Threads> team_for(const scenario::Setup& setup, std::uint32_t threads) {
+  const std::uint32_t usable = std::min(threads, setup.topology.hosts);
+  const bool is_divisible = !setup.player.carries_bytes && setup.flows.size() <= divided_flows_max;
+  if (usable <= 1 || !is_divisible) return nullptr;
+  return std::make_unique<Threads>(usable);
+}
 
 }  // namespace
 
-Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup) {
+Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t threads) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);
   if (!routes) return routes.error();
   std::vector<fabric::Outage>& outages = setup.network.faults.outages;
   auto recovery = fabric::plan_recovery(setup.topology, setup.routing, setup.recovery, outages);
   if (!recovery) return recovery.error();
   outages = recovery->outages;
-  return std::unique_ptr<Run>(new Run(std::move(setup), std::move(*routes), std::move(*recovery)));
+  try {
+    return std::unique_ptr<Run>(
+        new Run(std::move(setup), std::move(*routes), std::move(*recovery), threads));
+  } catch (const std::system_error& error) {
+    return Error{fmt::format("cannot start {} threads: {}", threads, error.code().message())};
+  }
 }
 
-Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery)
+Run::~Run() = default;
+
+Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
+         std::uint32_t threads)
     : setup_(std::move(setup)),
       routes_(std::move(routes)),
       recovery_(std::move(recovery)),
       wiring_(setup_.topology),
-      network_(setup_.topology, routes_, setup_.network),
+      team_(team_for(setup_, threads)),
+      network_(setup_.topology, routes_, setup_.network, team_.get()),
       player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
       sampler_(setup_.report, setup_.topology, wiring_) {
   const std::span<const workload::Flow> flows = setup_.flows_to_play();
   for (const workload::Flow& flow : flows) bytes_ += flow.bytes;
   if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology);
   network_.follow(recovery_);
+  if (network_.threads() > 1) player_.open_hosts();
   if (!setup_.jobs.empty()) {
     jobs_.emplace(setup_.jobs, player_, stage(), setup_.only_job);
     player_.follow(*jobs_);
@@ -52,12 +74,13 @@ workload::Stage Run::stage() {
       [this](std::uint32_t host) { network_.attend(host); },
       [this](Time at, std::uint32_t host, std::uint32_t token) { network_.alarm(at, host, token); },
       [this](std::uint32_t host, std::uint8_t path_bits) {
-        return network_.address_of(host, path_bits);
+        return sim::address_of(setup_.network, host, path_bits);
       },
       network_.lookahead(),
       [this](std::uint32_t from, std::uint32_t to, std::uint8_t qos_level, std::uint8_t path_bits) {
         return path(from, to, qos_level, path_bits);
-      }};
+      },
+      [this](std::uint32_t host, std::uint32_t token) { network_.request(host, token, *this); }};
 }
 
 workload::PathRecord Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
@@ -92,8 +115,9 @@ void Run::show_to(std::function<void(const sim::Sending&)> told) {
 
 // Counts flows only when all nodes have come to the same time.
 void Run::run(const OnProgress& on_progress) {
+  on_progress_ = &on_progress;
   Time until = std::min(slice, setup_.stop_at);
-  while (play_and_sample(until, on_progress) && on_progress(progress())) {
+  while (play_and_sample(until) && on_progress(progress())) {
     const Time next = network_.next_event();
     if (is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
     until = std::min(next + slice, setup_.stop_at);
@@ -106,36 +130,41 @@ bool Run::is_done() const {
   return player_.finished() + player_.failed() == setup_.flows.size();
 }
 
-// Returns false if the run is to stop.
-bool Run::play(Time until, const OnProgress& on_progress) {
-  for (std::uint64_t steps = 1;; ++steps) {
-    const sim::NetworkEvent event = network_.run(until);
-    switch (event.kind) {
-      case sim::NetworkEvent::Kind::alarm:
-        if (jobs_ && workload::TaskPlayer::is_own(event.token)) {
-          jobs_->handle_alarm(network_.now(), event.token);
-        } else {
-          player_.handle_alarm(network_.now(), event.token);
-        }
-        break;
-      case sim::NetworkEvent::Kind::host:
-        player_.handle_completions(network_.now(), event.host);
-        break;
-      case sim::NetworkEvent::Kind::nothing:
-        return true;
-    }
-    if (steps % steps_between_progress == 0 && !on_progress(progress())) return false;
+std::string Run::why_fewer_threads() const {
+  if (setup_.player.carries_bytes) {
+    return "the bytes of a message are looked at from both of its ends at once";
+  }
+  if (network_.lookahead() == Time::zero()) {
+    return "a link without delay lets nothing happen at the same time";
+  }
+  if (setup_.flows.size() > divided_flows_max) {
+    return fmt::format("it has more than {} flows", divided_flows_max);
+  }
+  return fmt::format("it has {} hosts", setup_.topology.hosts);
+}
+
+void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {
+  if (jobs_ && workload::TaskPlayer::is_own(token)) {
+    jobs_->handle_alarm(now, token);
+  } else {
+    player_.handle_alarm(now, token);
   }
 }
 
+void Run::handle_completions(Time now, std::uint32_t host) {
+  player_.handle_completions(now, host);
+}
+
+void Run::meet_request(std::uint32_t /*host*/, std::uint32_t token) { player_.meet_request(token); }
+
 // Taking a sample does not check the flows, so that the run ends alike with and without samples.
-bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
+bool Run::play_and_sample(Time until) {
   for (Time next; (next = std::min(sampler_.next(), timeline_.next())) <= until;) {
-    if (!play(next, on_progress)) return false;
+    if (!network_.play(next, *this)) return false;
     if (sampler_.next() == next) sampler_.take(network_);
     if (timeline_.next() == next) timeline_.take(network_);
   }
-  return play(until, on_progress);
+  return network_.play(until, *this);
 }
 
 Progress Run::progress() const {

@@ -7,17 +7,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "base/time.h"
 #include "experiment/capture.h"
 #include "experiment/sampler.h"
+#include "experiment/threads.h"
 #include "experiment/timeline.h"
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "report/outcome.h"
 #include "scenario/setup.h"
+#include "sim/application.h"
 #include "sim/network.h"
 #include "workload/jobs_player.h"
 #include "workload/player.h"
@@ -34,12 +37,19 @@ struct Progress {
 // Called now and then. Returns false to stop the run.
 using OnProgress = std::function<bool(const Progress& progress)>;
 
-class Run {
+class Run : sim::Application {
  public:
-  // Sets the network up. The error is one line.
-  static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup);
+  // Sets the network up, to be moved by so many threads (1 to Threads::most). The results are the
+  // same with any number. The error is one line.
+  static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup, std::uint32_t threads = 1);
+  ~Run() override;
+  // Returns the number of threads that move the network, which is less than asked for if the setup
+  // does not allow more.
+  std::uint32_t threads() const { return network_.threads(); }
+  // Returns the reason, for people.
+  std::string why_fewer_threads() const;
   // Shows every frame that leaves a port to the capture, which must outlive the run, or to a
-  // function.
+  // function. The run must have one thread, as for order_by_time().
   void show_to(Capture& capture);
   void show_to(std::function<void(const sim::Sending&)> told);
   // Runs all hosts and switches in the order of time, not in turns. This is slower and has the same
@@ -56,13 +66,17 @@ class Run {
   std::optional<Time> time_of_job(std::size_t job) const;
 
  private:
-  Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery);
+  Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
+      std::uint32_t threads);
+  void handle_completions(Time now, std::uint32_t host) override;
+  void handle_alarm(Time now, std::uint32_t host, std::uint32_t token) override;
+  void meet_request(std::uint32_t host, std::uint32_t token) override;
+  bool goes_on() override { return (*on_progress_)(progress()); }
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
   workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                             std::uint8_t path_bits) const;
-  bool play(Time until, const OnProgress& on_progress);
-  bool play_and_sample(Time until, const OnProgress& on_progress);
+  bool play_and_sample(Time until);
   Progress progress() const;
   bool is_done() const;
 
@@ -70,12 +84,14 @@ class Run {
   fabric::Routes routes_;
   fabric::Recovery recovery_;
   fabric::Wiring wiring_;
+  std::unique_ptr<Threads> team_;  // null: there is one thread
   sim::Network network_;
   workload::Player player_;
   std::optional<workload::JobsPlayer> jobs_;  // if the setup has jobs
   Sampler sampler_;
   TimelineSampler timeline_;
   std::uint64_t bytes_ = 0;
+  const OnProgress* on_progress_ = nullptr;  // that of the present call of run()
 };
 
 }  // namespace tulle::experiment

@@ -88,7 +88,8 @@ std::size_t GroupRoutes::bytes() const {
 }
 
 std::span<const std::uint16_t> NonMinimalRouting::ways(Switch& at, std::uint32_t switch_node,
-                                                       bool from_host, port::Frame& frame) {
+                                                       bool from_host, port::Frame& frame,
+                                                       std::uint16_t& chosen_port) const {
   const std::uint32_t group = groups_.group_of(switch_node);
   const Routes& routes = groups_.routes();
   if (frame.via == group + 1) frame.via = 0;
@@ -106,8 +107,8 @@ std::span<const std::uint16_t> NonMinimalRouting::ways(Switch& at, std::uint32_t
   const bool is_forced = settings_.choice == NonMinimalSettings::Choice::valiant;
   const Way& chosen = is_forced || detour.cost < minimal.cost ? detour : minimal;
   frame.via = chosen.via;
-  chosen_ = chosen.port;
-  return {&chosen_, 1};
+  chosen_port = chosen.port;
+  return {&chosen_port, 1};
 }
 
 bool NonMinimalRouting::may_detour(std::uint32_t group, std::uint32_t destination_group) const {

@@ -107,10 +107,10 @@ class NonMinimalRouting {
                     const NonMinimalSettings& settings)
       : settings_(settings), groups_(topology, routes) {}
 
-  // Returns the ports that a frame may take, given where it came in. The result is valid until the
-  // next call.
+  // Returns the ports that a frame may take, given where it came in. If it is one that was chosen
+  // for this frame, it lies in `chosen_port`.
   std::span<const std::uint16_t> ways(Switch& at, std::uint32_t switch_node, bool from_host,
-                                      port::Frame& frame);
+                                      port::Frame& frame, std::uint16_t& chosen_port) const;
   const GroupRoutes& groups() const { return groups_; }
 
  private:
@@ -127,7 +127,6 @@ class NonMinimalRouting {
 
   NonMinimalSettings settings_;
   GroupRoutes groups_;
-  std::uint16_t chosen_ = 0;
 };
 
 }  // namespace tulle::fabric

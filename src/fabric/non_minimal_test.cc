@@ -106,7 +106,8 @@ class Source {
     return frame;
   }
   std::uint16_t way(port::Frame& frame, bool from_host = true) {
-    const auto ways = routing.ways(at, node, from_host, frame);
+    std::uint16_t chosen = 0;
+    const auto ways = routing.ways(at, node, from_host, frame, chosen);
     EXPECT_FALSE(ways.empty());
     return ways[0];
   }

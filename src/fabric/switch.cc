@@ -154,8 +154,9 @@ inline std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::Fram
                    choose_by_flow(frame, routes_->candidates(node_, frame.destination)));
   }
   if (non_minimal_ != nullptr) {
+    std::uint16_t chosen = no_port;
     return receive(now, in_port, ref,
-                   non_minimal_->ways(*this, node_, is_leaf_port_[in_port], frame));
+                   non_minimal_->ways(*this, node_, is_leaf_port_[in_port], frame, chosen));
   }
   return receive(now, in_port, ref, routes_->candidates(node_, frame.destination));
 }

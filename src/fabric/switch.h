@@ -88,7 +88,7 @@ class Switch {
     forwards_by_lid_ = by_lid;
   }
   // Lets frames take other paths than the shortest. `routing` must outlive the switch.
-  void set_non_minimal(NonMinimalRouting& routing) { non_minimal_ = &routing; }
+  void set_non_minimal(const NonMinimalRouting& routing) { non_minimal_ = &routing; }
   // Credits: sets the table of lanes on which frames leave. The table must outlive the switch.
   // Without one, a frame stays on the lane by which it came.
   void set_lanes(const port::SlToVl& table) { lanes_ = table.is_default() ? nullptr : &table; }
@@ -233,7 +233,7 @@ class Switch {
   const SwitchSettings* settings_;
   port::FramePool* frames_;
   const Routes* routes_ = nullptr;
-  NonMinimalRouting* non_minimal_ = nullptr;  // null: all paths are minimal
+  const NonMinimalRouting* non_minimal_ = nullptr;  // null: all paths are minimal
   const port::SlToVl* lanes_ = nullptr;
   const SwitchPartitions* partitions_ = nullptr;
   std::vector<port::Port> ports_;

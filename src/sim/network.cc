@@ -1,427 +1,129 @@
 #include "sim/network.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <numeric>
 #include <utility>
 
-#include "base/prefetch.h"
-#include "fabric/lids.h"
-#include "sim/network_stack.h"
+#include "sim/kernel_driver.h"
 
 namespace tulle::sim {
-
-using port::Control;
-using port::FlowControl;
-using port::Frame;
-using port::FrameRef;
-using port::no_frame;
-
 namespace {
 
-// The low bits of an event's place are its kind, and the others are the port's index.
-constexpr unsigned kind_bits = 4;
-constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
-// Distances, in events ahead of the present one, at which frames are fetched, and the data for
-// which they are meant.
-constexpr std::size_t fetch_distance = 12;
-constexpr std::size_t look_distance = 4;
+// The part that has a round on this thread; null: none has.
+thread_local Part* acting = nullptr;
 
 }  // namespace
 
-// --- the application's side ---
-
-void Network::attend(std::uint32_t host) {
-  if (has_kernels_) [[unlikely]]
-    return attend_kernel(host);
-  kick(host, 0);
-  plan_deadline(host);
-}
-
 void Network::alarm(Time at, std::uint32_t host, std::uint32_t token) {
-  TULLE_CHECK(at >= now_);
-  plan(at.ps, host, 0, application, token);
+  (acting == nullptr ? part_of(host) : *acting).alarm(at, host, token);
 }
 
-NetworkEvent Network::run(Time until) {
+void Network::request(std::uint32_t host, std::uint32_t token, Application& application) {
+  if (acting == nullptr || acting == &part_of(host)) {
+    application.meet_request(host, token);
+  } else {
+    acting->request_elsewhere(host, token);
+  }
+}
+
+// --- rounds ---
+
+bool Network::play(Time until, Application& application) {
+  if (team_ == nullptr) return parts_.front()->play_alone(until, application);
+  round_ = {Time::zero(), Time::zero(), 0, false};
+  goes_on_ = true;
+  team_->work([&](std::uint32_t number) {
+    if (number < parts_.size()) return play_part(*parts_[number], until, application);
+  });
+  return goes_on_;
+}
+
+void Network::play_part(Part& part, Time until, Application& application) {
+  acting = &part;
   for (;;) {
-    if (events_of_turn_.empty()) {
-      if (begin_turn(until)) continue;
-      now_ = latest_;
-      return {};
+    team_->meet([&] { plan_round(until, application); });
+    // Nobody writes to what was sent to this part in the last round until the round after this one.
+    const unsigned parity = round_.parity;
+    for (const auto& other : parts_) {
+      if (other.get() != &part) part.take_from(*other, parity ^ 1, application);
     }
-    const Event event = events_of_turn_.pop();
-    now_ = Time{event.at};
-    ++events_;
-    look_ahead();
-    const LinkEnd& end = ends_[event.place >> kind_bits];
-    const auto kind = static_cast<Kind>(event.place & kind_mask);
-    if (kind == application) return {NetworkEvent::Kind::alarm, end.node, event.datum};
-    if (handle(kind, end.node, end.number, event.datum)) {
-      return {NetworkEvent::Kind::host, end.node, 0};
-    }
+    if (round_.is_last) break;
+    part.play(round_.start, round_.end, parity, application);
   }
+  acting = nullptr;
 }
 
-// Begins the turn of the next node that has something to do. Returns false if there is none until
-// then.
-bool Network::begin_turn(Time until) {
-  latest_ = std::max(latest_, now_);
-  turn_ = rounds_->next_node();
-  while (turn_ == Rounds::no_node) {
-    if (!rounds_->begin(until)) return false;
-    turn_ = rounds_->next_node();
+// Chooses the next round, while no part has one.
+void Network::plan_round(Time until, Application& application) {
+  Time start = Time::never();
+  for (const auto& part : parts_) start = std::min(start, part->earliest_round());
+  if (const std::uint64_t all = events(); all - events_looked_at_ >= Part::events_between_looks) {
+    events_looked_at_ = all;
+    goes_on_ = application.goes_on();
   }
-  turn_end_ = rounds_->end();
-  const std::uint32_t next = rounds_->peek_node();
-  next_block_ = Rounds::none;
-  if (next != Rounds::no_node) prepare_turn(next);
-  events_of_turn_.begin(rounds_->start(), rounds_->end());
-  rounds_->take(turn_, [this](const Event& event) { events_of_turn_.give(event); });
-  events_of_turn_.sort();
-  for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) fetch_frame(ahead);
-  return true;
+  round_.parity ^= 1;
+  round_.is_last = !goes_on_ || start.is_never() || start > until;
+  if (round_.is_last) return;
+  round_.start = start;
+  round_.end = start + parts_.front()->round_length();
+  if (round_.end <= until) return;
+  // Of this round, only the events until then are wanted, and it may have none of these.
+  round_.end = until + Time{1};
+  round_.is_last = std::ranges::none_of(
+      parts_, [&](const auto& part) { return part->earliest_event() <= until; });
 }
 
-// Prefetches the data that the next node's turn will touch. A cluster does not fit in a cache, and
-// this happens during the present turn, so that little time is spent waiting for memory.
-void Network::prepare_turn(std::uint32_t node) {
-  next_block_ = rounds_->first_block(node);
-  if (is_host(node)) {
-    if (has_kernels_) hosts_[node].kernel->stack.prefetch();
-    return hosts_[node].adapter.prefetch();
-  }
-  const fabric::Switch& at = switches_[node - hosts()];
-  at.prefetch();
-  for (std::uint16_t port = 0; port < at.ports(); ++port) {
-    at.port(port).prefetch();
-    tulle::prefetch(&ends_[end_index(node, port)]);
-  }
+// --- what has happened ---
+
+Time Network::now() const {
+  if (team_ == nullptr) return parts_.front()->now();
+  Time latest;
+  for (const auto& part : parts_) latest = std::max(latest, part->latest());
+  return latest;
 }
 
-void Network::look_ahead() {
-  if (next_block_ != Rounds::none) {
-    next_block_ = rounds_->look(next_block_, [this](const Event& event) {
-      if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
-    });
-  }
-  fetch_frame(fetch_distance);
-  const Event* later = events_of_turn_.peek_known(look_distance);
-  if (later == nullptr || static_cast<Kind>(later->place & kind_mask) != arrival) return;
-  const Frame& frame = frames_[later->datum];
-  const LinkEnd& end = ends_[later->place >> kind_bits];
-  // A kernel's cores take a frame in, and touch its connection later.
-  if (is_host(end.node) && !has_kernels_) {
-    hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
-  }
+bool Network::has_begun() const {
+  return std::ranges::any_of(parts_, [](const auto& part) { return part->has_begun(); });
 }
 
-void Network::fetch_frame(std::size_t ahead) {
-  const Event* event = events_of_turn_.peek_known(ahead);
-  if (event == nullptr || static_cast<Kind>(event->place & kind_mask) != arrival) return;
-  frames_.prefetch(event->datum);
+Time Network::next_event() const {
+  Time next = Time::never();
+  for (const auto& part : parts_) next = std::min(next, part->earliest_event());
+  return next;
 }
 
-Time Network::next_event() {
-  return events_of_turn_.empty() ? rounds_->next()
-                                 : std::min(Time{events_of_turn_.next().at}, rounds_->next());
+template <typename Value>
+std::uint64_t Network::sum(Value value) const {
+  return std::accumulate(
+      parts_.begin(), parts_.end(), std::uint64_t{0},
+      [value](std::uint64_t sum, const auto& part) { return sum + value(*part); });
 }
 
-// --- events ---
-
-// Handles an event. Returns true if a host has new completions.
-bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum) {
-  switch (kind) {
-    case control:
-      handle_control(node, port, Control::unpacked(datum));
-      break;
-    case arrival:
-      if (frames_[datum].damaged != 0) [[unlikely]] {
-        discard(node, port, datum);
-        return false;
-      }
-      if (!is_host(node)) {
-        arrive_at_switch(node, port, datum);
-        return false;
-      }
-      arrive_at_host(node, datum);
-      break;
-    case port_free:
-      ends_[end_index(node, port)].waits_for &= its_link;
-      kick(node, port);
-      break;
-    case pause_end:
-      end_pauses(node, port);
-      break;
-    case pause_renewal:
-      renew_pause(node, port);
-      break;
-    case watchdog:
-      watch(node, port);
-      break;
-    case fault:
-      handle_fault(node, port, fault_actions_[datum]);
-      break;
-    case slow_arrival:
-      arrive_at_slow_host(node, datum);
-      break;
-    case taken_in:
-      end_taking_in(node);
-      break;
-    case notice:
-      handle_notice(node, datum);
-      break;
-    case stack_work:
-      run_kernel(node);
-      break;
-    case deadline: {
-      Host& host = hosts_[node];
-      // An earlier deadline may have been planned since.
-      if (host.deadline_planned == now_) host.deadline_planned = Time::never();
-      host.adapter.handle_deadline(now_);
-      attend(node);
-      break;
-    }
-    default:
-      break;
-  }
-  if (!is_host(node)) return false;
-  Host& host = hosts_[node];
-  if (host.adapter.completions() == host.completions) return false;
-  host.completions = host.adapter.completions();
-  return true;
+std::uint64_t Network::events() const {
+  return sum([](const Part& part) { return part.events(); });
 }
 
-void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
-  const std::uint16_t out_port = switches_[node - hosts()].receive(now_, in_port, ref);
-  if (out_port == fabric::Switch::no_port) {
-    let_go(node, ref);
-  } else {
-    kick(node, out_port);
-    if (has_head_lifetimes_) [[unlikely]]
-      plan_head_watch(node, out_port);
-  }
-  kick_talkers(node);
+std::uint64_t Network::data_packet_hops() const {
+  return sum([](const Part& part) { return part.data_hops(); });
 }
 
-void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
-  Host& host = hosts_[number];
-  if (has_kernels_) [[unlikely]]
-    return arrive_at_kernel(number, ref);
-  hand_over(number, ref);
-  if (host.adapter.port().has_credits()) take_in(host.adapter.port(), frames_[ref]);
-  frames_.give(ref);
-  attend(number);
+std::uint64_t Network::frames_sent() const {
+  return sum([](const Part& part) { return part.all_hops(); });
 }
 
-void Network::handle_control(std::uint32_t node, std::uint16_t number, Control control) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  if (control.kind == Control::Kind::pause) {
-    handle_pause(end, control);
-  } else {
-    end.port->handle_control(now_, control);
-  }
-  kick(node, number);
+std::uint64_t Network::frames_in_use() const {
+  return sum([](const Part& part) { return part.frames().in_use(); });
 }
 
-void Network::handle_pause(LinkEnd& end, Control control) {
-  const Time duration = pause_time(end, settings_);
-  const bool fresh = end.port->handle_control(now_, control, duration);
-  if (fresh && !is_host(end.node) && settings_.switches.watchdog > Time::zero()) {
-    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, end.node, end.number,
-              watchdog);
-  }
-  if (control.pause.stop != 0) {
-    plan_once(end.pause_end_planned, now_ + duration, end.node, end.number, pause_end);
-  }
+std::uint64_t Network::notices() const {
+  std::uint64_t sent = 0;
+  for (const fabric::Switch& at : nodes_.switches) sent += at.notices();
+  return sent;
 }
 
-Time Network::pause_time(const LinkEnd& end, const NetworkSettings& settings) {
-  return port::pause_time(settings.switches.pause_quanta, end.bits_per_second);
-}
-
-// Ends the pauses that the neighbour has not renewed.
-void Network::end_pauses(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  end.pause_end_planned = false;
-  const Time next = end.port->expire_pauses(now_);
-  if (!next.is_never()) plan_once(end.pause_end_planned, next, node, number, pause_end);
-  kick(node, number);
-}
-
-void Network::renew_pause(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  end.renewal_planned = false;
-  end.port->stop(end.port->stopping());
-  kick(node, number);
-}
-
-void Network::watch(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  end.watchdog_planned = false;
-  if (is_host(node)) return watch_host(node);
-  if (has_head_lifetimes_) return watch_heads(node, number);
-  if (switches_[node - hosts()].watch(now_, number)) {
-    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
-  }
-  kick_talkers(node);
-}
-
-void Network::plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind) {
-  if (planned) return;
-  planned = true;
-  plan(at.ps, node, port, kind, 0);
-}
-
-void Network::plan_deadline(std::uint32_t number) {
-  Host& host = hosts_[number];
-  const Time deadline = std::max(host.adapter.next_deadline(), now_);
-  if (deadline >= host.deadline_planned) return;
-  host.deadline_planned = deadline;
-  plan(deadline.ps, number, 0, Kind::deadline, 0);
-}
-
-void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
-                   std::uint32_t datum) {
-  const auto index = static_cast<std::uint32_t>(end_index(node, port));
-  const Event event{at, index << kind_bits | kind, datum};
-  const std::uint32_t turn = turn_of(node);
-  if (turn == turn_ && at < turn_end_.ps) {
-    events_of_turn_.insert(event);
-  } else {
-    TULLE_CHECK(turn_ == Rounds::no_node || turn == turn_ || at >= turn_end_.ps);
-    rounds_->add(turn, event);
-  }
-}
-
-// --- sending ---
-
-// Lets a port send if it has something to send. If the port is busy, it sends when it becomes free.
-void Network::kick(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  if (end.waits_for != 0) return;
-  if (end.busy_until <= now_.ps) {
-    const Control control = end.port->pull_control();
-    if (control.kind != Control::Kind::none) {
-      send_control(end, control);
-    } else if (!settings_.endpoints.enabled || !send_notice(end)) {
-      const FrameRef ref =
-          is_host(node) ? pull_from_host(node) : switches_[node - hosts()].pull(now_, number);
-      if (ref == no_frame) return;
-      send(end, ref);
-    }
-  }
-  if (!has_more(node, number)) return;
-  end.waits_for |= its_becoming_free;
-  plan(end.busy_until, node, number, port_free, 0);
-}
-
-void Network::kick_talkers(std::uint32_t node) {
-  fabric::Switch& at = switches_[node - hosts()];
-  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) kick(node, port);
-}
-
-bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
-  if (!is_host(node)) return switches_[node - hosts()].has_more(port);
-  const Host& host = hosts_[node];
-  if (host.adapter.port().has_control()) return true;
-  if (has_kernels_) [[unlikely]]
-    return kernel_has_frame(host);
-  return host.adapter.has_ready(host.adapter.port().stopped());
-}
-
-FrameRef Network::pull_from_host(std::uint32_t number) {
-  Host& host = hosts_[number];
-  if (has_kernels_) [[unlikely]]
-    return pull_from_kernel(number);
-  if (!host.adapter.has_ready()) return no_frame;
-  const bool pulled = host.adapter.pull_datagram(now_, outgoing_);
-  plan_deadline(number);  // for the answer to this packet, or for the time when one may be sent
-  if (!pulled) return no_frame;
-  const FrameRef ref = frame_of(number, outgoing_);
-  const Frame& frame = frames_[ref];
-  if (frame.service_class == port::vl15) [[unlikely]] {
-    ++host.adapter.port().counters().unmapped;
-  } else {
-    host.adapter.port().count_sent(frame);
-  }
-  return ref;
-}
-
-void Network::tell_sending(Time arrives, const LinkEnd& end, FrameRef ref, bool lost) {
-  const transport::Payload payload = segment_of(ref);
-  on_send_({now_,
-            arrives,
-            end.node,
-            end.number,
-            &frames_[ref],
-            {},
-            payload.data,
-            payload.ghost_bytes,
-            lost});
-}
-
-// Takes in a frame at a host. Its memory is free again at once, and the other end is told from time
-// to time.
-void Network::take_in(port::Port& port, const Frame& frame) {
-  port.take_room(frame.service_class, frame.buffer_bytes);
-  static_cast<void>(port.free_room(frame.service_class, frame.buffer_bytes));
-}
-
-// Discards a frame that fails the link layer's check (FCS, VCRC). The frame has taken room in the
-// receiver all the same.
-void Network::discard(std::uint32_t node, std::uint16_t port, FrameRef ref) {
-  const Frame& frame = frames_[ref];
-  if (settings_.switches.flow_control == FlowControl::credits) {
-    take_in(*ends_[end_index(node, port)].port, frame);
-    kick(node, port);
-  }
-  frames_.give(ref);
-}
-
-std::int64_t Network::time_on_link(const LinkEnd& end, std::uint32_t bytes) {
-  if (end.picoseconds_per_byte != 0) return end.picoseconds_per_byte * bytes;
-  return std::int64_t{bytes} * 8'000'000'000'000 / end.bits_per_second;
-}
-
-void Network::send(LinkEnd& end, FrameRef ref) {
-  Frame& frame = frames_[ref];
-  frame.next = no_frame;
-  const std::int64_t time = time_on_link(end, frame.link_bytes());
-  end.busy_until = now_.ps + time;
-  // A frame without a lane takes its time on the link, but is dropped (IBTA 7.6.6).
-  if (frame.service_class == port::vl15) [[unlikely]]
-    return frames_.give(ref);
-  // A switch with cut-through acts on the first bit, every other receiver on the last.
-  const std::int64_t arrives = (end.peer_cuts_through ? now_.ps : end.busy_until) + end.delay;
-  const bool lost = disturbed_ && disturb(end, frame, arrives);
-  if (on_send_) [[unlikely]]
-    tell_sending(Time{arrives}, end, ref, lost);
-  ++all_hops_;
-  if (frame.payload_bytes > 0) ++data_hops_;
-  if (lost) [[unlikely]] {
-    frames_.give(ref);
-  } else {
-    plan(arrives, end.peer, end.peer_port, end.arrives_as, ref);
-  }
-  if (!is_host(end.node)) kick_talkers(end.node);
-}
-
-void Network::send_control(LinkEnd& end, Control control) {
-  const std::uint32_t bytes = control.kind == Control::Kind::pause ? port::pause_link_bytes
-                                                                   : port::credit_update_link_bytes;
-  end.busy_until = now_.ps + time_on_link(end, bytes);
-  // The pause is renewed after half of its time.
-  if (control.kind == Control::Kind::pause && control.pause.stop != 0) {
-    const Time duration = pause_time(end, settings_);
-    plan_once(end.renewal_planned, now_ + Time{duration.ps / 2}, end.node, end.number,
-              pause_renewal);
-  }
-  const std::int64_t arrives = end.busy_until + end.delay;
-  const bool lost = !port_faults_.empty() && goes_down_by(end, arrives);
-  if (!lost) plan(arrives, end.peer, end.peer_port, Kind::control, control.packed());
-  if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, end.node, end.number, nullptr, control, nullptr, 0, lost});
+const device::HostStack* Network::stack(std::uint32_t host) const {
+  const Host& at = nodes_.hosts[host];
+  return at.kernel == nullptr ? nullptr : &at.kernel->stack;
 }
 
 }  // namespace tulle::sim

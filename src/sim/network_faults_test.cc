@@ -56,7 +56,7 @@ TEST_P(FaultsOf, AMessageOutlivesItsLink) {
   EXPECT_GT(totals.frames, 24u) << "two microseconds' at least";
   EXPECT_GT(totals.last_loss, us(20));
   EXPECT_LT(totals.last_loss, us(90));
-  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+  EXPECT_EQ(traffic.network().frames_in_use(), 0u);
 }
 
 TEST_P(FaultsOf, AFrameIsLostUnlessItIsThereBefore) {
@@ -122,7 +122,7 @@ TEST_P(FaultsOf, ARouteAroundALinkTakesWhatItTook) {
     EXPECT_GT(totals.frames, 0u);
     if (!recovers) continue;
     EXPECT_LE(totals.last_loss, us(20 + 30));
-    EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+    EXPECT_EQ(traffic.network().frames_in_use(), 0u);
   }
 }
 
@@ -194,7 +194,7 @@ TEST_P(FaultsOf, ASlowHostThatRecoversIsAsFastAsBefore) {
   EXPECT_GT(traffic.end(message), us(80 + 40)) << "80 us of the line, and nearly 50 of silence";
   EXPECT_LT(traffic.end(message), us(80 + 65));
   EXPECT_EQ(traffic.retransmitted(), 0u);
-  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+  EXPECT_EQ(traffic.network().frames_in_use(), 0u);
 }
 
 // Without flow control, the frames for which the buffer has no room are lost.

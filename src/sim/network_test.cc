@@ -41,7 +41,7 @@ Time one_message(const fabric::Topology& topology, const NetworkSettings& settin
   Traffic traffic(topology, settings);
   const std::size_t message = traffic.write(0, 1, bytes);
   traffic.run();
-  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+  EXPECT_EQ(traffic.network().frames_in_use(), 0u);
   return traffic.end(message);
 }
 
@@ -123,7 +123,7 @@ TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
     const std::size_t message = traffic.write(0, 1, 1'000 * 4'096);
     traffic.run();
     EXPECT_FALSE(traffic.end(message).is_never());
-    EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+    EXPECT_EQ(traffic.network().frames_in_use(), 0u);
     const port::Counters& sent = traffic.network().counters(0, 0);
     EXPECT_GT(sent.frames, 1'000u);
     const double share = static_cast<double>(sent.damaged) / static_cast<double>(sent.frames);
@@ -422,7 +422,7 @@ TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
           traffic.run();
           EXPECT_TRUE(traffic.all_done());
           EXPECT_EQ(traffic.retransmitted(), 0u);
-          EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+          EXPECT_EQ(traffic.network().frames_in_use(), 0u);
           for (std::uint32_t node = hosts; node < topology.nodes(); ++node) {
             const fabric::Switch& at = traffic.network().switch_at(node);
             EXPECT_EQ(at.lossless_drops(), 0u);
@@ -460,7 +460,7 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
     EXPECT_EQ(host.unmapped, at_host ? 24u : 0u);
     EXPECT_EQ(out.unmapped, at_host ? 0u : 24u);
     EXPECT_EQ(out.dropped, 0u);
-    EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+    EXPECT_EQ(traffic.network().frames_in_use(), 0u);
     EXPECT_EQ(traffic.network().switch_at(2).bytes_held(), 0u);
   }
 }
@@ -496,7 +496,7 @@ TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
   EXPECT_GT(traffic.network().switch_at(9).port(0).counters().dropped, 0u);
   EXPECT_GT(traffic.retransmitted(), 0u);
   EXPECT_TRUE(traffic.all_done());
-  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+  EXPECT_EQ(traffic.network().frames_in_use(), 0u);
 }
 
 TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {

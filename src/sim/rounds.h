@@ -80,6 +80,21 @@ class Rounds {
     cursor_ = 0;
     return true;
   }
+  // Begins to go through the nodes with events in the round that begins at `start`, which has some
+  // or is later than the present one, and before `end`.
+  void begin_at(Time start, Time end) {
+    skip((start.ps - start_) / length_);
+    end_ = end.ps;
+    cursor_ = 0;
+  }
+  // Returns when the earliest round with events begins. Time::never() means that there are none.
+  Time next_round() const {
+    if (near_ > 0) return Time{start_ + static_cast<std::int64_t>(first_round()) * length_};
+    return far_.empty() ? Time::never() : round_of(Time{far_.front().event.at});
+  }
+  // Returns when the round of a moment begins.
+  Time round_of(Time at) const { return Time{at.ps - at.ps % length_}; }
+  Time length() const { return Time{length_}; }
   // All events from take() lie in [start(), end()).
   Time start() const { return Time{start_}; }
   Time end() const { return Time{end_}; }

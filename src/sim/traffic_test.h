@@ -171,7 +171,7 @@ class Traffic {
     a.access = verbs::AccessFlags(verbs::Access::local_write) | verbs::Access::remote_write;
     a.path_mtu = static_cast<verbs::Mtu>(settings_.host.mtu_bytes);
     a.destination_qp = peer;
-    a.address.destination = network().address_of(peer_host);
+    a.address.destination = address_of(settings_, peer_host);
     a.address.service_level = service_level;
     a.timeout = 8;  // 1 ms
     a.retry_count = a.rnr_retry = 7;

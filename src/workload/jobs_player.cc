@@ -10,7 +10,6 @@ JobsPlayer::JobsPlayer(const std::vector<Job>& jobs, Player& player, const Stage
                        std::optional<std::size_t> only)
     : only_(only) {
   TULLE_CHECK(!jobs.empty() && (!only || *only < jobs.size()));
-  players_.reserve(jobs.size());
   for (const Job& job : jobs) {
     TULLE_CHECK(players_.empty() || (job.first_flow == players_.back().job().end_flow() &&
                                      job.first_task == players_.back().job().end_task()));

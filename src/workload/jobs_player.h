@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -42,7 +43,7 @@ class JobsPlayer final : public Schedule {
   // Returns the player of the job to which an index belongs; `firsts` has each job's first index.
   TaskPlayer& player_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index);
 
-  std::vector<TaskPlayer> players_;
+  std::deque<TaskPlayer> players_;                        // which cannot be moved
   std::vector<std::uint32_t> first_flows_, first_tasks_;  // by job
   std::optional<std::size_t> only_;
 };

@@ -101,7 +101,7 @@ Player::Host& Player::host(std::uint32_t number) {
 }
 
 void Player::handle_alarm(Time now, std::uint32_t token) {
-  if ((token & place_bit) != 0) return leave_shared(token & ~place_bit);
+  if ((token & place_bit) != 0) return hear_of_read(token & ~place_bit);
   if ((token & close_bit) == 0) return post(now, token);
   const std::uint32_t flow = token & ~close_bit;
   Connection& connection = connections_[flow];
@@ -129,12 +129,10 @@ void Player::post(Time now, std::uint32_t flow) {
   if (transport_.is_datagram) {
     post_by_srd(flow);
   } else if (!shares(flow)) {
-    connect(flow);
     send(flow);
   } else if (shared(flow).under_way == shared_depth) {
     shared(flow).waiting.push(flow);
   } else {
-    if (shared(flow).ends.sender == nullptr) connect(flow);
     ++shared(flow).under_way;
     send(flow);
   }
@@ -143,42 +141,104 @@ void Player::post(Time now, std::uint32_t flow) {
 
 void Player::send(std::uint32_t flow) {
   if (settings_.carries_bytes) give_memory(flow);
-  post_requests(flow);
+  if (ends_of(flow).sender == nullptr) {
+    connect(flow);
+  } else if (!has_failed(flow) && (is_stream() || is_told(flow))) {
+    ask_receiver(flow);
+  }
+  if (is_stream()) return write_stream(flow);
+  send_requests(flow, *ends_of(flow).sender, nullptr, {});
 }
 
-void Player::connect(std::uint32_t index) {
-  const Flow& flow = flows_[index];
-  // A flow of a shared connection is one message.
-  const auto messages =
-      shares(index)
-          ? shared_depth
-          : static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
-  Connection& connection = ends_of(index);
-  // The queue pair numbers and the path follow from the flow, so that neither depends on the order
-  // in which the hosts' flows begin.
-  const std::uint32_t sender_hint = 2 * index + 1;
-  const std::uint32_t receiver_hint = transport_.found_by == transport::FoundBy::tcp_ports
-                                          ? stream_receiver_hint(index)
-                                          : 2 * index + 2;
+void Player::open_hosts() {
+  for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
+    if (flows_at_[number] == 0) continue;
+    host(number);
+    if (transport_.is_datagram) srd_of(number);
+  }
+}
+
+// A flow of a shared connection is one message.
+std::uint32_t Player::messages_of(std::uint32_t index) const {
+  if (shares(index)) return shared_depth;
+  const std::uint64_t bytes = flows_[index].bytes;
+  return static_cast<std::uint32_t>((bytes + message_bytes_max - 1) / message_bytes_max);
+}
+
+std::uint32_t Player::flows_of_connection(std::uint32_t index) const {
+  return shares(index) ? shared_depth : 1;
+}
+
+std::uint32_t Player::receiver_hint(std::uint32_t index) const {
+  return transport_.found_by == transport::FoundBy::tcp_ports ? stream_receiver_hint(index)
+                                                              : 2 * index + 2;
+}
+
+verbs::AddressVector Player::address_of(std::uint32_t index, std::uint8_t path_bits) const {
   constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // 20 bits (IPv6); 0 means none
-  const auto way = shares(index) ? static_cast<std::uint32_t>(flow.connection) : index;
+  const auto way = shares(index) ? static_cast<std::uint32_t>(flows_[index].connection) : index;
   Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ way);
-  const std::uint32_t flows = shares(index) ? shared_depth : 1;
-  const std::uint32_t sends = messages + (tells_apart(index) ? flows : 0);
-  connection.sender = create_end(flow.source, sender_hint, sends, 0);
-  const std::uint32_t reads = is_stream() ? messages : is_told(index) ? flows : 0;
-  connection.receiver = create_end(flow.destination, receiver_hint, 0, reads);
   verbs::AddressVector address;
   address.traffic_class = settings_.traffic_class;
   address.flow_label = static_cast<std::uint32_t>(1 + path.below(flow_labels));
   address.service_level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
+  address.path_bits = path_bits;
+  return address;
+}
+
+// Makes the sender's end of a connection, and has the receiver make the other one.
+void Player::connect(std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  Connection& connection = ends_of(index);
+  // The queue pair numbers and the path follow from the flow, so that neither depends on the order
+  // in which the hosts' flows begin.
+  const std::uint32_t sender_hint = 2 * index + 1;
+  const std::uint32_t sends =
+      messages_of(index) + (tells_apart(index) ? flows_of_connection(index) : 0);
+  connection.sender = create_end(flow.source, sender_hint, sends, 0);
+  connection.sender_number = connection.sender->number;
   // Both directions of a connection use the same LID index at each end, as in MPI libraries.
-  address.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
-  connect_end(flow.destination, *connection.receiver, connection.sender->number, flow.source,
-              address);
-  connect_end(flow.source, *connection.sender, connection.receiver->number, flow.destination,
-              address);
+  connection.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
+  ask_receiver(index);
+  // A receiver that is asked later will have the number that its hint gives.
+  const QpNumber receiver =
+      connection.receiver != nullptr
+          ? connection.receiver->number
+          : stage_.adapter(flow.source).qp_number_of_hint(receiver_hint(index));
+  connect_end(flow.source, *connection.sender, receiver, flow.destination,
+              address_of(index, connection.path_bits));
+}
+
+// Makes the receiver's end of a connection.
+void Player::accept(std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  Connection& connection = ends_of(index);
+  const std::uint32_t reads = is_stream()      ? messages_of(index)
+                              : is_told(index) ? flows_of_connection(index)
+                                               : 0;
+  connection.receiver = create_end(flow.destination, receiver_hint(index), 0, reads);
+  connect_end(flow.destination, *connection.receiver, connection.sender_number, flow.source,
+              address_of(index, connection.path_bits));
+}
+
+void Player::ask_receiver(std::uint32_t index) {
+  if (stage_.request) return stage_.request(flows_[index].destination, index);
+  meet_request(index);
+}
+
+// Makes the receiver's end of the flow's connection if it is not there yet, and asks it for what
+// the flow needs.
+void Player::meet_request(std::uint32_t index) {
+  if (transport_.is_datagram) return accept_by_srd(index);
+  if (ends_of(index).receiver == nullptr) accept(index);
+  if (is_stream()) return read_stream(index);
+  if (!is_told(index)) return;
+  verbs::ReceiveRequest receive;
+  receive.wr_id = receive_bit | index;
+  const VerbsStatus status =
+      stage_.adapter(flows_[index].destination).post_receive(*ends_of(index).receiver, receive);
+  TULLE_CHECK(status == VerbsStatus::ok);
 }
 
 transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hint,
@@ -237,20 +297,6 @@ void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumbe
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-void Player::post_requests(std::uint32_t index) {
-  const Flow& flow = flows_[index];
-  const Connection& connection = ends_of(index);
-  VerbsStatus status = VerbsStatus::ok;
-  if (is_stream()) return post_stream(index);
-  if (is_told(index) && !has_failed(index)) {
-    verbs::ReceiveRequest receive;
-    receive.wr_id = receive_bit | index;
-    status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
-    TULLE_CHECK(status == VerbsStatus::ok);
-  }
-  send_requests(index, *connection.sender, nullptr, {});
-}
-
 Player::Regions Player::regions_of(std::uint32_t index) const {
   if (settings_.carries_bytes)
     return {memories_[index].sent.region, memories_[index].received.region};
@@ -292,32 +338,37 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-// Posts the reads and writes of a socket, each for a part of the flow.
-void Player::post_stream(std::uint32_t index) {
+// Posts the writes of a socket, each for a part of the flow.
+void Player::write_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const Connection& connection = ends_of(index);
-  const bool ghost = !settings_.carries_bytes;
-  const auto [source, destination] = regions_of(index);
+  const verbs::MemoryRegion* source = regions_of(index).source;
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
-    const bool last = offset + bytes == flow.bytes;
-    const std::uint64_t address = ghost ? 0 : offset;
-    const verbs::Sge to{address, bytes, destination->lkey()};
-    verbs::ReceiveRequest receive;
-    receive.wr_id = receive_bit | (last ? 0 : part_bit) | index;
-    receive.sges = {&to, 1};
-    VerbsStatus status = VerbsStatus::ok;
-    if (!has_failed(index)) {
-      status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
-      TULLE_CHECK(status == VerbsStatus::ok);
-    }
-    const verbs::Sge from{address, bytes, source->lkey()};
+    const verbs::Sge from{settings_.carries_bytes ? offset : 0, bytes, source->lkey()};
     verbs::SendRequest request;
     request.wr_id = index;
     request.opcode = verbs::SendOpcode::send;
-    if (last) request.flags |= verbs::SendFlag::signaled;
+    if (offset + bytes == flow.bytes) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&from, 1};
-    status = stage_.adapter(flow.source).post_send(*connection.sender, request);
+    const VerbsStatus status =
+        stage_.adapter(flow.source).post_send(*ends_of(index).sender, request);
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
+}
+
+// Posts the reads of the same parts.
+void Player::read_stream(std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  const verbs::MemoryRegion* destination = regions_of(index).destination;
+  for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
+    const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
+    const bool last = offset + bytes == flow.bytes;
+    const verbs::Sge to{settings_.carries_bytes ? offset : 0, bytes, destination->lkey()};
+    verbs::ReceiveRequest receive;
+    receive.wr_id = receive_bit | (last ? 0 : part_bit) | index;
+    receive.sges = {&to, 1};
+    const VerbsStatus status =
+        stage_.adapter(flow.destination).post_receive(*ends_of(index).receiver, receive);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 }
@@ -334,7 +385,7 @@ void Player::give_memory(std::uint32_t number, std::uint64_t bytes, Buffer& buff
   buffer.bytes.resize(bytes);
   VerbsStatus status{};
   buffer.region = stage_.adapter(number).objects().register_memory(
-      *hosts_[number].pd, buffer.bytes.data(), bytes, 0, remote_write(), status);
+      *host(number).pd, buffer.bytes.data(), bytes, 0, remote_write(), status);
   TULLE_CHECK(buffer.region != nullptr);
 }
 
@@ -375,8 +426,14 @@ void Player::handle_completions(Time now, std::uint32_t number) {
   }
 }
 
+// The sender of a flow by a socket hears that it has been read.
+void Player::hear_of_read(std::uint32_t flow) {
+  connections_[flow].sender_knows_of_read = true;
+  if (!results_[flow].end.is_never()) leave_shared(flow);
+}
+
 // Gives the place of a flow in its connection's queues to the next one. A flow of a socket holds it
-// until it has been read, too.
+// until its sender knows that it has been read, too.
 void Player::leave_shared(std::uint32_t flow) {
   SharedConnection& connection = shared(flow);
   --connection.under_way;
@@ -394,8 +451,7 @@ void Player::arrived(Time now, std::uint32_t flow) {
   if (settings_.carries_bytes) check_memory(flow);
   connections_[flow].read = true;
   if (connections_[flow].closing) close_receiver(flow);
-  const bool was_sent = !results_[flow].end.is_never();
-  if (is_stream() && shares(flow) && was_sent) {
+  if (is_stream() && shares(flow)) {
     stage_.alarm(now + stage_.lookahead, flows_[flow].source, flow | place_bit);
   }
   if (schedule_ != nullptr) schedule_->arrived(seen, flow);
@@ -420,18 +476,18 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
     result.end = now + settings_.completion_delay_of(flows_[index].source);
-    ++finished_;
-    bytes_done_ += flows_[index].bytes;
+    finished_.fetch_add(1, std::memory_order_relaxed);
+    bytes_done_.fetch_add(flows_[index].bytes, std::memory_order_relaxed);
     // A receiver that is told of arrivals has checked its memory already. Elsewhere, all data
     // arrived before the last acknowledgement left.
     if (settings_.carries_bytes && !is_told(index) && !is_stream()) check_memory(index);
   } else {
-    ++failed_;
+    failed_.fetch_add(1, std::memory_order_relaxed);
   }
   if (shares(index) && !transport_.is_datagram) {
     const bool failed = status != verbs::CompletionStatus::success;
     shared(index).has_failed = shared(index).has_failed || failed;
-    if (!is_stream() || failed || connections_[index].read) leave_shared(index);
+    if (!is_stream() || failed || connections_[index].sender_knows_of_read) leave_shared(index);
   }
   if (schedule_ != nullptr && status == verbs::CompletionStatus::success) {
     schedule_->sent(result.end, index);

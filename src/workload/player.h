@@ -6,6 +6,7 @@
 // be timed. With SRD, each host has one queue pair for all its peers. The player knows only
 // adapters, so that it runs under every driver.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -44,6 +45,9 @@ struct Stage {
   std::function<PathRecord(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                            std::uint8_t path_bits)>
       path = {};
+  // Asks the driver to call meet_request() for a host, which may be another than that of the event,
+  // before anything reaches it that is sent from now on. If empty, the player calls it at once.
+  std::function<void(std::uint32_t host, std::uint32_t token)> request = {};
 };
 
 // Most bytes of one flow: as many messages of 1 GiB as a send queue holds.
@@ -118,6 +122,9 @@ class Player {
   void begin();
   // The schedule alone starts flows from now on. Called instead of begin().
   void follow(Schedule& schedule) { schedule_ = &schedule; }
+  // Makes what each host needs before its first flow, so that flows that begin at one host need not
+  // make it at another. Called before anything happens, if hosts have their turns at the same time.
+  void open_hosts();
   // Starts a flow at that time, which is not before now. Called at the flow's source.
   void start(Time at, std::uint32_t flow) {
     const std::uint32_t source = flows_[flow].source;
@@ -126,11 +133,13 @@ class Player {
   void handle_alarm(Time now, std::uint32_t token);
   // Takes the new completions of a host.
   void handle_completions(Time now, std::uint32_t host);
+  // Prepares the destination of a flow that its source has begun, at the destination.
+  void meet_request(std::uint32_t flow);
 
   const std::vector<FlowResult>& results() const { return results_; }
-  std::uint64_t finished() const { return finished_; }
-  std::uint64_t failed() const { return failed_; }
-  std::uint64_t bytes_done() const { return bytes_done_; }
+  std::uint64_t finished() const { return finished_.load(std::memory_order_relaxed); }
+  std::uint64_t failed() const { return failed_.load(std::memory_order_relaxed); }
+  std::uint64_t bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
   // Bytes that arrived undamaged, and the first corruption, of flows that carry bytes.
   std::uint64_t bytes_verified() const { return bytes_verified_; }
   const std::optional<Corruption>& corruption() const { return corruption_; }
@@ -154,12 +163,17 @@ class Player {
     std::uint32_t to_complete = 0;
     std::uint32_t to_arrive = 0;
   };
+  // The members belong to one of the hosts alone, but for those that the sender sets before it asks
+  // the receiver to make its end.
   struct Connection {
     transport::QueuePair* sender = nullptr;
     transport::QueuePair* receiver = nullptr;
+    QpNumber sender_number;  // set by the sender
+    std::uint8_t path_bits = 0;
     // For the receiver of a stream: it has read all data, and the sender is done.
     bool read = false;
     bool closing = false;
+    bool sender_knows_of_read = false;
   };
 
   // A connection that several flows share, one behind the other.
@@ -202,15 +216,21 @@ class Player {
   Connection& ends_of(std::uint32_t flow) {
     return shares(flow) ? shared(flow).ends : connections_[flow];
   }
+  std::uint32_t receiver_hint(std::uint32_t flow) const;
+  std::uint32_t messages_of(std::uint32_t flow) const;
+  std::uint32_t flows_of_connection(std::uint32_t flow) const;
+  verbs::AddressVector address_of(std::uint32_t flow, std::uint8_t path_bits) const;
   void connect(std::uint32_t flow);
+  void accept(std::uint32_t flow);
+  void ask_receiver(std::uint32_t flow);
   void send(std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                    std::uint32_t peer_host, verbs::AddressVector address);
   void post(Time now, std::uint32_t flow);
-  void post_requests(std::uint32_t flow);
-  void post_stream(std::uint32_t flow);
+  void write_stream(std::uint32_t flow);
+  void read_stream(std::uint32_t flow);
   void send_requests(std::uint32_t flow, transport::QueuePair& sender, verbs::AddressHandle* handle,
                      QpNumber remote);
 
@@ -218,6 +238,7 @@ class Player {
   transport::QueuePair& srd_of(std::uint32_t number);
   verbs::AddressHandle* handle_to(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level);
   void post_by_srd(std::uint32_t flow);
+  void accept_by_srd(std::uint32_t flow);
   void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
 
   // The regions that a flow is read from and written to.
@@ -231,6 +252,7 @@ class Player {
   void close_receiver(std::uint32_t flow);
   void take_memory(std::uint32_t host, Buffer& buffer);
   void check_memory(std::uint32_t flow);
+  void hear_of_read(std::uint32_t flow);
   void leave_shared(std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
@@ -249,9 +271,10 @@ class Player {
   std::vector<std::int32_t> next_waiting_;
   std::vector<FlowResult> results_;
   std::vector<Memory> memories_;  // by flow; empty if flows are ghosts
-  std::uint64_t finished_ = 0;
-  std::uint64_t failed_ = 0;
-  std::uint64_t bytes_done_ = 0;
+  // Hosts that have their turns at the same time count together.
+  std::atomic<std::uint64_t> finished_ = 0;
+  std::atomic<std::uint64_t> failed_ = 0;
+  std::atomic<std::uint64_t> bytes_done_ = 0;
   std::uint64_t bytes_verified_ = 0;
   std::optional<Corruption> corruption_;
 };

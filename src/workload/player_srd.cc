@@ -13,14 +13,6 @@ using verbs::QpAttributeMask;
 using verbs::QpState;
 using verbs::VerbsStatus;
 
-namespace {
-
-std::uint32_t messages_of(const Flow& flow, std::uint64_t message_bytes) {
-  return static_cast<std::uint32_t>((flow.bytes + message_bytes - 1) / message_bytes);
-}
-
-}  // namespace
-
 transport::QueuePair& Player::srd_of(std::uint32_t number) {
   Host& at = host(number);
   if (at.srd != nullptr) return *at.srd;
@@ -69,8 +61,8 @@ verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
 void Player::post_by_srd(std::uint32_t index) {
   const Flow& flow = flows_[index];
   transport::QueuePair& sender = srd_of(flow.source);
-  transport::QueuePair& receiver = srd_of(flow.destination);
-  const std::uint32_t messages = messages_of(flow, message_bytes_max);
+  const QpNumber receiver = srd_of(flow.destination).number;
+  const std::uint32_t messages = messages_of(index);
   if (sender.send_queue.size() + messages > sender.init.send_work_requests) {
     // Completed requests may occupy the queue behind one that has not completed.
     TULLE_CHECK(sender.send_queue.size() > 0);
@@ -79,13 +71,18 @@ void Player::post_by_srd(std::uint32_t index) {
   }
   messages_[index] = {messages, is_told(index) ? messages : 0};
   if (settings_.carries_bytes) give_memory(index);
-  for (std::uint32_t i = 0; i < messages_[index].to_arrive; ++i) {
-    const VerbsStatus status = stage_.adapter(flow.destination).post_receive(receiver, {});
-    TULLE_CHECK(status == VerbsStatus::ok);
-  }
+  if (is_told(index)) ask_receiver(index);
   const auto level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
-  send_requests(index, sender, handle_to(flow.source, flow.destination, level), receiver.number);
+  send_requests(index, sender, handle_to(flow.source, flow.destination, level), receiver);
+}
+
+void Player::accept_by_srd(std::uint32_t index) {
+  const std::uint32_t number = flows_[index].destination;
+  for (std::uint32_t i = 0; i < messages_[index].to_arrive; ++i) {
+    const VerbsStatus status = stage_.adapter(number).post_receive(*hosts_[number].srd, {});
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
 }
 
 // The immediate value names the flow of the message that has arrived, since receive requests are

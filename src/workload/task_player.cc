@@ -109,6 +109,7 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       sends_until_(graph_.ranks()),
       receives_until_(graph_.ranks()),
       adds_until_(graph_.ranks()),
+      channel_until_(servers_.channel_bits_per_second > 0 ? graph_.ranks() : 0),
       cores_(servers_),
       batches_(job.batches, graph_.ranks()) {
   static_assert(TaskGraph::tasks_max <= 1u << step_shift);
@@ -124,6 +125,9 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
     ++parts_[task].to_come;
   }
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
+  std::size_t parts = 0;
+  for (TaskGraph::Index i = 0; i < count; ++i) parts += graph_[i].is_message() ? 2 : 1;
+  parts_left_ = parts;
   for (TaskGraph::Index i = 0; i < count; ++i) {
     awaited_[i] = static_cast<std::uint32_t>(graph_.waits_for(i).size());
     for (const auto before : graph_.waits_for(i)) ++first_dependent_[before + 1];
@@ -229,7 +233,7 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
     // The port takes bytes of several channels by turns, so that a message does not wait for those
     // of other channels. All bytes that the port was given before have left when this one's have.
     const Time takes = std::max(time, channel_time(task));
-    Time& channel_until = channel_until_[{task.rank, task.peer, task.channel}];
+    Time& channel_until = channel_until_[task.rank][{task.peer, task.channel}];
     ends = channel_until = std::max(std::max(now, channel_until) + takes, ends);
     begins = ends - takes;
   }
@@ -348,13 +352,14 @@ void TaskPlayer::sent(Time now, std::uint32_t flow) {
   set_alarm(now + stage_.lookahead, rank, index, Step::over);
 }
 
-// A message is over when it was received and its sender knows that it has left.
-void TaskPlayer::note_part(TaskGraph::Index index, Time now) {
-  end_ = std::max(end_, now);
-  const TaskResult& result = results_[index];
-  const bool has_left = !result.end.is_never();
-  const bool has_arrived = !result.arrived.is_never() || !graph_[index].is_message();
-  if (has_left && has_arrived) ++finished_;
+Time TaskPlayer::end() const {
+  Time end;
+  for (TaskGraph::Index i = 0; i < results_.size(); ++i) {
+    const TaskResult& result = results_[i];
+    if (!result.end.is_never()) end = std::max(end, result.end);
+    if (graph_[i].is_message() && !result.arrived.is_never()) end = std::max(end, result.arrived);
+  }
+  return end;
 }
 
 Time TaskPlayer::begin_of(const TaskRange& range) const {
@@ -376,13 +381,13 @@ Time TaskPlayer::end_of(const TaskRange& range) const {
 
 void TaskPlayer::leave(Time now, TaskGraph::Index index) {
   results_[index].end = now;
-  note_part(index, now);
+  parts_left_.fetch_sub(1, std::memory_order_relaxed);
   release(now, index, graph_[index].rank);
 }
 
 void TaskPlayer::arrive(Time now, TaskGraph::Index index) {
   results_[index].arrived = now;
-  note_part(index, now);
+  parts_left_.fetch_sub(1, std::memory_order_relaxed);
   release(now, index, graph_[index].peer);
 }
 

@@ -4,9 +4,10 @@
 // a rate and a latency here; all others are flows (workload/player.h). Each processor of a rank
 // computes one thing at a time, and the rank sends meanwhile.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -55,14 +56,15 @@ class TaskPlayer final : public Schedule {
   void sent(Time now, std::uint32_t flow) override;
 
   const std::vector<TaskResult>& results() const { return results_; }
-  std::size_t finished() const { return finished_; }
   // Returns the time at which the first of these tasks began, and that at which the last one was
   // over; never if some are not.
   Time begin_of(const TaskRange& range) const;
   Time end_of(const TaskRange& range) const;
-  bool is_done() const { return finished_ == results_.size(); }
-  // Returns the time at which the last task ended; zero if none has.
-  Time end() const { return end_; }
+  // Returns true if all messages were received and their senders know that they have left, and all
+  // else is over.
+  bool is_done() const { return parts_left_.load(std::memory_order_relaxed) == 0; }
+  // Returns the time at which the last task ended, or a part of it; zero if none has.
+  Time end() const;
   const Job& job() const { return job_; }
 
  private:
@@ -98,7 +100,6 @@ class TaskPlayer final : public Schedule {
   void leave(Time now, TaskGraph::Index task);
   void arrive(Time now, TaskGraph::Index task);
   void start_flows(Time now, TaskGraph::Index task);
-  void note_part(TaskGraph::Index task, Time now);
 
   const Job& job_;
   const TaskGraph& graph_;
@@ -120,12 +121,13 @@ class TaskPlayer final : public Schedule {
   std::vector<Time> computes_until_;
   // By rank: until when its additions and the two directions of its scale-up port are busy.
   std::vector<Time> sends_until_, receives_until_, adds_until_;
-  // By sender, receiver and channel, where channels have a rate: until when one sends.
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Time> channel_until_;
+  // By sender, and then by receiver and channel, where channels have a rate: until when one sends.
+  std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, Time>> channel_until_;
   Cores cores_;
   Batches batches_;
-  std::size_t finished_ = 0;
-  Time end_;
+  // The ends of tasks that are still to come: two of a message. Hosts that have their turns at the
+  // same time count together.
+  std::atomic<std::size_t> parts_left_ = 0;
 };
 
 }  // namespace tulle::workload

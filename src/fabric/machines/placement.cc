@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/quoted.h"
 #include "fabric/subnet.h"
@@ -36,18 +37,44 @@ Result<void> take_named(const Topology& topology, std::span<const Machine> machi
   return {};
 }
 
-// Returns the machine that has most of the hosts at a switch's ports, or nothing if there are none.
-std::optional<std::uint32_t> machine_of_hosts(const Topology& topology, const Wiring& wiring,
-                                              std::uint32_t node, const Places& places) {
-  std::map<std::uint32_t, std::uint32_t> counts;
+// Returns the place of most nodes at a switch's ports that have one: of hosts, or else of switches.
+// Returns nothing if no node has one, or if several places have as many.
+std::optional<std::uint32_t> place_of_neighbours(const Topology& topology, const Wiring& wiring,
+                                                 std::uint32_t node, const Places& places) {
+  std::map<std::uint32_t, std::uint32_t> hosts, switches;
   for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
     const Wiring::Peer& peer = wiring.peer(node, port);
-    if (peer.link != Wiring::no_link && topology.is_host(peer.node)) ++counts[*places[peer.node]];
+    if (peer.link == Wiring::no_link || !places[peer.node]) continue;
+    ++(topology.is_host(peer.node) ? hosts : switches)[*places[peer.node]];
   }
-  const auto most = std::ranges::max_element(
-      counts, [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& counts = hosts.empty() ? switches : hosts;
+  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::ranges::max_element(counts, fewer);
   if (most == counts.end()) return std::nullopt;
+  const auto as_many = [&](const auto& each) { return each.second == most->second; };
+  if (hosts.empty() && std::ranges::count_if(counts, as_many) > 1) return std::nullopt;
   return most->first;
+}
+
+// Gives a place to each node that has none.
+std::vector<std::uint32_t> fill(const Topology& topology, std::uint32_t count, Places places) {
+  std::vector<std::uint32_t> unplaced;
+  for (std::uint32_t host = 0; host < topology.hosts; ++host) {
+    if (!places[host]) unplaced.push_back(host);
+  }
+  for (std::size_t i = 0; i < unplaced.size(); ++i) {
+    places[unplaced[i]] = static_cast<std::uint32_t>(i * count / unplaced.size());
+  }
+  const Wiring wiring(topology);
+  std::uint32_t turn = 0;
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    if (!places[node]) places[node] = place_of_neighbours(topology, wiring, node, places);
+    if (!places[node]) places[node] = turn++ % count;
+  }
+  std::vector<std::uint32_t> out;
+  out.reserve(places.size());
+  for (const auto& each : places) out.push_back(*each);
+  return out;
 }
 
 }  // namespace
@@ -56,24 +83,11 @@ Result<std::vector<std::uint32_t>> place(const Topology& topology,
                                          std::span<const Machine> machines) {
   Places places(topology.nodes());
   if (auto taken = take_named(topology, machines, places); !taken) return taken.error();
-  const auto count = static_cast<std::uint32_t>(machines.size());
-  std::vector<std::uint32_t> unnamed;
-  for (std::uint32_t host = 0; host < topology.hosts; ++host) {
-    if (!places[host]) unnamed.push_back(host);
-  }
-  for (std::size_t i = 0; i < unnamed.size(); ++i) {
-    places[unnamed[i]] = static_cast<std::uint32_t>(i * count / unnamed.size());
-  }
-  const Wiring wiring(topology);
-  std::uint32_t turn = 0;
-  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
-    if (!places[node]) places[node] = machine_of_hosts(topology, wiring, node, places);
-    if (!places[node]) places[node] = turn++ % count;
-  }
-  std::vector<std::uint32_t> out;
-  out.reserve(places.size());
-  for (const auto& each : places) out.push_back(*each);
-  return out;
+  return fill(topology, static_cast<std::uint32_t>(machines.size()), std::move(places));
+}
+
+std::vector<std::uint32_t> divide(const Topology& topology, std::uint32_t parts) {
+  return fill(topology, parts, Places(topology.nodes()));
 }
 
 }  // namespace tulle::fabric

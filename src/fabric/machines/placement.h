@@ -15,8 +15,8 @@ namespace tulle::fabric {
 struct Machine {
   std::string name;
   std::string address;  // of its process: an IP address, with or without a UDP port
-  std::vector<std::string>
-      nodes;  // by name, as "h3" and "leaf1" (node_name); the others are divided
+  // By name, as "h3" and "leaf1" (node_name). The others are divided.
+  std::vector<std::string> nodes;
 };
 
 // The number of a machine stands in 8 bits of the numbers of multicast packets
@@ -27,9 +27,13 @@ inline constexpr std::size_t machines_max = 256;
 // there, or that another one has.
 //
 // The hosts that no machine names are divided in their order, so that each machine has about the
-// same number. A switch is where most of the hosts at its ports are, and a switch without hosts
-// where the next machine in turn is.
+// same number. A switch is where most of the hosts at its ports are. A switch without hosts is where
+// most of its neighbours before it are, or, if several machines have as many, where the next
+// machine in turn is.
 Result<std::vector<std::uint32_t>> place(const Topology& topology,
                                          std::span<const Machine> machines);
+
+// Divides all nodes by the same rules into so many parts, at least 1. Returns the part of each.
+std::vector<std::uint32_t> divide(const Topology& topology, std::uint32_t parts);
 
 }  // namespace tulle::fabric

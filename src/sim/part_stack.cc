@@ -2,8 +2,8 @@
 // frames wait for the kernel's cores before the adapter gets them, and sent frames wait for the
 // port behind it.
 
-#include "sim/network_stack.h"
-#include "sim/network.h"
+#include "sim/kernel_driver.h"
+#include "sim/part.h"
 
 namespace tulle::sim {
 
@@ -13,33 +13,19 @@ using port::no_frame;
 
 static_assert(no_frame == device::HostStack::no_frame);
 
-Network::~Network() = default;
-Network::Host::Host(const device::Configuration& configuration) : adapter(configuration) {}
-Network::Host::~Host() = default;
+Host::Host(const device::Configuration& configuration) : adapter(configuration) {}
+Host::~Host() = default;
 
-void Network::KernelDriver::deliver(FrameRef frame) {
-  network.hand_over(host, frame);
-  network.frames_.give(frame);
+void KernelDriver::deliver(FrameRef frame) {
+  part.hand_over(host, frame);
+  part.frames_.give(frame);
 }
 
-FrameRef Network::KernelDriver::keep(const device::Datagram& datagram) {
-  return network.frame_of(host, datagram);
+FrameRef KernelDriver::keep(const device::Datagram& datagram) {
+  return part.frame_of(host, datagram);
 }
 
-void Network::set_up_stacks() {
-  if (settings_.host.stack.cores == 0) return;
-  has_kernels_ = true;
-  for (std::uint32_t host = 0; host < hosts(); ++host) {
-    hosts_[host].kernel =
-        std::make_unique<KernelDriver>(*this, host, settings_.host.stack, hosts_[host].adapter);
-  }
-}
-
-const device::HostStack* Network::stack(std::uint32_t host) const {
-  return hosts_[host].kernel == nullptr ? nullptr : &hosts_[host].kernel->stack;
-}
-
-void Network::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
+void Part::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
   const Frame& frame = frames_[ref];
   if (host.adapter.port().has_credits()) take_in(host.adapter.port(), frame);
@@ -51,7 +37,7 @@ void Network::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
   run_kernel(number);
 }
 
-QpNumber Network::receiver_of(const Frame& frame) const {
+QpNumber Part::receiver_of(const Frame& frame) const {
   if (!frame.is_tcp()) return wire::peek_destination_qp(frame.header);
   wire::Tcp header;
   const wire::DecodedTcp decoded =
@@ -60,12 +46,12 @@ QpNumber Network::receiver_of(const Frame& frame) const {
   return QpNumber{header.destination_port};
 }
 
-void Network::attend_kernel(std::uint32_t number) {
+void Part::attend_kernel(std::uint32_t number) {
   hosts_[number].kernel->stack.attend(now_);
   run_kernel(number);
 }
 
-void Network::run_kernel(std::uint32_t number) {
+void Part::run_kernel(std::uint32_t number) {
   Host& host = hosts_[number];
   device::HostStack& stack = host.kernel->stack;
   while (stack.next_deadline() <= now_) stack.run(now_);
@@ -78,13 +64,13 @@ void Network::run_kernel(std::uint32_t number) {
   plan(next.ps, number, 0, stack_work, 0);
 }
 
-bool Network::kernel_has_frame(const Host& host) const {
+bool Part::kernel_has_frame(const Host& host) const {
   const device::HostStack& stack = host.kernel->stack;
   if (!stack.has_frame()) return false;
   return (host.adapter.port().stopped() >> frames_[stack.front()].service_class & 1) == 0;
 }
 
-FrameRef Network::pull_from_kernel(std::uint32_t number) {
+FrameRef Part::pull_from_kernel(std::uint32_t number) {
   Host& host = hosts_[number];
   if (!kernel_has_frame(host)) return no_frame;
   const FrameRef ref = host.kernel->stack.pull(now_);

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <span>
 
-#include "fabric/lids.h"
 #include "port/framing/overhead.h"
-#include "sim/network.h"
+#include "sim/addresses.h"
+#include "sim/part.h"
 #include "wire/packet.h"
 #include "wire/tcp.h"
 
@@ -16,7 +16,7 @@ namespace tulle::sim {
 using port::Frame;
 using port::FrameRef;
 
-FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
+FrameRef Part::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
   label(frame, host, datagram);
@@ -33,13 +33,13 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   return ref;
 }
 
-void Network::hold_segment(FrameRef ref, const device::Datagram& datagram) {
+void Part::hold_segment(FrameRef ref, const device::Datagram& datagram) {
   Frame& frame = frames_[ref];
   frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::tcp);
   measure(frame, port::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
-  if (carries_fronts_) {
+  if (nodes_.carries_fronts) {
     carry_front(ref, datagram);
   } else if (payloads_ != nullptr) {
     carry_payload(ref, datagram);
@@ -48,7 +48,7 @@ void Network::hold_segment(FrameRef ref, const device::Datagram& datagram) {
 
 // Carries the bytes in front of ghosts, preceded by their number. The bytes that do not fit are
 // inline data, which are ghosts here like all other data.
-void Network::carry_front(FrameRef ref, const device::Datagram& datagram) {
+void Part::carry_front(FrameRef ref, const device::Datagram& datagram) {
   std::byte* to = payloads_->of(ref) + sizeof(std::uint32_t);
   std::uint32_t bytes = 0;
   for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
@@ -60,24 +60,21 @@ void Network::carry_front(FrameRef ref, const device::Datagram& datagram) {
   std::memcpy(payloads_->of(ref), &bytes, sizeof bytes);
 }
 
-transport::Payload Network::segment_of(FrameRef ref) {
+transport::Payload Part::segment_of(FrameRef ref) {
   const std::uint32_t bytes = frames_[ref].payload_bytes;
-  if (!carries_fronts_) return {payload_of(ref), bytes};
+  if (!nodes_.carries_fronts) return {payload_of(ref), bytes};
   std::uint32_t there = 0;
   std::memcpy(&there, payloads_->of(ref), sizeof there);
   return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
 }
 
 // Writes a frame's source, destination and service.
-void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
+void Part::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
   frame.source = host & 0xFF'FFFF;
   frame.path = datagram.to->path_bits & 0x7F;
   frame.damaged = 0;
   const PortAddress to = wire::destination_of(datagram.path);
-  frame.destination =
-      (settings_.link_layer == LinkLayer::infiniband ? fabric::host_of(to.lid, settings_.lmc)
-                                                     : to.gid.ipv4() - first_address) &
-      0xFF'FFFF;
+  frame.destination = host_at(settings_, to) & 0xFF'FFFF;
   frame.via = 0;
   // Switches spread flows by what they read: RoCE v1 has no ports.
   frame.source_port = settings_.is_roce_v1 ? std::uint16_t{0} : datagram.flow_entropy;
@@ -86,8 +83,8 @@ void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& da
   frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 
-void Network::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
-                      std::uint32_t payload_bytes) const {
+void Part::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
+                   std::uint32_t payload_bytes) const {
   frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes) +
                                                   train_header_bytes(settings_, payload_bytes));
   frame.gap_bytes = around.gap_bytes & 0x1F;
@@ -96,7 +93,7 @@ void Network::measure(Frame& frame, const port::Overhead& around, std::uint32_t 
 
 // Copies the payload when it is sent, as an adapter fetches it. Later changes of the application's
 // memory do not travel.
-void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
+void Part::carry_payload(FrameRef ref, const device::Datagram& datagram) {
   TULLE_CHECK(datagram.payload_bytes <= payloads_->bytes_each());
   std::byte* to = payloads_->of(ref);
   std::size_t bytes = 0;
@@ -108,7 +105,7 @@ void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
 }
 
 // Hands a frame to the adapter.
-void Network::hand_over(std::uint32_t number, FrameRef ref) {
+void Part::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
   if (frame.is_tcp()) [[unlikely]]
     return hand_over_segment(number, ref);
@@ -119,7 +116,7 @@ void Network::hand_over(std::uint32_t number, FrameRef ref) {
                                        path_of(frame));
 }
 
-void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
+void Part::hand_over_segment(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
   wire::Tcp header;
   const wire::DecodedTcp decoded =
@@ -128,12 +125,7 @@ void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
   hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
 }
 
-PortAddress Network::address_of(std::uint32_t host, std::uint8_t path_bits) const {
-  if (settings_.link_layer == LinkLayer::ethernet) return gid_of(host);
-  return fabric::lid_of(host, settings_.lmc, path_bits);
-}
-
-wire::Path Network::path_of(const Frame& frame) const {
+wire::Path Part::path_of(const Frame& frame) const {
   if (settings_.link_layer == LinkLayer::ethernet) {
     if (settings_.is_roce_v1) [[unlikely]]
       return ethernet_path_of(frame);
@@ -142,43 +134,6 @@ wire::Path Network::path_of(const Frame& frame) const {
   wire::LocalPath path;
   path.local = local_route_of(frame, settings_.lmc);
   return path;
-}
-
-wire::IpUdp Network::ip_of(const Frame& frame) {
-  wire::IpUdp ip;
-  ip.source = gid_of(frame.source);
-  ip.destination = gid_of(frame.destination);
-  ip.source_port = frame.source_port;
-  ip.traffic_class = frame.traffic_class;
-  return ip;
-}
-
-wire::MacAddress Network::mac_of(std::uint32_t host) {
-  wire::MacAddress mac{0x02, 0};
-  for (std::size_t i = 0; i < 4; ++i) mac[2 + i] = static_cast<std::uint8_t>(host >> (24 - 8 * i));
-  return mac;
-}
-
-wire::EthernetPath Network::ethernet_path_of(const Frame& frame) {
-  wire::EthernetPath path;
-  path.source = mac_of(frame.source);
-  path.destination = mac_of(frame.destination);
-  path.priority = frame.service_level & 7;
-  path.global.source = gid_of(frame.source);
-  path.global.destination = gid_of(frame.destination);
-  path.global.traffic_class = frame.traffic_class;
-  return path;
-}
-
-wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {
-  wire::LocalRoute route;
-  route.vl = frame.service_class;
-  route.service_level = frame.service_level;
-  route.destination = fabric::lid_of(frame.destination, lmc, frame.path);
-  // Each end uses one of its LIDs for a connection, since the receiver checks where packets come
-  // from (IBTA 9.6.1).
-  route.source = fabric::lid_of(frame.source, lmc, frame.path);
-  return route;
 }
 
 }  // namespace tulle::sim

@@ -1,0 +1,32 @@
+#pragma once
+
+// The addresses of a simulated network's hosts, and the headers that a frame would have in front of
+// its transport's headers, and which it does not carry.
+
+#include <cstdint>
+
+#include "port/frame.h"
+#include "sim/network_settings.h"
+#include "wire/path.h"
+
+namespace tulle::sim {
+
+// Returns the GID of a host's port on Ethernet, which is an IPv4 address.
+Gid gid_of(std::uint32_t host);
+// Returns the address of a host's port: on Ethernet its GID; on InfiniBand the one of its 2^LMC
+// LIDs that the path bits select.
+PortAddress address_of(const NetworkSettings& settings, std::uint32_t host,
+                       std::uint8_t path_bits = 0);
+// Returns the host that has an address.
+std::uint32_t host_at(const NetworkSettings& settings, const PortAddress& address);
+// Returns the MAC address of a host: a locally administered one (IEEE 802) that holds its number.
+wire::MacAddress mac_of(std::uint32_t host);
+
+// Returns the headers of IP and UDP.
+wire::IpUdp ip_of(const port::Frame& frame);
+// Returns the same of a packet of RoCE v1: those of Ethernet, and the GRH.
+wire::EthernetPath ethernet_path_of(const port::Frame& frame);
+// Returns the LRH of a packet between hosts with 2^lmc LIDs.
+wire::LocalRoute local_route_of(const port::Frame& frame, unsigned lmc);
+
+}  // namespace tulle::sim

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace tulle::sim {
+
+// The programs on the hosts of a network. Each function is called in the turn of the host that it
+// names, and may act on that host alone. Hosts of different parts have their turns at the same
+// time, on several threads.
+class Application {
+ public:
+  virtual ~Application() = default;
+  // A host has new completions.
+  virtual void handle_completions(Time now, std::uint32_t host) = 0;
+  // The time of an alarm has come (Network::alarm()).
+  virtual void handle_alarm(Time now, std::uint32_t host, std::uint32_t token) = 0;
+  // A request to this host is to be met (Network::request()).
+  virtual void meet_request(std::uint32_t host, std::uint32_t token) = 0;
+  // Called between rounds, now and then, while no host has its turn. Returns false to stop.
+  virtual bool goes_on() = 0;
+};
+
+}  // namespace tulle::sim

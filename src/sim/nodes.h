@@ -1,0 +1,140 @@
+#pragma once
+
+// The adapters, switches and link ends of a simulated network. They are shared by the parts that
+// move them (sim/part.h): each node belongs to one part, which alone touches it in a round.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/fixed_array.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "device/adapter.h"
+#include "fabric/non_minimal.h"
+#include "fabric/routing.h"
+#include "fabric/switch.h"
+#include "port/port.h"
+#include "sim/intake.h"
+#include "sim/network_settings.h"
+
+namespace tulle::sim {
+
+struct KernelDriver;
+
+// The kinds of events, in the order in which they happen at one time and node.
+enum class EventKind : std::uint8_t {
+  fault,
+  control,
+  arrival,
+  port_free,
+  deadline,
+  application,
+  pause_end,
+  pause_renewal,
+  watchdog,
+  slow_arrival,  // arrival at a host with an intake
+  taken_in,      // a host with an intake has taken in a frame
+  notice,        // arrival of a notice from a switch
+  stack_work,    // work of a host's kernel
+};
+
+struct Host {
+  explicit Host(const device::Configuration& configuration);
+  ~Host();
+
+  device::Adapter adapter;
+  std::uint64_t completions = 0;
+  std::uint32_t since_lost = 0;  // data packets since the last loss, with lose_every
+  Time deadline_planned = Time::never();
+  std::unique_ptr<KernelDriver> kernel;  // null: the adapter does all the work
+  std::unique_ptr<Intake> intake;        // null: the adapter always takes frames in at once
+};
+
+// One end of a link, from the sender's view, and its identity for events that name it.
+struct LinkEnd {
+  // Bits of waits_for.
+  static constexpr std::uint8_t its_becoming_free = 1;
+  static constexpr std::uint8_t its_link = 2;
+
+  port::Port* port = nullptr;  // the adapter's or the switch's
+  std::uint32_t node = 0;
+  std::uint16_t number = 0;
+  std::int64_t busy_until = 0;  // ps
+  std::int64_t delay = 0;       // ps, of the link and of the delays around it
+  std::int64_t picoseconds_per_byte = 0;
+  std::uint32_t peer = 0;
+  std::uint16_t peer_port = 0;
+  std::uint8_t waits_for = 0;                 // conditions before it may send: the bits above
+  EventKind arrives_as = EventKind::arrival;  // a frame at the other end
+  bool pause_end_planned = false;
+  bool renewal_planned = false;
+  bool watchdog_planned = false;
+  bool peer_cuts_through = false;
+  std::int64_t bits_per_second = 0;
+};
+
+// Faults of a link, from the sender's view.
+struct PortFaults {
+  // Future times at which the link goes down, the last one first.
+  std::vector<std::int64_t> downs;
+  double bit_error_rate = 0;
+};
+
+// A change at one node. The event's port tells which link or host it concerns.
+struct FaultAction {
+  enum class Kind : std::uint8_t {
+    go_down,
+    come_up,
+    bit_errors,
+    slow_down,
+    recover,
+    reroute,
+    avoid,
+    stop_avoiding,
+  };
+  Kind kind{};
+  double bit_error_rate = 0;
+  std::int64_t bits_per_second = 0;        // slow_down
+  const fabric::Routes* routes = nullptr;  // reroute
+};
+
+// Says where a node is.
+struct Place {
+  std::uint32_t first_end = 0;  // index of its first port's end in Nodes::ends
+  std::uint32_t turn : 24 = 0;  // its number among those that take turns in its part
+  std::uint32_t part : 8 = 0;
+};
+
+struct Nodes {
+  static constexpr std::uint32_t parts_max = 256;  // Place::part has 8 bits
+
+  Nodes(const NetworkSettings& settings, const fabric::Routes& routes, std::uint32_t hosts)
+      : settings(settings), routes(routes), hosts(hosts) {}
+
+  bool is_host(std::uint32_t node) const { return node < hosts.size(); }
+  std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
+    return places[node].first_end + port;
+  }
+
+  NetworkSettings settings;
+  const fabric::Routes& routes;
+  FixedArray<Host> hosts;
+  std::vector<Random> noise;  // by sending node; empty without bit errors
+  // True if links may lose frames. With faults, the next member says how, by port.
+  bool disturbed = false;
+  std::vector<PortFaults> port_faults;
+  std::vector<FaultAction> fault_actions;
+  std::unique_ptr<fabric::NonMinimalRouting> non_minimal;  // null: all paths are minimal
+  std::vector<fabric::SwitchPartitions> partitions;        // by switch; empty without partitions
+  std::vector<fabric::Switch> switches;
+  std::vector<Place> places;  // by node
+  std::vector<LinkEnd> ends;
+  Time lookahead = Time::never();
+  std::uint32_t payload_bytes = 0;  // room of each frame for bytes of its payload; 0: ghosts
+  bool carries_fronts = false;      // true: headers in front of ghosts are carried as bytes
+  bool has_head_lifetimes = false;
+  bool has_kernels = false;  // true: each host has a kernel
+};
+
+}  // namespace tulle::sim
