@@ -391,8 +391,8 @@ bytes = "60KB"
 // Returns all results of a run, less its seed's number and its number of events, which is internal
 // to the simulator.
 std::string results_of(const Case& c, const std::vector<std::string>& set = {},
-                       bool order_by_time = false) {
-  report::Outcome outcome = outcome_of(c.text, "", set, order_by_time);
+                       bool order_by_time = false, std::uint32_t threads = 1) {
+  report::Outcome outcome = outcome_of(c.text, "", set, order_by_time, threads);
   EXPECT_GT(count(outcome, "finished"), 0u) << c.name;
   for (report::Figures* figures : {&outcome.figures, &outcome.simulator}) {
     std::erase_if(*figures, [](const report::Measured& measured) {
@@ -427,6 +427,18 @@ TEST(Determinism, NodesInTurnsOrAllInTheOrderOfTime) {
     for (const char* seed : {"seed = 1", "seed = 2", "seed = 3"}) {
       const bool same = results_of(c, {seed}) == results_of(c, {seed}, true);
       EXPECT_TRUE(same) << c.name << ", " << seed;
+    }
+  }
+}
+
+TEST(Determinism, AnyNumberOfThreads) {
+  for (const Case& c : cases) {
+    for (const char* seed : {"seed = 1", "seed = 2"}) {
+      const std::string alone = results_of(c, {seed});
+      for (const std::uint32_t threads : {2u, 3u, 5u}) {
+        const bool same = alone == results_of(c, {seed}, false, threads);
+        EXPECT_TRUE(same) << c.name << ", " << seed << ", " << threads << " threads";
+      }
     }
   }
 }

@@ -36,10 +36,12 @@ inline std::optional<scenario::Setup> setup_of(const std::string& text, const st
 
 inline report::Outcome outcome_of(const std::string& text, const std::string& folder = "",
                                   const std::vector<std::string>& set = {},
-                                  bool order_by_time = false) {
+                                  bool order_by_time = false, std::uint32_t threads = 1) {
   auto setup = setup_of(text, folder, set);
   if (!setup) return {};
-  auto run = Run::prepare(std::move(*setup));
+  const std::uint32_t usable = std::min(threads, setup->topology.hosts);
+  auto run = Run::prepare(std::move(*setup), threads);
+  EXPECT_EQ((*run)->threads(), usable);
   if (order_by_time) (*run)->order_by_time();
   (*run)->run([](const Progress&) { return true; });
   EXPECT_TRUE((*run)->check_payloads());

@@ -78,18 +78,17 @@ class FramePool {
   void prefetch(FrameRef ref) { tulle::prefetch(&(*this)[ref]); }
 
   FrameRef take() {
-    if (free_ == no_frame) grow();
-    const FrameRef ref = free_;
-    free_ = (*this)[ref].next;
-    ++in_use_;
+    if (free_.empty()) grow();
+    const FrameRef ref = free_.back();
+    free_.pop_back();
     return ref;
   }
-  void give(FrameRef ref) {
-    (*this)[ref].next = free_;
-    free_ = ref;
-    --in_use_;
+  void give(FrameRef ref) { free_.push_back(ref); }
+  // Prefetches the frame that take() will return so many calls ahead of the next one.
+  void prefetch_free(std::size_t ahead) {
+    if (ahead < free_.size()) prefetch(free_[free_.size() - 1 - ahead]);
   }
-  std::uint32_t in_use() const { return in_use_; }
+  std::uint32_t in_use() const { return capacity() - static_cast<std::uint32_t>(free_.size()); }
   std::uint32_t capacity() const {
     return static_cast<std::uint32_t>(blocks_.size()) * block_frames;
   }
@@ -100,15 +99,11 @@ class FramePool {
   void grow() {
     const std::uint32_t first = capacity();
     blocks_.push_back(std::make_unique<Frame[]>(block_frames));
-    for (std::uint32_t i = block_frames; i-- > 0;) {
-      blocks_.back()[i].next = free_;
-      free_ = first + i;
-    }
+    for (std::uint32_t i = block_frames; i-- > 0;) free_.push_back(first + i);
   }
 
   std::vector<std::unique_ptr<Frame[]>> blocks_;
-  FrameRef free_ = no_frame;
-  std::uint32_t in_use_ = 0;
+  std::vector<FrameRef> free_;  // the last one is taken next
 };
 
 }  // namespace tulle::port

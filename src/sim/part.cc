@@ -223,6 +223,7 @@ void Part::take_from(Part& other, unsigned parity, Application& application) {
   if (box.is_empty()) return;
   for (const auto& [host, token] : box.requests) application.meet_request(host, token);
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
+    frames_.prefetch_free(fetch_distance);
     auto& [event, frame] = box.frames[i];
     event.datum = frames_.take();
     frames_[event.datum] = frame;

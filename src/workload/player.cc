@@ -22,6 +22,9 @@ namespace {
 constexpr std::uint32_t shared_depth = 64;
 // One ghost region stands for all the memory of a host. It has a length and no bytes.
 constexpr std::uint64_t memory_bytes = 1ull << 40;
+// A shared connection has so many receives ready: twice as many as messages can be under way, so
+// that its credits, whose numbers are coarse (IBTA 9.7.7.2), never hold up a message.
+constexpr std::uint32_t receives_ready = 2 * shared_depth;
 // Sets the work request ids of receives apart.
 constexpr std::uint64_t receive_bit = 1ull << 32;
 // Sets apart the reads that are not the last of their flow.
@@ -143,7 +146,7 @@ void Player::send(std::uint32_t flow) {
   if (settings_.carries_bytes) give_memory(flow);
   if (ends_of(flow).sender == nullptr) {
     connect(flow);
-  } else if (!has_failed(flow) && (is_stream() || is_told(flow))) {
+  } else if (!has_failed(flow) && !has_receives_ready(flow) && (is_stream() || is_told(flow))) {
     ask_receiver(flow);
   }
   if (is_stream()) return write_stream(flow);
@@ -214,12 +217,15 @@ void Player::connect(std::uint32_t index) {
 void Player::accept(std::uint32_t index) {
   const Flow& flow = flows_[index];
   Connection& connection = ends_of(index);
-  const std::uint32_t reads = is_stream()      ? messages_of(index)
-                              : is_told(index) ? flows_of_connection(index)
-                                               : 0;
+  const std::uint32_t reads = is_stream()                 ? messages_of(index)
+                              : has_receives_ready(index) ? receives_ready
+                              : is_told(index)            ? flows_of_connection(index)
+                                                          : 0;
   connection.receiver = create_end(flow.destination, receiver_hint(index), 0, reads);
   connect_end(flow.destination, *connection.receiver, connection.sender_number, flow.source,
               address_of(index, connection.path_bits));
+  if (!has_receives_ready(index)) return;
+  for (std::uint32_t i = 0; i < receives_ready; ++i) post_receive(index);
 }
 
 void Player::ask_receiver(std::uint32_t index) {
@@ -233,7 +239,10 @@ void Player::meet_request(std::uint32_t index) {
   if (transport_.is_datagram) return accept_by_srd(index);
   if (ends_of(index).receiver == nullptr) accept(index);
   if (is_stream()) return read_stream(index);
-  if (!is_told(index)) return;
+  if (is_told(index) && !has_receives_ready(index)) post_receive(index);
+}
+
+void Player::post_receive(std::uint32_t index) {
   verbs::ReceiveRequest receive;
   receive.wr_id = receive_bit | index;
   const VerbsStatus status =
@@ -414,11 +423,15 @@ void Player::handle_completions(Time now, std::uint32_t number) {
         complete_by_srd(now, number, completion);
         continue;
       }
-      const auto flow = static_cast<std::uint32_t>(completion.wr_id);
+      auto flow = static_cast<std::uint32_t>(completion.wr_id);
       if ((completion.wr_id & receive_bit) == 0) {
         finish(now, flow, completion.status);
       } else if ((completion.wr_id & part_bit) == 0 &&
                  completion.status == verbs::CompletionStatus::success) {
+        if (has_receives_ready(flow)) {
+          flow = completion.immediate;
+          post_receive(flow);
+        }
         arrived(now, flow);
       }
     }

@@ -204,6 +204,11 @@ class Player {
     return transport_.sends.has(write) && !transport_.sends.has(write_with_immediate) &&
            is_told(flow);
   }
+  // The receivers of flows that come one behind the other keep receives ready, as programs do. The
+  // immediate value then tells which flow has come.
+  bool has_receives_ready(std::uint32_t flow) const {
+    return shares(flow) && is_told(flow) && !tells_apart(flow) && !is_stream();
+  }
   // Flows over sockets are writes and reads; the others are RDMA WRITEs.
   bool is_stream() const { return !transport_.sends.has(verbs::SendOpcode::write); }
   bool shares(std::uint32_t flow) const { return flows_[flow].connection >= 0; }
@@ -222,6 +227,7 @@ class Player {
   verbs::AddressVector address_of(std::uint32_t flow, std::uint8_t path_bits) const;
   void connect(std::uint32_t flow);
   void accept(std::uint32_t flow);
+  void post_receive(std::uint32_t flow);
   void ask_receiver(std::uint32_t flow);
   void send(std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
