@@ -75,6 +75,46 @@ TEST_F(SimTest, FilesAreTheSameInTwoProcessesAndKnowNoClock) {
   EXPECT_GE(timings["run_s"], 0);
 }
 
+TEST_F(SimTest, FilesAreTheSameWithAnyNumberOfThreads) {
+  folder.write(
+      "s.toml",
+      "[topology]\nkind = \"leaf-spine\"\nleaves = 4\nhosts_per_leaf = 4\n[traffic]\n"
+      "pattern = \"poisson\"\nload = 0.6\nduration = \"50us\"\n[report]\nsample = \"7us\"\n"
+      "nodes = [\"leaf 1\"]\n");
+  const std::string command = folder.path("s.toml") + " -o ";
+  ASSERT_EQ(run(command + folder.path("one")).status, 0);
+  for (const std::string threads : {"2", "3", "7"}) {
+    const ProgramOutcome outcome = run(command + folder.path(threads) + " --threads " + threads);
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.error, "");
+    for (const std::string file :
+         {"summary.json", "flows.csv", "links.csv", "report.html", "samples.csv"}) {
+      EXPECT_FALSE(folder.read("one/" + file).empty()) << file;
+      EXPECT_TRUE(folder.read("one/" + file) == folder.read(threads + "/" + file)) << file;
+    }
+  }
+}
+
+TEST_F(SimTest, SaysWhyFewerThreadsSimulate) {
+  folder.write("s.toml", scenario_text);
+  const std::string slow = folder.path("s.toml") + " --variant slow --threads ";
+  EXPECT_EQ(run(slow + "9").error,
+            "tulle: slow is simulated by 4 threads, because it has 4 hosts\n");
+  EXPECT_EQ(
+      run(slow + "2 --capture " + folder.path("c.pcapng")).error,
+      "tulle: slow is simulated by 1 thread, because a capture has all frames in their order\n");
+  EXPECT_EQ(
+      run(slow + "2 --set 'traffic.payload=\"bytes\"'").error,
+      "tulle: slow is simulated by 1 thread, because the bytes of a message are looked at from "
+      "both of its ends at once\n");
+  EXPECT_EQ(
+      run(slow + "2 --set 'topology.link_delay=\"0ns\"' --set 'fabric.switch_latency=\"0ns\"' "
+                 "--set 'host.send_delay=\"0ns\"' --set 'host.receive_delay=\"0ns\"'")
+          .error,
+      "tulle: slow is simulated by 1 thread, because a link without delay lets nothing happen at "
+      "the same time\n");
+}
+
 TEST_F(SimTest, TablesInsteadOfAScenario) {
   folder.write("l.csv", "a,b,gbps,delay_ns\n0,2,100,1000\n1,2,100,1000\n");
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
@@ -109,6 +149,8 @@ TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused(s + " --timings /nowhere/t.json", "cannot write /nowhere/t.json: No such file");
   expect_refused(s + " --fabric token-ring", "token-ring", 2);
   expect_refused(s + " --colour", "--colour", 2);
+  expect_refused(s + " --threads 0", "--threads: Value 0 not in range 1 to 256", 2);
+  expect_refused(s + " --threads 10000", "--threads: Value 10000 not in range 1 to 256", 2);
   folder.write("s.toml", "[topology]\nkind = \"moebius\"\n");
   expect_refused(s, "s.toml:2: topology.kind: must be \"single-switch\"");
 }

@@ -21,6 +21,7 @@ namespace {
 struct Case {
   const char* name;
   const char* text;
+  bool draws = true;  // something depends on the seed
 };
 
 // Together the cases use all code that draws, divides or waits.
@@ -386,6 +387,137 @@ duration = "100us"
 sizes = "fixed"
 bytes = "60KB"
 )"},
+    {"collective-infiniband", R"(
+[topology]
+kind = "single-switch"
+hosts = 4
+link_rate = "400Gbps"
+link_delay = "100ns"
+[fabric]
+kind = "infiniband"
+[traffic]
+pattern = "collective"
+bytes = "4MiB"
+)",
+     false},
+    {"collective-planes", R"(
+[topology]
+kind = "rail-optimised"
+servers = 4
+rails = 2
+servers_per_group = 2
+spines = 2
+planes = 2
+link_rate = "200Gbps"
+link_delay = "100ns"
+[fabric]
+kind = "infiniband"
+[traffic]
+pattern = "collective"
+collective = "all-to-all"
+bytes = "256KiB"
+servers = { gpus = 4, adapters = 2, scale_up_rate = "900Gbps", scale_up_latency = "1us", message_delay = "1us" }
+)",
+     false},
+    {"collective-relays", R"(
+[topology]
+kind = "rail-only"
+servers = 4
+rails = 4
+servers_per_group = 4
+spines = 2
+link_rate = "200Gbps"
+[traffic]
+pattern = "collective"
+collective = "all-to-all"
+algorithm = "direct"
+bytes = "1MiB"
+servers = { gpus = 4, adapters = 4, scale_up_rate = "900Gbps", scale_up_latency = "1us" }
+)",
+     false},
+    {"collective-in-network", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 4
+spines = 2
+hosts_per_leaf = 2
+link_rate = "400Gbps"
+link_delay = "100ns"
+[fabric]
+kind = "infiniband"
+aggregation = true
+[traffic]
+pattern = "collective"
+algorithm = "in-network"
+bytes = "256KiB"
+)",
+     false},
+    {"collective-tcp", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 3
+link_rate = "25Gbps"
+[fabric]
+flow_control = "none"
+[host]
+transport = "tcp"
+[host.kernel]
+cores = 1
+receive = "10us"
+[traffic]
+pattern = "collective"
+bytes = "512KiB"
+)"},
+    {"collective-iwarp", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 3
+link_rate = "25Gbps"
+[fabric]
+flow_control = "none"
+buffer = "300KB"
+[host]
+transport = "iwarp"
+tcp = { mtu = 1500, timeout_min = "1ms" }
+[traffic]
+pattern = "collective"
+collective = "all-to-all"
+bytes = "600KB"
+)"},
+    {"collective-srd", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+hosts_per_leaf = 2
+link_rate = "100Gbps"
+[fabric]
+flow_control = "none"
+[host]
+transport = "srd"
+[traffic]
+pattern = "collective"
+collective = "all-to-all"
+bytes = "600KB"
+)"},
+    {"two-jobs", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 1
+hosts_per_leaf = 4
+link_rate = "400Gbps"
+[[jobs]]
+name = "a"
+workload = "allreduce:1MiB"
+servers = "0, 1, 4, 5"
+[[jobs]]
+name = "b"
+workload = "alltoall:1MiB"
+servers = "2, 3, 6, 7"
+)",
+     false},
 };
 
 // Returns all results of a run, less its seed's number and its number of events, which is internal
@@ -433,12 +565,10 @@ TEST(Determinism, NodesInTurnsOrAllInTheOrderOfTime) {
 
 TEST(Determinism, AnyNumberOfThreads) {
   for (const Case& c : cases) {
-    for (const char* seed : {"seed = 1", "seed = 2"}) {
-      const std::string alone = results_of(c, {seed});
-      for (const std::uint32_t threads : {2u, 3u, 5u}) {
-        const bool same = alone == results_of(c, {seed}, false, threads);
-        EXPECT_TRUE(same) << c.name << ", " << seed << ", " << threads << " threads";
-      }
+    const std::string alone = results_of(c);
+    for (const std::uint32_t threads : {2u, 3u, 5u}) {
+      EXPECT_TRUE(alone == results_of(c, {}, false, threads))
+          << c.name << ", " << threads << " threads";
     }
   }
 }
@@ -464,8 +594,7 @@ TEST(Determinism, AnotherSeedIsAnotherRun) {
   for (const Case& c : cases) {
     const std::string one = results_of(c, {"seed = 1"});
     EXPECT_EQ(one, results_of(c)) << c.name << ": 1 is the default";
-    const std::string other = results_of(c, {"seed = 2"});
-    EXPECT_NE(one, other) << c.name;
+    EXPECT_EQ(one != results_of(c, {"seed = 2"}), c.draws) << c.name;
   }
 }
 

@@ -1,16 +1,27 @@
 #include "experiment/threads.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/pause.h"
 
 namespace tulle::experiment {
+namespace {
+
+// How often a thread looks before it sleeps. The most takes about half a millisecond: waking a
+// thread takes the kernel a tenth of that, and a round of some hundred hosts takes no longer. Where
+// looking was in vain, since other programs have the processors, threads look less, and the kernel
+// then prefers those that have slept.
+constexpr int looks_max = 20'000;
+constexpr int looks_min = 200;
+// A thread lets others run now and then, since those that it waits for may be among them.
+constexpr int looks_between_yields = 200;
+
+}  // namespace
+
+MeetingPlace::MeetingPlace(std::uint32_t threads) : threads_(threads), looks_(looks_max) {}
 
 void MeetingPlace::meet(const std::function<void()>& before_all_go) {
-  // A thread looks for about half a millisecond before it sleeps: waking one takes the kernel a
-  // tenth of that, and a round of some hundred hosts takes no longer. Meanwhile it lets others run,
-  // now and then, since those that it waits for may be among them.
-  constexpr int looks_before_sleep = 20'000;
-  constexpr int looks_between_yields = 200;
   const std::uint32_t meeting = meeting_.load(std::memory_order_relaxed);
   if (here_.fetch_add(1, std::memory_order_acq_rel) + 1 ==
       threads_.load(std::memory_order_relaxed)) {
@@ -20,11 +31,16 @@ void MeetingPlace::meet(const std::function<void()>& before_all_go) {
     meeting_.notify_all();
     return;
   }
-  for (int look = 0; look < looks_before_sleep; ++look) {
-    if (meeting_.load(std::memory_order_acquire) != meeting) return;
+  const int looks = looks_.load(std::memory_order_relaxed);
+  for (int look = 0; look < looks; ++look) {
+    if (meeting_.load(std::memory_order_acquire) != meeting) {
+      looks_.store(std::min(looks + looks / 8, looks_max), std::memory_order_relaxed);
+      return;
+    }
     pause_processor();
     if (look % looks_between_yields == looks_between_yields - 1) std::this_thread::yield();
   }
+  looks_.store(std::max(looks / 2, looks_min), std::memory_order_relaxed);
   meeting_.wait(meeting, std::memory_order_acquire);
 }
 

@@ -15,7 +15,7 @@ namespace tulle::experiment {
 // The place where a fixed number of threads meet.
 class MeetingPlace {
  public:
-  explicit MeetingPlace(std::uint32_t threads) : threads_(threads) {}
+  explicit MeetingPlace(std::uint32_t threads);
 
   // There are fewer threads than were to come.
   void expect(std::uint32_t threads) { threads_.store(threads, std::memory_order_relaxed); }
@@ -26,6 +26,7 @@ class MeetingPlace {
   std::atomic<std::uint32_t> threads_;
   std::atomic<std::uint32_t> here_ = 0;
   std::atomic<std::uint32_t> meeting_ = 0;  // number of the meetings so far
+  std::atomic<int> looks_;                  // how often a thread looks before it sleeps
 };
 
 class Threads final : public sim::Team {

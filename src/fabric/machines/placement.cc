@@ -37,8 +37,8 @@ Result<void> take_named(const Topology& topology, std::span<const Machine> machi
   return {};
 }
 
-// Returns the place of most nodes at a switch's ports that have one: of hosts, or else of switches.
-// Returns nothing if no node has one, or if several places have as many.
+// Returns the place of most hosts at a switch's ports; without hosts, that of all switches at its
+// ports that have one. Returns nothing if no node has one, or if the switches are not all at one.
 std::optional<std::uint32_t> place_of_neighbours(const Topology& topology, const Wiring& wiring,
                                                  std::uint32_t node, const Places& places) {
   std::map<std::uint32_t, std::uint32_t> hosts, switches;
@@ -47,13 +47,11 @@ std::optional<std::uint32_t> place_of_neighbours(const Topology& topology, const
     if (peer.link == Wiring::no_link || !places[peer.node]) continue;
     ++(topology.is_host(peer.node) ? hosts : switches)[*places[peer.node]];
   }
-  const auto& counts = hosts.empty() ? switches : hosts;
+  if (hosts.empty()) {
+    return switches.size() == 1 ? std::optional(switches.begin()->first) : std::nullopt;
+  }
   const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const auto most = std::ranges::max_element(counts, fewer);
-  if (most == counts.end()) return std::nullopt;
-  const auto as_many = [&](const auto& each) { return each.second == most->second; };
-  if (hosts.empty() && std::ranges::count_if(counts, as_many) > 1) return std::nullopt;
-  return most->first;
+  return std::ranges::max_element(hosts, fewer)->first;
 }
 
 // Gives a place to each node that has none.
