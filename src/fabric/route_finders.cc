@@ -96,10 +96,35 @@ void spread(std::uint32_t destination, EdgesOf edges_of, std::vector<std::uint32
 }  // namespace
 
 void ShortestFinder::find(std::uint32_t destination, PortSets& ports) {
-  distance_.assign(graph_.size(), unreachable);
-  spread(
-      destination, [this](std::uint32_t node) { return graph_.edges(node); }, distance_, queue_,
-      ports);
+  if (is_like_last(destination)) {
+    change_destination(destination);
+  } else {
+    last_ports_.clear();
+    distance_.assign(graph_.size(), unreachable);
+    spread(
+        destination, [this](std::uint32_t node) { return graph_.edges(node); }, distance_, queue_,
+        last_ports_);
+  }
+  last_ = destination;
+  ports = last_ports_;
+}
+
+// Returns true if the destination has the same neighbours as the last one, in the same order.
+bool ShortestFinder::is_like_last(std::uint32_t destination) const {
+  if (last_ == SwitchGraph::unreachable || destination == last_) return false;
+  return std::ranges::equal(
+      graph_.edges(last_), graph_.edges(destination),
+      [](const SwitchGraph::Edge& a, const SwitchGraph::Edge& b) { return a.to == b.to; });
+}
+
+// The neighbours send to the destination, and the last destination sends to all neighbours.
+void ShortestFinder::change_destination(std::uint32_t destination) {
+  last_ports_.clear(destination);
+  for (const SwitchGraph::Edge& edge : graph_.edges(destination)) last_ports_.clear(edge.to);
+  for (const SwitchGraph::Edge& edge : graph_.edges(destination)) {
+    last_ports_.add(edge.to, edge.to_port);
+  }
+  for (const SwitchGraph::Edge& edge : graph_.edges(last_)) last_ports_.add(last_, edge.port);
 }
 
 // Switches are ordered by their distance from the roots, then by number. A link leads up to the end

@@ -4,6 +4,7 @@
 // switch and marks, for every other switch, the ports on the routes to it. Switches are counted
 // from 0 here.
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -57,6 +58,10 @@ class PortSets {
     return {words_.data() + first_[of], words_.data() + first_[of + 1]};
   }
   void clear() { words_.assign(words_.size(), 0); }
+  void clear(std::uint32_t of) {
+    std::fill(words_.begin() + static_cast<std::ptrdiff_t>(first_[of]),
+              words_.begin() + static_cast<std::ptrdiff_t>(first_[of + 1]), 0);
+  }
 
   // Visits the ports in ascending order.
   template <typename Visit>
@@ -73,13 +78,22 @@ class PortSets {
   std::vector<std::uint64_t> words_;
 };
 
+// Switches that have links to the same switches, as the leaves of a pod have, are as far from all
+// others. Where one comes after the other, only the ports of these neighbours, and of the two, have
+// to be found anew.
 class ShortestFinder {
  public:
-  explicit ShortestFinder(const SwitchGraph& graph) : graph_(graph) {}
+  ShortestFinder(const Topology& topology, const SwitchGraph& graph)
+      : graph_(graph), last_ports_(topology) {}
   void find(std::uint32_t destination, PortSets& ports);
 
  private:
+  bool is_like_last(std::uint32_t destination) const;
+  void change_destination(std::uint32_t destination);
+
   const SwitchGraph& graph_;
+  PortSets last_ports_;  // to last_
+  std::uint32_t last_ = SwitchGraph::unreachable;
   std::vector<std::uint32_t> distance_;
   std::vector<std::uint32_t> queue_;
 };

@@ -192,7 +192,7 @@ class RouteTable {
   Result<void> find_routes() {
     switch (settings_.kind) {
       case RoutingKind::shortest:
-        return fill(ShortestFinder(graph_));
+        return fill(ShortestFinder(topology_, graph_));
       case RoutingKind::up_down:
         return find_up_down();
       case RoutingKind::fat_tree:

@@ -146,6 +146,7 @@ void Network::make_switches(const fabric::Topology& topology) {
 }
 
 void Network::make_ends(const fabric::Topology& topology) {
+  nodes_.ends.reserve(nodes_.places.back().first_end + topology.ports.back());
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
       LinkEnd& end = nodes_.ends.emplace_back();

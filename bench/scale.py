@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""./dev bench scale: how the simulator grows: by threads, and by the hosts of a cluster.
+
+Three tables, one for each question:
+- threads: each reference workload (bench/sim/workloads.py) is simulated by one thread and by more, in turn. The speed-up is
+  the ratio of the medians of the time that the simulation itself takes. The results must be the same bytes.
+- hosts: fat trees in which every host sends one message to another. Memory is the peak of the process, and the set-up
+  is all that comes before the first event.
+- growth: how much longer a packet-hop takes on the largest of these clusters than on W2, by one thread.
+
+With --json, the script prints one object a line: {"name", "value", "unit", "rounds"}. Each line is appended to
+bench/history.jsonl.
+"""
+
+import argparse
+import filecmp
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench" / "sim"))
+
+import history  # noqa: E402
+from workloads import WORKLOADS  # noqa: E402
+
+TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
+SEED = 1
+LIMIT_S = 900
+FILES = ("summary.json", "flows.csv", "links.csv")
+GROWS_FROM = "W2"
+# A fat tree of k ports a switch has k^3 / 4 hosts: 65,536 and 265,302.
+TREES = {"65,536 hosts": 64, "265,302 hosts": 102}
+SCENARIO = """\
+[topology]
+kind = "fat-tree"
+k = {k}
+link_rate = "400Gbps"
+link_delay = "1us"
+[traffic]
+pattern = "permutation"
+bytes = "40KB"
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+def simulate(tulle, arguments, folder):
+    """Returns (timings, summary) of one simulation, whose results it leaves in a folder."""
+    timings = folder / "timings.json"
+    argv = [tulle, "sim", *arguments, "-o", folder, "--timings", timings]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not done after {LIMIT_S} s") from None
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip() or f"exit status {done.returncode}")
+    return json.loads(timings.read_text()), json.loads((folder / "summary.json").read_text())
+
+
+def compare(one, other):
+    """Fails if two folders of results differ."""
+    for name in FILES:
+        if not filecmp.cmp(one / name, other / name, shallow=False):
+            raise Failed(f"{name} differs with the number of threads")
+
+
+def threads_rows(tulle, name, counts, rounds, folder):
+    """Yields the speed-up of each number of threads on a workload, and notes the time a packet-hop of one thread."""
+    workload = WORKLOADS[name](SEED)
+    workload.write(folder / name)
+    arguments = ["--topology", folder / name / "topology.csv", "--flows", folder / name / "flows.csv"]
+    times = {count: [] for count in [1, *counts]}
+    hops = 0
+    for _ in range(rounds):
+        for count in times:
+            out = folder / f"{name}-{count}"
+            out.mkdir(exist_ok=True)
+            timings, summary = simulate(tulle, [*arguments, "--threads", str(count)], out)
+            times[count].append(timings["run_s"])
+            hops = summary["packet_hops"]
+            compare(folder / f"{name}-1", out)
+    alone = statistics.median(times[1])
+    yield {"name": f"{name}: nanoseconds a packet-hop", "value": round(alone / hops * 1e9, 1), "unit": "ns", "rounds": rounds}
+    for count in counts:
+        yield {"name": f"{name}: {count} threads beside one", "value": round(alone / statistics.median(times[count]), 2),
+               "unit": "times", "rounds": rounds}
+
+
+def hosts_rows(tulle, name, rounds, folder):
+    """Yields the memory, the set-up and the time a packet-hop of a fat tree."""
+    scenario = folder / "tree.toml"
+    scenario.write_text(SCENARIO.format(k=TREES[name]))
+    runs = [simulate(tulle, [scenario], folder) for _ in range(rounds)]
+    middle = lambda value: statistics.median(value(timings, summary) for timings, summary in runs)  # noqa: E731
+    yield {"name": f"{name}: memory", "value": round(middle(lambda t, s: t["peak_bytes"]) / 1e9, 3), "unit": "GB",
+           "rounds": rounds}
+    yield {"name": f"{name}: set-up", "value": round(middle(lambda t, s: t["setup_s"]), 2), "unit": "s", "rounds": rounds}
+    yield {"name": f"{name}: nanoseconds a packet-hop",
+           "value": round(middle(lambda t, s: t["run_s"] / s["packet_hops"]) * 1e9, 1), "unit": "ns", "rounds": rounds}
+
+
+def growth_row(rows):
+    """Returns how much longer a packet-hop takes on the largest cluster than on W2, if both were measured."""
+    times = {row["name"].split(":")[0]: row["value"] for row in rows if row["name"].endswith("a packet-hop")}
+    clusters = [name for name in TREES if name in times]
+    if GROWS_FROM not in times or not clusters:
+        return None
+    first = next(iter(TREES))
+    largest = first if first in clusters else clusters[-1]
+    return {"name": f"{largest}: time a packet-hop beside {GROWS_FROM}", "value": round(times[largest] / times[GROWS_FROM], 2),
+            "unit": "times", "rounds": 1}
+
+
+def main(arguments=None):
+    processors = len(os.sched_getaffinity(0))
+    parser = argparse.ArgumentParser(prog="./dev bench scale")
+    parser.add_argument("what", nargs="*", metavar="WHAT",
+                        help=f"workloads and clusters: W2, W3, W4, {', '.join(map(repr, TREES))} (all)")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({2, processors} - {1}), metavar="N",
+                        help=f"numbers of threads beside one (2, and {processors} for the processors here)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each (3)")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--history", type=pathlib.Path, default=history.FILE, help="the file to append to")
+    parser.add_argument("--no-history", action="store_true", help="append nothing")
+    parser.add_argument("--tulle", type=pathlib.Path, default=TULLE, help="the executable")
+    options = parser.parse_args(arguments)
+    known = ["W2", "W3", "W4", *TREES]
+    for name in options.what:
+        if name not in known:
+            parser.error(f"there is no {name}, only {', '.join(known)}")
+    if options.rounds < 1:
+        parser.error("at least 1 round is needed")
+    rows, failed = [], 0
+
+    def show(row):
+        rows.append(row)
+        print(json.dumps(row) if options.json else f"{row['name']:48}{row['value']:>10} {row['unit']}", flush=True)
+        if not options.no_history:
+            history.append(row, options.history)
+
+    for name in options.what or known:
+        with tempfile.TemporaryDirectory(prefix="tulle-bench-") as folder:
+            folder = pathlib.Path(folder)
+            try:
+                made = (hosts_rows(options.tulle, name, options.rounds, folder) if name in TREES else
+                        threads_rows(options.tulle, name, options.threads, options.rounds, folder))
+                for row in made:
+                    show(row)
+            except (Failed, OSError, KeyError, ValueError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                failed += 1
+    growth = growth_row(rows)
+    if growth is not None:
+        show(growth)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

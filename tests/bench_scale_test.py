@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Tests ./dev bench scale: it compares results, takes medians, and reports what failed.
+
+The tests replace the simulator by a small program in a temporary folder, which answers as `tulle sim` does.
+"""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import textwrap
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+import scale  # noqa: E402
+
+# With n threads, the fake takes 8 / n seconds. The change that a test asks for is inserted before it writes.
+FAKE = """\
+    #!{python}
+    import argparse, json, pathlib, sys
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["sim"])
+    parser.add_argument("scenario", nargs="?")
+    for name in ("topology", "flows", "timings"):
+        parser.add_argument("--" + name)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("-o", required=True)
+    options = parser.parse_args()
+    assert (options.scenario is None) != (options.flows is None)
+    out = pathlib.Path(options.o)
+    run_s, flows = 8 / options.threads, "flows"
+    if options.scenario:
+        assert "fat-tree" in pathlib.Path(options.scenario).read_text()
+        run_s = 12
+    {change}
+    (out / "summary.json").write_text(json.dumps({{"packet_hops": 1000000000}}))
+    (out / "flows.csv").write_text(flows)
+    (out / "links.csv").write_text("links")
+    pathlib.Path(options.timings).write_text(json.dumps({{"run_s": run_s, "setup_s": 0.5, "peak_bytes": 1500000000}}))
+"""
+
+
+class Scale(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.folder = pathlib.Path(kept.name)
+
+    def bench(self, *arguments, change=""):
+        program = self.folder / "tulle"
+        program.write_text(textwrap.dedent(FAKE).format(python=sys.executable, change=change))
+        program.chmod(0o755)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = scale.main(["--tulle", str(program), "--history", str(self.folder / "history.jsonl"), *arguments])
+        return status, out.getvalue(), err.getvalue()
+
+    def values(self, *arguments, change=""):
+        status, out, err = self.bench("--json", *arguments, change=change)
+        self.assertEqual((0, ""), (status, err))
+        return {row["name"]: row["value"] for row in map(json.loads, out.splitlines())}
+
+    def test_threads_are_compared_with_one(self):
+        values = self.values("--threads", "2", "4", "--rounds", "1", "W2")
+        self.assertEqual({"W2: nanoseconds a packet-hop": 8, "W2: 2 threads beside one": 2, "W2: 4 threads beside one": 4},
+                         values)
+
+    def test_clusters_have_memory_and_set_up_and_are_compared_with_w2(self):
+        values = self.values("--threads", "2", "--rounds", "2", "W2", "65,536 hosts")
+        self.assertEqual(1.5, values["65,536 hosts: memory"])
+        self.assertEqual(0.5, values["65,536 hosts: set-up"])
+        self.assertEqual(12, values["65,536 hosts: nanoseconds a packet-hop"])
+        self.assertEqual(1.5, values["65,536 hosts: time a packet-hop beside W2"])
+
+    def test_other_results_with_more_threads_are_a_failure(self):
+        status, _, err = self.bench("--threads", "2", "--rounds", "1", "W2",
+                                    change='flows = f"flows of {options.threads}"')
+        self.assertEqual((1, "W2: flows.csv differs with the number of threads\n"), (status, err))
+
+    def test_what_fails_is_named_and_the_others_go_on(self):
+        status, out, err = self.bench("--json", "--threads", "2", "--rounds", "1", "W2", "65,536 hosts",
+                                      change='if options.flows: sys.exit("tulle: no")')
+        self.assertEqual((1, "W2: tulle: no\n"), (status, err))
+        self.assertEqual(3, len(out.splitlines()))
+
+    def test_each_row_is_kept(self):
+        self.values("--threads", "2", "--rounds", "1", "W2")
+        kept = [json.loads(line) for line in (self.folder / "history.jsonl").read_text().splitlines()]
+        self.assertEqual([8, 2], [row["value"] for row in kept])
+
+    def test_names_that_are_not_known(self):
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as err:
+            scale.main(["W9"])
+        self.assertIn("there is no W9, only W2, W3, W4, 65,536 hosts", err.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
