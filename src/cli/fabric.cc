@@ -287,7 +287,10 @@ int fabric_status(const std::string& name, bool json) {
   }
   fmt::print("{:<12} {:<8} {:<16} {:>5}  {}\n", "NAME", "KIND", "GUID", "LID", "ADDRESS");
   for (const live::FabricNode& node : found->nodes) print_node(node);
-  if (found->discarded > 0) fmt::print("\n{} datagrams found no way.\n", found->discarded);
+  if (found->discarded > 0) {
+    fmt::print("\n{} {} found no way.\n", found->discarded,
+               found->discarded == 1 ? "datagram" : "datagrams");
+  }
   return 0;
 }
 

@@ -1,5 +1,6 @@
 // Runs `tulle sim` as a user does.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -84,13 +85,15 @@ TEST_F(SimTest, FilesAreTheSameWithAnyNumberOfThreads) {
   const std::string command = folder.path("s.toml") + " -o ";
   ASSERT_EQ(run(command + folder.path("one")).status, 0);
   for (const std::string threads : {"2", "3", "7"}) {
-    const ProgramOutcome outcome = run(command + folder.path(threads) + " --threads " + threads);
+    const ProgramOutcome outcome =
+        run(fmt::format("{}{} --threads {}", command, folder.path(threads), threads));
     ASSERT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(outcome.error, "");
     for (const std::string file :
          {"summary.json", "flows.csv", "links.csv", "report.html", "samples.csv"}) {
       EXPECT_FALSE(folder.read("one/" + file).empty()) << file;
-      EXPECT_TRUE(folder.read("one/" + file) == folder.read(threads + "/" + file)) << file;
+      EXPECT_TRUE(folder.read("one/" + file) == folder.read(fmt::format("{}/{}", threads, file)))
+          << file;
     }
   }
 }

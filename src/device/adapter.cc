@@ -522,10 +522,14 @@ VerbsStatus Adapter::post_send(QueuePair& qp, const verbs::SendRequest& request)
 }
 
 VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& request) {
+  if (qp.transport.found_by != transport::FoundBy::tcp_ports) [[likely]]
+    return qp.post_receive(request);
+  // The program may have read bytes of a socket, so that there is a new window to tell the peer. A
+  // queue pair that had work before has been given a turn, or a core of its kernel, already.
+  const bool had_work = qp.agenda().work;
   const VerbsStatus status = qp.post_receive(request);
-  // The program may have read bytes of a socket, so that there is a new window to tell the peer.
-  if (qp.transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
-    schedule(qp, qp.agenda());
+  const transport::Agenda agenda = qp.agenda();
+  if (!had_work) schedule(qp, agenda);
   return status;
 }
 

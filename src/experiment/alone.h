@@ -9,8 +9,8 @@
 
 namespace tulle::experiment {
 
-// Runs each job of the setup alone, by so many threads, and notes their times in it. Stops early if `on_progress`
-// returns false; the jobs that were not done then have no times.
+// Runs each job of the setup alone, with so many threads, and notes their times in it. Stops early
+// if `on_progress` returns false; the jobs that were not done then have no times.
 Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads,
                         const OnProgress& on_progress);
 

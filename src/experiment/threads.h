@@ -33,7 +33,7 @@ class Threads final : public sim::Team {
  public:
   static constexpr std::uint32_t most = 256;  // parts of a network (sim::Nodes::parts_max)
 
-  // The caller of work() is one of the threads, so that one less is started. Throws
+  // The caller of work() is one of the threads, so that one fewer is started. Throws
   // std::system_error if the system has none left.
   explicit Threads(std::uint32_t threads);
   ~Threads() override;

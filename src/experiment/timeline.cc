@@ -68,8 +68,14 @@ void add_spans(const workload::TaskPlayer& tasks, std::uint32_t rows_most, Time 
 
 }  // namespace
 
-TimelineSampler::TimelineSampler(const fabric::Topology& topology) : topology_(&topology) {
-  timeline_.interval = next_ = Time::nanoseconds(100);
+// A moment in the middle of a round cuts it, so that all nodes are fetched from memory once more.
+TimelineSampler::TimelineSampler(const fabric::Topology& topology, Time lookahead)
+    : topology_(&topology) {
+  timeline_.interval = Time::nanoseconds(100);
+  while (timeline_.interval.ps * 2 < lookahead.ps) {
+    timeline_.interval = timeline_.interval + timeline_.interval;
+  }
+  next_ = timeline_.interval;
 }
 
 report::Moment TimelineSampler::totals(const sim::Network& network) const {

@@ -13,8 +13,8 @@ class TimelineSampler {
  public:
   // Takes nothing, ever.
   TimelineSampler() = default;
-  // Takes moments of a network of so many hosts.
-  explicit TimelineSampler(const fabric::Topology& topology);
+  // Takes moments of a network of that topology, 100 ns apart, or more if its rounds are longer.
+  TimelineSampler(const fabric::Topology& topology, Time lookahead);
 
   // Returns the time of the next moment; never if none is to be taken.
   Time next() const { return next_; }

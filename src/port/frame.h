@@ -99,6 +99,7 @@ class FramePool {
   void grow() {
     const std::uint32_t first = capacity();
     blocks_.push_back(std::make_unique<Frame[]>(block_frames));
+    if (free_.capacity() < capacity()) free_.reserve(2 * std::size_t{capacity()});
     for (std::uint32_t i = block_frames; i-- > 0;) free_.push_back(first + i);
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What one part of a network sends to another one: everything that an event needs where it happens,
-// since the parts share no frames.
+// A crossing holds what one part of a network sends to another one in a round: everything that an
+// event needs where it happens, since the parts share no frames.
 
 #include <algorithm>
 #include <cstddef>

@@ -30,47 +30,67 @@ void Network::request(std::uint32_t host, std::uint32_t token, Application& appl
 
 bool Network::play(Time until, Application& application) {
   if (team_ == nullptr) return parts_.front()->play_alone(until, application);
-  round_ = {Time::zero(), Time::zero(), 0, false};
   goes_on_ = true;
   team_->work([&](std::uint32_t number) {
-    if (number < parts_.size()) return play_part(*parts_[number], until, application);
+    acting = parts_[number].get();
+    play_rounds(*parts_[number], until, application);
+    acting = nullptr;
   });
+  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   return goes_on_;
 }
 
-void Network::play_part(Part& part, Time until, Application& application) {
-  acting = &part;
+// An exception leaves the parts as they are, and no round can follow. All threads still meet, so
+// that none waits for one that is gone.
+void Network::play_rounds(Part& part, Time until, Application& application) {
   for (;;) {
-    team_->meet([&] { plan_round(until, application); });
-    // Nobody writes to what was sent to this part in the last round until the round after this one.
-    const unsigned parity = round_.parity;
-    for (const auto& other : parts_) {
-      if (other.get() != &part) part.take_from(*other, parity ^ 1, application);
+    team_->meet([&] {
+      try {
+        plan_round(until, application);
+      } catch (...) {
+        note_failure();
+      }
+      round_.is_last = round_.is_last || failure_ != nullptr;
+    });
+    try {
+      // Nobody writes to what was sent to this part in the last round until the one after this.
+      for (const auto& other : parts_) {
+        if (other.get() != &part) part.take_from(*other, round_.sent, application);
+      }
+      if (!round_.is_last) part.play(round_.start, round_.end, round_.parity, application);
+    } catch (...) {
+      note_failure();
     }
-    if (round_.is_last) break;
-    part.play(round_.start, round_.end, parity, application);
+    if (round_.is_last) return;
   }
-  acting = nullptr;
+}
+
+void Network::note_failure() {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_ == nullptr) failure_ = std::current_exception();
 }
 
 // Chooses the next round, while no part has one.
 void Network::plan_round(Time until, Application& application) {
   Time start = Time::never();
   for (const auto& part : parts_) start = std::min(start, part->earliest_round());
+  round_.sent = round_.parity;
+  round_.is_last = true;
   if (const std::uint64_t all = events(); all - events_looked_at_ >= Part::events_between_looks) {
     events_looked_at_ = all;
     goes_on_ = application.goes_on();
   }
-  round_.parity ^= 1;
-  round_.is_last = !goes_on_ || start.is_never() || start > until;
-  if (round_.is_last) return;
+  if (!goes_on_ || start.is_never() || start > until) return;
   round_.start = start;
   round_.end = start + parts_.front()->round_length();
-  if (round_.end <= until) return;
-  // Of this round, only the events until then are wanted, and it may have none of these.
-  round_.end = until + Time{1};
-  round_.is_last = std::ranges::none_of(
-      parts_, [&](const auto& part) { return part->earliest_event() <= until; });
+  if (round_.end > until) {
+    // Of this round, only the events until then are wanted, and it may have none of these.
+    round_.end = until + Time{1};
+    const auto has_some = [&](const auto& part) { return part->earliest_event() <= until; };
+    if (std::ranges::none_of(parts_, has_some)) return;
+  }
+  round_.parity ^= 1;
+  round_.is_last = false;
 }
 
 // --- what has happened ---

@@ -17,8 +17,10 @@
 // are the same.
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -42,9 +44,9 @@ namespace tulle::sim {
 
 class Network {
  public:
-  // Divides the nodes among the threads of a team, which must outlive the network, but at most as
-  // many as there are hosts. All nodes are in one part if there is no team, or if a link has no
-  // delay, since nothing can then happen at the same time.
+  // Divides the nodes among the threads of a team, which must outlive the network and have no more
+  // threads than there are hosts. All nodes are in one part if there is no team, or if a link has
+  // no delay, since nothing can then happen at the same time.
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings, Team* team = nullptr);
   ~Network();
@@ -93,8 +95,12 @@ class Network {
   // `recovery` must outlive the network. The caller must call this before anything has happened.
   void follow(const fabric::Recovery& recovery);
   // Sets an observer of lost frames, beside on_send().
-  void on_loss(std::function<void(const Loss&)> told) { observers_.on_loss = std::move(told); }
+  void on_loss(std::function<void(const Loss&)> told) {
+    order_by_time();
+    observers_.on_loss = std::move(told);
+  }
   void on_link_change(std::function<void(const LinkChange&)> told) {
+    order_by_time();
     observers_.on_link_change = std::move(told);
   }
   FaultTotals fault_totals() const;
@@ -157,10 +163,12 @@ class Network {
   struct Round {
     Time start, end;
     unsigned parity = 0;
+    unsigned sent = 0;     // parity of the round before, from which crossings are to be taken
     bool is_last = false;  // nothing is to be played any more
   };
   void plan_round(Time until, Application& application);
-  void play_part(Part& part, Time until, Application& application);
+  void play_rounds(Part& part, Time until, Application& application);
+  void note_failure();
 
   Nodes nodes_;
   Observers observers_;
@@ -171,6 +179,9 @@ class Network {
   Round round_;
   std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
   bool goes_on_ = true;
+  // The first exception in a thread, which ends the rounds of all.
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace tulle::sim

@@ -5,9 +5,6 @@
 
 #include "fabric/lids.h"
 #include "fabric/machines/placement.h"
-#include "port/framing/infiniband.h"
-#include "port/framing/roce_v1.h"
-#include "port/framing/roce_v2.h"
 #include "sim/kernel_driver.h"
 #include "sim/network.h"
 
@@ -96,10 +93,11 @@ void Network::find_lookahead(const fabric::Topology& topology) {
 // to them.
 void Network::divide(const fabric::Topology& topology, Team* team) {
   std::uint32_t parts = 1;
-  if (team != nullptr && lookahead() > Time::zero()) {
-    parts = std::min({team->size(), topology.hosts, Nodes::parts_max});
+  if (team != nullptr && team->size() > 1 && lookahead() > Time::zero()) {
+    team_ = team;
+    parts = team->size();
+    TULLE_CHECK(parts <= topology.hosts && parts <= Nodes::parts_max);
   }
-  if (parts > 1) team_ = team;
   std::uint32_t ends = 0;
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
     nodes_.places.push_back({ends, 0, 0});

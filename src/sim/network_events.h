@@ -1,6 +1,6 @@
 #pragma once
 
-// What a simulated network tells of itself: to the application, and to observers.
+// These structs say what happens in a simulated network, to the application and to observers.
 
 #include <cstddef>
 #include <cstdint>

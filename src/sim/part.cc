@@ -126,7 +126,7 @@ bool Part::begin_turn(Time until) {
   return true;
 }
 
-// The same in the present round.
+// Does so in the present round. Returns false if all nodes have had their turns.
 bool Part::begin_turn() {
   latest_ = std::max(latest_, now_);
   turn_ = rounds_->next_node();
@@ -163,6 +163,7 @@ bool Part::play_alone(Time until, Application& application) {
     play_turns(application);
     if (events_ - looked < events_between_looks) continue;
     looked = events_;
+    now_ = latest_;
     if (!application.goes_on()) return false;
   }
   now_ = latest_;

@@ -68,7 +68,7 @@ class alignas(64) Part {
   // Returns when the earliest round begins in which something is to happen, also by what it has
   // sent to others in this round. Time::never() means that nothing is.
   Time earliest_round() const;
-  // The same of the earliest event.
+  // Returns the time of the earliest such event.
   Time earliest_event() const;
   // Goes through a round that begins at `start`, which ends before `end`. `parity` tells two rounds
   // in succession apart.

@@ -161,11 +161,15 @@ void Player::open_hosts() {
   }
 }
 
-// A flow of a shared connection is one message.
 std::uint32_t Player::messages_of(std::uint32_t index) const {
-  if (shares(index)) return shared_depth;
   const std::uint64_t bytes = flows_[index].bytes;
   return static_cast<std::uint32_t>((bytes + message_bytes_max - 1) / message_bytes_max);
+}
+
+// Returns the most messages that a flow's connection has under way. A flow of a shared one is one
+// message.
+std::uint32_t Player::depth_of(std::uint32_t index) const {
+  return shares(index) ? shared_depth : messages_of(index);
 }
 
 std::uint32_t Player::flows_of_connection(std::uint32_t index) const {
@@ -198,7 +202,7 @@ void Player::connect(std::uint32_t index) {
   // in which the hosts' flows begin.
   const std::uint32_t sender_hint = 2 * index + 1;
   const std::uint32_t sends =
-      messages_of(index) + (tells_apart(index) ? flows_of_connection(index) : 0);
+      depth_of(index) + (tells_apart(index) ? flows_of_connection(index) : 0);
   connection.sender = create_end(flow.source, sender_hint, sends, 0);
   connection.sender_number = connection.sender->number;
   // Both directions of a connection use the same LID index at each end, as in MPI libraries.
@@ -217,7 +221,7 @@ void Player::connect(std::uint32_t index) {
 void Player::accept(std::uint32_t index) {
   const Flow& flow = flows_[index];
   Connection& connection = ends_of(index);
-  const std::uint32_t reads = is_stream()                 ? messages_of(index)
+  const std::uint32_t reads = is_stream()                 ? depth_of(index)
                               : has_receives_ready(index) ? receives_ready
                               : is_told(index)            ? flows_of_connection(index)
                                                           : 0;

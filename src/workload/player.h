@@ -223,6 +223,7 @@ class Player {
   }
   std::uint32_t receiver_hint(std::uint32_t flow) const;
   std::uint32_t messages_of(std::uint32_t flow) const;
+  std::uint32_t depth_of(std::uint32_t flow) const;
   std::uint32_t flows_of_connection(std::uint32_t flow) const;
   verbs::AddressVector address_of(std::uint32_t flow, std::uint8_t path_bits) const;
   void connect(std::uint32_t flow);

@@ -27,9 +27,9 @@ inline constexpr std::size_t machines_max = 256;
 // there, or that another one has.
 //
 // The hosts that no machine names are divided in their order, so that each machine has about the
-// same number. A switch is where most of the hosts at its ports are. A switch without hosts is where
-// its neighbours of lower numbers are, if these are at one place, as the switches of a pod are;
-// otherwise it is where the next machine in turn is.
+// same number. A switch is where most of the hosts at its ports are. A switch without hosts is
+// where its neighbours are that have a place by then, in the order of nodes, if all have the same,
+// as the switches of a pod; otherwise it is where the next machine in turn is.
 Result<std::vector<std::uint32_t>> place(const Topology& topology,
                                          std::span<const Machine> machines);
 
