@@ -51,17 +51,17 @@ class Failed(Exception):
     pass
 
 
-def simulate(tulle, arguments, folder):
-    """Returns (timings, summary) of one simulation, whose results it leaves in a folder."""
+def simulate(tulle, arguments, folder, keep=False):
+    """Returns (timings, summary) of one simulation. With `keep`, it leaves its results in the folder, which takes longer."""
     timings = folder / "timings.json"
-    argv = [tulle, "sim", *arguments, "-o", folder, "--timings", timings]
+    argv = [tulle, "sim", *arguments, "--json", "--timings", timings, *(["-o", folder] if keep else [])]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         raise Failed(f"not done after {LIMIT_S} s") from None
     if done.returncode != 0:
         raise Failed(done.stderr.strip() or f"exit status {done.returncode}")
-    return json.loads(timings.read_text()), json.loads((folder / "summary.json").read_text())
+    return json.loads(timings.read_text()), json.loads(done.stdout)
 
 
 def compare(one, other):
@@ -77,15 +77,16 @@ def threads_rows(tulle, name, counts, rounds, folder):
     workload.write(folder / name)
     arguments = ["--topology", folder / name / "topology.csv", "--flows", folder / name / "flows.csv"]
     times = {count: [] for count in [1, *counts]}
-    hops = 0
+    for count in times:
+        out = folder / f"{name}-{count}"
+        out.mkdir()
+        _, summary = simulate(tulle, [*arguments, "--threads", str(count)], out, keep=True)
+        compare(folder / f"{name}-1", out)
+    hops = summary["packet_hops"]
     for _ in range(rounds):
-        for count in times:
-            out = folder / f"{name}-{count}"
-            out.mkdir(exist_ok=True)
-            timings, summary = simulate(tulle, [*arguments, "--threads", str(count)], out)
-            times[count].append(timings["run_s"])
-            hops = summary["packet_hops"]
-            compare(folder / f"{name}-1", out)
+        for count, taken in times.items():
+            timings, _ = simulate(tulle, [*arguments, "--threads", str(count)], folder)
+            taken.append(timings["run_s"])
     alone = statistics.median(times[1])
     yield {"name": f"{name}: nanoseconds a packet-hop", "value": round(alone / hops * 1e9, 1), "unit": "ns", "rounds": rounds}
     for count in counts:
