@@ -580,5 +580,24 @@ TEST(Run, AHeadOfQueueLifetimeEndsADeadlock) {
   EXPECT_EQ(count(leaves, "discarded"), 0u);
 }
 
+// An exception on any thread comes to the caller, and no thread waits for one that is gone.
+TEST(Run, AnExceptionInAThreadEndsTheRun) {
+  for (const std::uint32_t threads : {1u, 2u, 4u}) {
+    auto setup = setup_of(
+        "[topology]\nkind = \"leaf-spine\"\nleaves = 4\nhosts_per_leaf = 4\n"
+        "[traffic]\npattern = \"permutation\"\nbytes = \"20MB\"\n",
+        "", {});
+    ASSERT_TRUE(setup);
+    auto run = Run::prepare(std::move(*setup), threads);
+    ASSERT_TRUE(run);
+    ASSERT_EQ((*run)->threads(), threads);
+    const auto fails = [](const Progress& progress) -> bool {
+      if (progress.events > 100'000) throw std::bad_alloc();
+      return true;
+    };
+    EXPECT_THROW((*run)->run(fails), std::bad_alloc) << threads;
+  }
+}
+
 }  // namespace
 }  // namespace tulle::experiment

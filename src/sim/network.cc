@@ -36,7 +36,9 @@ bool Network::play(Time until, Application& application) {
     play_rounds(*parts_[number], until, application);
     acting = nullptr;
   });
-  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  for (const std::exception_ptr& failure : failures_) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
   return goes_on_;
 }
 
@@ -48,9 +50,10 @@ void Network::play_rounds(Part& part, Time until, Application& application) {
       try {
         plan_round(until, application);
       } catch (...) {
-        note_failure();
+        failures_[part.number()] = std::current_exception();
       }
-      round_.is_last = round_.is_last || failure_ != nullptr;
+      const auto has_failed = [](const auto& failure) { return failure != nullptr; };
+      round_.is_last = round_.is_last || std::ranges::any_of(failures_, has_failed);
     });
     try {
       // Nobody writes to what was sent to this part in the last round until the one after this.
@@ -59,15 +62,10 @@ void Network::play_rounds(Part& part, Time until, Application& application) {
       }
       if (!round_.is_last) part.play(round_.start, round_.end, round_.parity, application);
     } catch (...) {
-      note_failure();
+      failures_[part.number()] = std::current_exception();
     }
     if (round_.is_last) return;
   }
-}
-
-void Network::note_failure() {
-  const std::lock_guard lock(failure_mutex_);
-  if (failure_ == nullptr) failure_ = std::current_exception();
 }
 
 // Chooses the next round, while no part has one.

@@ -20,7 +20,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -168,7 +167,6 @@ class Network {
   };
   void plan_round(Time until, Application& application);
   void play_rounds(Part& part, Time until, Application& application);
-  void note_failure();
 
   Nodes nodes_;
   Observers observers_;
@@ -179,9 +177,8 @@ class Network {
   Round round_;
   std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
   bool goes_on_ = true;
-  // The first exception in a thread, which ends the rounds of all.
-  std::mutex failure_mutex_;
-  std::exception_ptr failure_;
+  // By part: an exception on its thread, which ends the rounds of all.
+  std::vector<std::exception_ptr> failures_;
 };
 
 }  // namespace tulle::sim

@@ -108,6 +108,7 @@ void Network::divide(const fabric::Topology& topology, Team* team) {
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
     nodes_of[part_of[node]].push_back(node);
   }
+  failures_.resize(parts);
   for (std::uint32_t number = 0; number < parts; ++number) {
     parts_.push_back(std::make_unique<Part>(nodes_, observers_, number));
     parts_.back()->own(std::move(nodes_of[number]));

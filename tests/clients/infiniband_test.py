@@ -436,7 +436,7 @@ class Capture(OnFabric):
         capture = self.start_capture("--flow-control")
         self.perftest("ib_write_bw", "-s", 65536, "-t", 64, iterations=300)
         self.perftest("ib_send_bw", "-c", "UD", "-s", 64, "-S", 5, iterations=500)
-        self.perftest("ib_write_bw", "-S", 3, "-s", 4096, iterations=500)
+        self.perftest("ib_write_bw", "-b", "-S", 3, "-s", 4096, iterations=500)
         self.end_capture(capture)
         self.assertEqual([], self.tshark("-Y", "_ws.malformed")[:5])
         fields = ["frame.interface_name", "frame.len", "infiniband.lrh.vl", "infiniband_link.vl", "infiniband_link.fctbs",
