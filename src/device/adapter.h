@@ -53,6 +53,10 @@ struct Configuration {
   RandomSource::Draw draw = nullptr;
   QpNumber first_qp{0x100};  // start of the range handed to this process
   std::uint32_t qp_count = 16'384;
+  // Returns the number that a queue pair with that hint gets, if no other one has it.
+  QpNumber qp_number_of_hint(std::uint32_t hint) const {
+    return QpNumber{first_qp.value + hint % qp_count};
+  }
   Limits limits;
   // The number of ports, 1 to 255 (IBTA 14.2.5.3: NumPorts has 8 bits). All have the settings that
   // follow.
@@ -187,10 +191,6 @@ class Adapter {
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
 
   transport::QueuePair* create_qp(const transport::QueuePairInit& init, verbs::VerbsStatus& status);
-  // Returns the number that a queue pair with that hint gets, if no other one has it.
-  QpNumber qp_number_of_hint(std::uint32_t hint) const {
-    return QpNumber{configuration_.first_qp.value + hint % configuration_.qp_count};
-  }
   // Modifies a queue pair. Attributes and mask must be as the ladder of states allows
   // (verbs/qp_state.h).
   verbs::VerbsStatus modify(transport::QueuePair& qp,

@@ -212,7 +212,7 @@ void Player::connect(std::uint32_t index) {
   const QpNumber receiver =
       connection.receiver != nullptr
           ? connection.receiver->number
-          : stage_.adapter(flow.source).qp_number_of_hint(receiver_hint(index));
+          : stage_.adapter(flow.source).configuration().qp_number_of_hint(receiver_hint(index));
   connect_end(flow.source, *connection.sender, receiver, flow.destination,
               address_of(index, connection.path_bits));
 }
