@@ -34,8 +34,6 @@ class FixedArray {
   std::size_t capacity() const { return capacity_; }
   T& operator[](std::size_t i) { return elements_[i]; }
   const T& operator[](std::size_t i) const { return elements_[i]; }
-  const T* begin() const { return elements_; }
-  const T* end() const { return elements_ + size_; }
   T* begin() { return elements_; }
   T* end() { return elements_ + size_; }
 

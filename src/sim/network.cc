@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "sim/kernel_driver.h"
 
@@ -82,7 +81,7 @@ void Network::plan_round(Time until, Application& application) {
   round_.start = start;
   round_.end = start + parts_.front()->round_length();
   if (round_.end > until) {
-    // Of this round, only the events until then are wanted, and it may have none of these.
+    // Only the events until then are wanted of this round, which may have none of these.
     round_.end = until + Time{1};
     const auto has_some = [&](const auto& part) { return part->earliest_event() <= until; };
     if (std::ranges::none_of(parts_, has_some)) return;

@@ -177,7 +177,7 @@ class Network {
   Round round_;
   std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
   bool goes_on_ = true;
-  // By part: an exception on its thread, which ends the rounds of all.
+  // Exceptions on the threads, by part. One of them ends the rounds of all.
   std::vector<std::exception_ptr> failures_;
 };
 

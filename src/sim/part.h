@@ -70,8 +70,8 @@ class alignas(64) Part {
   Time earliest_round() const;
   // Returns the time of the earliest such event.
   Time earliest_event() const;
-  // Goes through a round that begins at `start`, which ends before `end`. `parity` tells two rounds
-  // in succession apart.
+  // Goes through the events before `end` of the round that begins at `start`. `parity` tells two
+  // rounds in succession apart.
   void play(Time start, Time end, unsigned parity, Application& application);
   // Plays until nothing is left to happen until then, if there is no other part. Returns false if
   // the application does not go on.

@@ -70,14 +70,11 @@ class Rounds {
   // than `until`. Returns false if there are none.
   bool begin(Time until) {
     if (empty()) return false;
-    const std::int64_t skipped = near_ > 0 ? static_cast<std::int64_t>(first_round())
-                                           : (far_.front().event.at - start_) / length_;
-    const std::int64_t start = start_ + skipped * length_;
-    const bool whole = until.ps >= start + length_ - 1;
+    const Time start = next_round();
+    const std::int64_t last = start.ps + length_ - 1;
+    const bool whole = until.ps >= last;
     if (!whole && next() > until) return false;
-    skip(skipped);
-    end_ = whole ? start + length_ : until.ps + 1;
-    cursor_ = 0;
+    begin_at(start, Time{(whole ? last : until.ps) + 1});
     return true;
   }
   // Begins to go through the nodes with events in the round that begins at `start`, which has some
