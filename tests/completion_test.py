@@ -50,7 +50,7 @@ class Completion(unittest.TestCase):
     def test_commands(self):
         self.assertEqual(self.complete(""),
                          ["agent", "bench", "calibrate", "capture", "compare", "devices", "fabric", "run", "sim",
-                          "status", "sweep"])
+                          "status", "sweep", "tune"])
         self.assertEqual(self.complete("s"), ["sim", "status", "sweep"])
         self.assertEqual(self.complete("--"), ["--help", "--version"])
         self.assertEqual(self.complete("fly", ""), [])
@@ -62,7 +62,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("sim", "--gallery", "--flo"), [], "an option that another one excludes")
 
     def test_every_option_of_the_help_is_offered(self):
-        for command in ("run", "devices", "status", "capture", "agent", "sim", "sweep", "compare"):
+        for command in ("run", "devices", "status", "capture", "agent", "sim", "sweep", "tune", "compare"):
             text = subprocess.run([TULLE, command, "--help"], capture_output=True, text=True, check=True).stdout
             named = set(re.findall(r"^  (?:-\w, |    )(--[\w-]+)", text, re.MULTILINE))
             self.assertEqual(set(self.complete(command, "--")), named, command)

@@ -42,6 +42,7 @@ MAY_KNOW = {
     "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
     "scenario": {"device", "fabric", "port", "report", "sim", "traces", "transport", "verbs", "wire", "workload"},
     "experiment": {"device", "fabric", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
+    "tuning": {"fabric", "port", "report", "scenario", "sim", "transport"},
     "live": {"device", "fabric", "ipoib", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
     "ranks": {"live", "workload"},

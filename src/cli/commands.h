@@ -95,6 +95,23 @@ struct SweepOptions {
 // Returns 1 also if a point has no results.
 int sweep(const SweepOptions& options);
 
+struct TuneOptions {
+  std::string scenario;                 // a file, or a name from --list
+  std::vector<std::string> knobs;       // "KEY=LEAST..MOST" or "KEY=VALUE,VALUE"
+  std::vector<std::string> knob_files;  // or names of those that come with Tulle
+  std::string least, most;              // the figure that is to be so; one of them is empty
+  std::vector<std::string> limits;      // "FIGURE<=NUMBER"
+  std::vector<std::string> set;
+  std::string variant;  // empty: the only one
+  std::string seeds = "1..2", held_back = "101..105";
+  std::size_t budget = 100;  // settings to try
+  std::string output;        // a folder
+  std::string again;         // the command that has the same results, for people
+  unsigned jobs = 1;         // simulations at the same time
+  bool json = false;
+};
+int tune(const TuneOptions& options);
+
 struct CompareOptions {
   scenario::WorkloadOptions workload;
   std::string fabrics;                 // "a,b", "all"; empty: the default

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <map>
-#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,8 +16,7 @@
 #include "cli/fabric_commands.h"
 #include "cli/help.h"
 #include "cli/live_commands.h"
-#include "cli/simulate.h"
-#include "experiment/threads.h"
+#include "cli/sim_commands.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
 
@@ -85,56 +83,6 @@ constexpr char capture_examples[] =
     "\n"
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
-
-constexpr char sweep_examples[] =
-    "Examples:\n"
-    "  tulle sweep incast -k traffic.bytes=64KB,1MB -k seed=1..5 -o results\n"
-    "                                                ten points, and the table of their results\n"
-    "  tulle sweep my.toml -k congestion.control=none,dcqcn --variant pfc -o results\n"
-    "  tulle sweep my.toml --points points.toml -o results\n"
-    "                                                a list of points in place of combinations\n"
-    "\n"
-    "A sweep that was interrupted, or killed, goes on where it was: give the same command again.\n"
-    "Values that are added to a knob later are simulated in addition.\n";
-
-constexpr char sim_examples[] =
-    "Examples:\n"
-    "  tulle sim --list                              list the scenarios\n"
-    "  tulle sim incast                              a scenario that comes with Tulle\n"
-    "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
-    "                                                the same with larger messages, as files\n"
-    "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
-    "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
-    "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
-    "                                                flows and links from tables\n"
-    "\n"
-    "Results depend only on the scenario and its seed.\n";
-
-constexpr char compare_examples[] =
-    "Examples:\n"
-    "  tulle compare --list                          list the fabrics and workloads\n"
-    "  tulle compare --workload incast               all to one, on the usual fabrics\n"
-    "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
-    "                                                a larger cluster\n"
-    "  tulle compare --workload allreduce:256MiB --gpus 512\n"
-    "                                                512 GPUs in servers of 8\n"
-    "  tulle compare --workload step:llama-3-70b --gpus 64\n"
-    "                                                a step of training a model\n"
-    "  tulle compare --workload step:llama-3-8b --gpus 64 --storage 2\n"
-    "                                                two steps, and a checkpoint between them\n"
-    "  tulle compare --workload step:mixtral-8x7b --gpus 64\n"
-    "                                                the same with a mixture of experts\n"
-    "  tulle compare --workload serve:llama-3-70b --gpus 64\n"
-    "                                                requests to a model\n"
-    "  tulle compare --workload step.0.et --gpus 64  a trace, such as Chakra's\n"
-    "  tulle compare --workload step:llama-3-8b --gpus 32 --workload allreduce --gpus 32 --alone\n"
-    "                                                two jobs on one network, and each alone\n"
-    "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
-    "                                                a scenario's traffic on two fabrics\n"
-    "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
-    "                                                a table's flows on every fabric\n"
-    "\n"
-    "Each fabric carries the same flows. The exit status is 1 if a fabric did not finish them.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("run", "Run a program on the network");
@@ -293,265 +241,6 @@ void add_capture(CLI::App& app, int& status) {
   command->callback([&status] { status = capture(settings, options); });
 }
 
-// Returns a word as a shell takes it.
-std::string shell_word(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-./:=,+%@").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
-constexpr char alone_key[] = "report.alone = true";
-
-// Returns the command that has the same results, without what says only where they go.
-std::string again(const CLI::App& command) {
-  std::string text = "tulle " + command.get_name();
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--output" || name == "--json" || name == "--jobs" ||
-        name == "--threads") {
-      continue;
-    }
-    const bool is_flag = option->get_items_expected_max() == 0;
-    for (const std::string& value : option->results()) {
-      if (!option->get_positional()) text += " " + name;
-      if (!is_flag) text += " " + shell_word(value);
-    }
-  }
-  return text;
-}
-
-void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const std::string& more) {
-  jobs = jobs_by_default();
-  command
-      .add_option("--jobs,-j", jobs,
-                  what +
-                      " that are simulated at the same time, each in memory of its own (one for "
-                      "each processor); " +
-                      more)
-      ->type_name("N")
-      ->check(CLI::Range(1u, jobs_max));
-}
-
-// The option for the threads of each variant, or of what else runs at the same time. If --jobs is
-// not given, there are as many jobs as fill the processors.
-void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std::string& what) {
-  command
-      .add_option("--threads", threads,
-                  "Threads that simulate each " + what +
-                      " together (1); the results are the same with any number")
-      ->type_name("N")
-      ->check(CLI::Range(1u, experiment::Threads::most));
-  command.parse_complete_callback([&command, &threads, &jobs] {
-    if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
-  });
-}
-
-void add_sim(CLI::App& app, int& status) {
-  static SimOptions options;
-  auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
-  command
-      ->add_option("scenario", options.scenarios,
-                   "A TOML file, or a name from --list; --gallery takes several")
-      ->type_name("SCENARIO");
-  command->add_flag("--list", options.list, "List the scenarios that come with Tulle");
-  auto* gallery = command->add_flag(
-      "--gallery", options.gallery,
-      "Run these scenarios, or all that come with Tulle, and write a page with a table and "
-      "a picture for each into the folder that -o names (docs/gallery)");
-  command
-      ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
-      ->type_name("DIR");
-  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
-      ->type_name("NAME");
-  command->add_option("--set", options.set, "Override a key of the scenario: key=value, as in TOML")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--alone", options.alone,
-                    "Simulate each of [[jobs]] alone too, and compare: report.alone = true");
-  command->add_flag("--json", options.json, "Print the summary as JSON");
-  command
-      ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
-      ->type_name("CSV");
-  command
-      ->add_option("--flows", options.flows, "Read the flows from a table: src,dst,bytes,start_ns")
-      ->type_name("CSV");
-  command
-      ->add_option("--fabric", options.fabric,
-                   "Fabric for --topology: roce (with PFC) or infiniband")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"roce", "infiniband"}));
-  command
-      ->add_option("--congestion-control", options.congestion_control,
-                   "For --topology: none, or dcqcn-hpcc (DCQCN as in HPCC's simulator)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"none", "dcqcn-hpcc"}));
-  command
-      ->add_option("--capture", options.capture,
-                   "Write the frames of one node's links to a pcapng file, for Wireshark")
-      ->type_name("FILE");
-  command
-      ->add_option(
-          "--capture-at", options.capture_at,
-          "Node to capture at: \"host 0\", \"leaf 3\" … (may be repeated; default: host 0)")
-      ->type_name("NODE")
-      ->allow_extra_args(false);
-  command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
-      ->type_name("FILE");
-  add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
-  add_threads(*command, options.threads, options.jobs, "variant");
-  for (const char* other :
-       {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
-    gallery->excludes(other);
-  }
-  command->footer(sim_examples);
-  command->callback([command, &status] {
-    options.again = again(*command);
-    if (options.alone) options.set.emplace_back(alone_key);
-    status = sim(options);
-  });
-}
-
-void add_sweep(CLI::App& app, int& status) {
-  static SweepOptions options;
-  auto* command = app.add_subcommand(
-      "sweep", "Simulate a scenario with many values of its keys, and go on after interruptions");
-  command->add_option("scenario", options.scenario, "A TOML file, or a name from tulle sim --list")
-      ->type_name("SCENARIO")
-      ->required();
-  auto* knobs = command
-                    ->add_option("--knob,-k", options.knobs,
-                                 "A key and its values: traffic.bytes=64KB,1MB or seed=1..10. "
-                                 "Several knobs make all combinations")
-                    ->type_name("KEY=VALUES")
-                    ->allow_extra_args(false);
-  command
-      ->add_option(
-          "--points", options.points,
-          "In place of knobs, a TOML file with a list [[point]], each with keys and values")
-      ->type_name("FILE")
-      ->excludes(knobs);
-  command
-      ->add_option("--output,-o", options.output,
-                   "The folder for sweep.csv, sweep.json, report.html and a file for each point. "
-                   "Points that it has are not simulated again")
-      ->type_name("DIR")
-      ->required();
-  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
-      ->type_name("NAME");
-  command->add_option("--set", options.set, "Override a key at all points: key=value, as in TOML")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--json", options.json, "Print the results as JSON");
-  add_jobs(*command, options.jobs, "Points", "a process each");
-  command->footer(sweep_examples);
-  command->callback([command, &status] {
-    options.again = again(*command);
-    status = sweep(options);
-  });
-}
-
-void add_compare(CLI::App& app, int& status) {
-  static CompareOptions options;
-  scenario::WorkloadOptions& workload = options.workload;
-  auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
-  auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
-  auto* name = command->add_option(
-      "--workload", options.workloads,
-      "A name from --list; a collective with its bytes, such as "
-      "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
-      "requests to a model, serve:MODEL; "
-      "a trace of Chakra's, GOAL, SimAI's or htsim's; a scenario FILE.toml, of which [topology] "
-      "and "
-      "[traffic] are used; or a table of flows FILE.csv. Several jobs run side by side, each a "
-      "--workload with its --gpus");
-  name->type_name("NAME|FILE")->allow_extra_args(false);
-  command
-      ->add_option("--fabrics", options.fabrics,
-                   "Fabrics from --list, such as one,other; or \"all\"")
-      ->type_name("NAMES");
-  command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
-  command
-      ->add_option("--gpus", options.gpus,
-                   "Number of GPUs of a collective, step or trace (64); of several, once for each")
-      ->type_name("N")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--placement", workload.placement,
-                   "Servers of several jobs: packed, one job behind the other; spread, evenly over "
-                   "those that are free; or random (packed)")
-      ->type_name("PLACEMENT")
-      ->check(CLI::IsMember({"packed", "spread", "random"}));
-  command->add_flag("--alone", options.alone,
-                    "Simulate each of several jobs alone too, and compare");
-  command
-      ->add_option("--storage", workload.storage,
-                   "Servers that store a training step's checkpoints, beside those of --gpus; more "
-                   "by --set traffic.checkpoint.KEY=VALUE")
-      ->type_name("N")
-      ->check(CLI::Range(1, 65'536));
-  command
-      ->add_option("--servers", workload.servers,
-                   "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
-      ->type_name("SERVER|FILE");
-  command
-      ->add_option("--algorithm", workload.algorithm,
-                   "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct, "
-                   "in-network, nvls; or the way of tokens to their experts: direct, by-server")
-      ->type_name("ALGORITHM");
-  command
-      ->add_option("--protocol", workload.protocol,
-                   "NCCL's protocol of a collective: simple, ll, ll128, or automatic, the one with "
-                   "the least estimated time (simple)")
-      ->type_name("simple|ll|ll128|automatic");
-  command
-      ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
-      ->type_name("SIZE");
-  command
-      ->add_option("--link-rate", workload.link_rate,
-                   "Rate of all links, or of an adapter in --planes (200Gbps; among GPUs 400Gbps)")
-      ->type_name("RATE");
-  command
-      ->add_option("--prices", workload.prices,
-                   "A file of prices, such as scenarios/prices/example.toml: adds cost and power")
-      ->type_name("FILE");
-  command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
-  command
-      ->add_option("--topology", workload.topology,
-                   "The network of a job's servers, rail-optimised (the default) or rail-only, in "
-                   "which each rail is a network of its own; or the links for a table of flows: "
-                   "a,b,gbps,delay_ns")
-      ->type_name("KIND|CSV");
-  command
-      ->add_option("--planes", workload.planes,
-                   "Split each adapter's rate over this many networks, 1 to 16 (1)")
-      ->type_name("N");
-  command
-      ->add_option("--set", workload.set,
-                   "Override a key of the scenario on every fabric, as for tulle sim")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--json", options.json, "Print the summary as JSON");
-  command
-      ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
-      ->type_name("DIR");
-  add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
-  add_threads(*command, options.threads, options.jobs, "fabric");
-  command->footer(compare_examples);
-  command->callback([command, list, name, &status] {
-    options.again = again(*command);
-    if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
-    if (options.alone) workload.set.emplace_back(alone_key);
-    status = compare(options);
-  });
-}
-
 // This command is for shells (tulle.bash), not for people. It has no group, so no help shows it.
 void add_complete(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
@@ -599,6 +288,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_agent(app, status);
   add_sim(app, status);
   add_sweep(app, status);
+  add_tune(app, status);
   add_compare(app, status);
   add_bench(app, status);
   add_calibrate(app, status);

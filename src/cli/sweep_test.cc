@@ -205,7 +205,7 @@ TEST_F(Sweep, TwoDoNotWriteToOneFolder) {
   kill(process, SIGKILL);
   waitpid(process, nullptr, 0);
   EXPECT_EQ(second.status, 1);
-  EXPECT_NE(second.error.find("another sweep writes to the folder"), std::string::npos);
+  EXPECT_NE(second.error.find("another sweep or search writes to the folder"), std::string::npos);
 }
 
 }  // namespace

@@ -194,6 +194,9 @@ Result<Scenario> Scenario::parse(std::string_view text, const std::string& file,
   TableReader reader({&*root}, "", 0, findings);
   scenario.title_ = reader.text("title", "");
   scenario.description_ = reader.text("description", "");
+  const std::filesystem::path elsewhere = reader.text("folder", "");
+  if (!elsewhere.empty()) scenario.folder_ = (std::filesystem::path(folder) / elsewhere).string();
+  root->erase("folder");
   read_variants(variants, findings, scenario.variants_);
   auto set_keys = parse_set(set);
   if (!set_keys) return set_keys.error();
@@ -220,6 +223,22 @@ std::string Scenario::settings(std::size_t variant) const {
   std::ostringstream text;
   text << all;
   return std::move(text).str();
+}
+
+std::string Scenario::setting(std::size_t variant, std::string_view key) const {
+  std::string value;
+  for (const toml::table* layer : layers_of(*document_, fabrics_, variant)) {
+    const toml::node* node = layer->at_path(key).node();
+    if (node == nullptr) continue;
+    if (const auto number = node->value_exact<double>()) {
+      value = fmt::format("{}", *number);
+      continue;
+    }
+    std::ostringstream text;
+    text << toml::toml_formatter(*node);
+    value = std::move(text).str();
+  }
+  return value;
 }
 
 Result<fabric::Topology> Scenario::topology(std::size_t variant) const {

@@ -64,6 +64,11 @@ class Scenario {
   // Returns the keys of a variant as TOML, those of its fabric and of `set` included. Keys that are
   // left out have their defaults.
   std::string settings(std::size_t variant) const;
+  // Returns the value of a variant's key such as "fabric.ecn.kmin", as TOML; empty: it has its
+  // default.
+  std::string setting(std::size_t variant, std::string_view key) const;
+  // Returns the folder in which other files are looked for.
+  const std::string& folder() const { return folder_; }
 
   // Builds a variant's topology alone. Its other tables are not looked at.
   Result<fabric::Topology> topology(std::size_t variant) const;

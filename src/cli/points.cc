@@ -1,0 +1,262 @@
+#include "cli/points.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/simulate.h"
+#include "cli/workers.h"
+#include "experiment/figures.h"
+#include "report/results.h"
+#include "report/stored.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using json_t = nlohmann::ordered_json;
+using scenario::Scenario;
+
+// --- identities ---------------------------------------------------------------------------------
+
+using Digest = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
+
+std::string hex_of(const Digest& digest) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> hash{};
+  EVP_DigestFinal_ex(digest.get(), hash.data(), nullptr);
+  std::string text;
+  for (const unsigned char byte : hash) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+Digest begin_digest() {
+  Digest digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
+  return digest;
+}
+
+std::string digest_of(const std::string& text) {
+  const Digest digest = begin_digest();
+  EVP_DigestUpdate(digest.get(), text.data(), text.size());
+  return hex_of(digest);
+}
+
+std::string digest_of_file(const std::string& path) {
+  const Digest digest = begin_digest();
+  std::ifstream in(path, std::ios::binary);
+  std::array<char, 65'536> some{};
+  while (in.read(some.data(), some.size()) || in.gcount() > 0) {
+    EVP_DigestUpdate(digest.get(), some.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  return hex_of(digest);
+}
+
+// Returns the version that simulates. Its number alone does not tell two builds apart.
+const std::string& version() {
+  constexpr std::size_t digits = 16;
+  static const std::string text =
+      fmt::format("{} {}", TULLE_VERSION, digest_of_file("/proc/self/exe").substr(0, digits));
+  return text;
+}
+
+// Returns what the results of a point depend on: the keys of its variants, and the version that
+// simulates. The files that they name stand beside the results, once they have been read.
+std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
+  json_t identity;
+  identity["tulle"] = version();
+  identity["variants"] = json_t::array();
+  for (const std::size_t variant : variants) {
+    identity["variants"].push_back(
+        {{"name", scenario.variants()[variant].name}, {"settings", scenario.settings(variant)}});
+  }
+  return text_of(identity, -1);
+}
+
+json_t variants_of(const Point& point) { return json_t::parse(point.identity)["variants"]; }
+
+std::string absolute(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored);
+  return ignored ? path : whole.lexically_normal().string();
+}
+
+}  // namespace
+
+std::string text_of(const json_t& json, int indent) {
+  return json.dump(indent, ' ', false, json_t::error_handler_t::replace) + "\n";
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::vector<std::string> Point::settings() const {
+  std::vector<std::string> texts;
+  for (const json_t& variant : variants_of(*this)) {
+    texts.push_back(variant["settings"].get<std::string>());
+  }
+  return texts;
+}
+
+Points::Points(PointsOptions options)
+    : options_(std::move(options)), path_(find_scenario(options_.scenario)) {}
+
+Result<Scenario> Points::scenario_of(const std::vector<std::string>& lines) const {
+  std::vector<std::string> set = options_.set;
+  set.insert(set.end(), lines.begin(), lines.end());
+  return Scenario::read(path_, set);
+}
+
+// Returns true if the files that were read for a point are still as they were.
+bool Points::is_unchanged(const json_t& files) {
+  if (!files.is_object()) return false;
+  for (const auto& [path, digest] : files.items()) {
+    auto& now = digests_[path];
+    if (now.empty()) now = digest_of_file(path);
+    if (digest != now) return false;
+  }
+  return true;
+}
+
+// Reads a point's results, if they are there and are those of this point.
+bool Points::load(Point& point) {
+  std::ifstream in(point.file, std::ios::binary);
+  if (!in) return false;
+  const json_t json = json_t::parse(in, nullptr, false);
+  const bool is_of_point = json.is_object() && json.contains("identity") &&
+                           text_of(json["identity"], -1) == point.identity &&
+                           json.contains("files") && json.contains("outcomes") &&
+                           json["outcomes"].is_array();
+  const json_t variants = variants_of(point);
+  if (!is_of_point || json["outcomes"].size() != variants.size() || !is_unchanged(json["files"])) {
+    return false;
+  }
+  std::vector<report::Outcome> outcomes;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    auto outcome = report::stored_outcome(json["outcomes"][i], experiment::figure_named);
+    if (!outcome || variants[i]["name"] != outcome->variant) return false;
+    outcomes.push_back(std::move(*outcome));
+  }
+  point.outcomes = std::move(outcomes);
+  return true;
+}
+
+Result<void> Points::lock() {
+  const std::string path = (fs::path(options_.folder) / ".lock").string();
+  constexpr mode_t mode = 0644;
+  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, mode));
+  constexpr int tries_max = 50;
+  constexpr unsigned microseconds_between = 100'000;
+  for (int tries = 0; lock_ && flock(lock_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (errno != EWOULDBLOCK) {
+      lock_.reset();
+    } else if (tries == tries_max) {
+      return Error{fmt::format("another sweep or search writes to the folder {}", options_.folder)};
+    } else {
+      usleep(microseconds_between);
+    }
+  }
+  if (lock_) return {};
+  return Error{fmt::format("cannot lock {}: {}", path, std::strerror(errno))};
+}
+
+Result<void> Points::open() {
+  const fs::path folder = fs::path(options_.folder) / "points";
+  if (auto ready = prepare_folder(folder.string()); !ready) return ready;
+  if (auto locked = lock(); !locked) return locked;
+  // Files that were being written when a process was killed are of no use.
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".part") fs::remove(entry.path(), ignored);
+  }
+  return {};
+}
+
+Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines) {
+  auto scenario = scenario_of(lines);
+  if (!scenario) return scenario.error();
+  title_ = scenario->title();
+  const auto variants = wanted_variants(*scenario, options_.variant);
+  if (variants.empty()) return Error{no_such_variant(*scenario, options_.variant)};
+  Point point;
+  point.name = std::move(name);
+  point.lines = std::move(lines);
+  point.identity = identity_of(*scenario, variants);
+  constexpr std::size_t name_digits = 24;
+  const std::string file = digest_of(point.identity).substr(0, name_digits) + ".json";
+  point.file = (fs::path(options_.folder) / "points" / file).string();
+  if (load(point)) ++done_;
+  points_.push_back(std::move(point));
+  return points_.size() - 1;
+}
+
+// Runs in a process of its own. Returns why there are no results.
+std::string Points::simulate_point(std::size_t index) const {
+  const Point& point = points_[index];
+  auto scenario = scenario_of(point.lines);
+  if (!scenario) return scenario.error().message;
+  const auto variants = wanted_variants(*scenario, options_.variant);
+  if (identity_of(*scenario, variants) != point.identity) {
+    return "the scenario has changed since the sweep began";
+  }
+  json_t files = json_t::object();
+  scenario::observe_files([&](const std::string& path, const std::string& text) {
+    files[absolute(path)] = digest_of(text);
+  });
+  Timings timings;
+  auto results = cli::simulate({}, *scenario, variants, timings);
+  if (!results) return results.error().message;
+  if (is_interrupted()) return "interrupted";
+  json_t json;
+  json["identity"] = json_t::parse(point.identity);
+  json["files"] = files;
+  for (const report::Outcome& outcome : results->outcomes) {
+    json["outcomes"].push_back(report::stored_json(outcome));
+  }
+  auto written = report::write_file(point.file, text_of(json, 1));
+  return written ? "" : written.error().message;
+}
+
+void Points::simulate(const std::function<void(std::size_t running)>& show) {
+  std::vector<std::size_t> todo;
+  std::map<std::string, std::vector<std::size_t>> by_file;  // points may be the same
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (!points_[i].outcomes.empty() || !points_[i].failure.empty()) continue;
+    auto& same = by_file[points_[i].file];
+    if (same.empty()) todo.push_back(i);
+    same.push_back(i);
+  }
+  catch_interrupts();
+  const auto take = [&](const WorkEnded& end) {
+    digests_.clear();  // a file may have changed meanwhile
+    for (const std::size_t index : by_file[points_[end.index].file]) {
+      Point& point = points_[index];
+      point.failure = end.failure;
+      // The disk may be full. All points after it would be simulated in vain.
+      if (end.failure.starts_with(point.file)) stopped_ = end.failure;
+      if (!end.failure.empty()) continue;
+      if (load(point)) ++done_;
+      if (point.outcomes.empty()) point.failure = "a file that it names has changed meanwhile";
+    }
+  };
+  on_processes(
+      todo, options_.jobs, [this](std::size_t index) { return simulate_point(index); }, take, show,
+      [this] { return !is_interrupted() && stopped_.empty(); });
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,583 @@
+// `tulle tune` searches for the values of a scenario's keys with which a figure is best. It looks at
+// some seeds, and says what is gained on others.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/quoted.h"
+#include "cli/commands.h"
+#include "cli/layout.h"
+#include "cli/points.h"
+#include "cli/simulate.h"
+#include "experiment/figures.h"
+#include "report/columns.h"
+#include "report/html_page.h"
+#include "report/results.h"
+#include "scenario/grid.h"
+#include "tuning/devices.h"
+#include "tuning/knob.h"
+#include "tuning/search.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using json_t = nlohmann::ordered_json;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+// A search keeps all of its points in memory.
+constexpr std::size_t budget_max = 10'000;
+constexpr std::size_t seeds_max = 1'000;
+
+// A figure that a point must keep to, such as "pauses<=0".
+struct Limit {
+  std::string figure;
+  bool at_most = true;
+  double bound = 0;
+
+  bool allows(double value) const { return at_most ? value <= bound : value >= bound; }
+};
+
+Result<Limit> parse_limit(const std::string& text) {
+  const auto wrong = [&] {
+    return Error{
+        fmt::format("--limit {}: write FIGURE<=NUMBER or FIGURE>=NUMBER, such as pauses<=0",
+                    tulle::quoted(text))};
+  };
+  const std::size_t sign = text.find_first_of("<>");
+  if (sign == 0 || sign == std::string::npos || text[sign + 1] != '=') return wrong();
+  Limit limit{text.substr(0, sign), text[sign] == '<', 0};
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + sign + 2, end, limit.bound);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return wrong();
+  return limit;
+}
+
+Result<std::vector<std::string>> parse_seeds(const std::string& option, const std::string& text) {
+  auto knob = scenario::parse_knob("seed=" + text);
+  const bool is_list =
+      knob && knob->values.size() <= seeds_max &&
+      std::ranges::all_of(knob->values, [](const std::string& value) {
+        return !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+      });
+  if (is_list) return std::move(knob->values);
+  return Error{fmt::format("{} {}: write whole numbers, such as 1..3 or 1,2,7; at most {} of them",
+                           option, tulle::quoted(text), seeds_max)};
+}
+
+// Finds a file of knobs, given as a path or as the name of one that comes with Tulle.
+Result<std::string> knobs_file(const std::string& name) {
+  if (fs::is_regular_file(name)) return name;
+  const fs::path folder = scenario_folder() / "tuning";
+  const fs::path known = folder / (name + ".toml");
+  if (name.find('/') == std::string::npos && fs::exists(known)) return known.string();
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return Error{fmt::format("--knobs {}: there is no such file, nor such knobs: choose {}",
+                           tulle::quoted(name), fmt::join(names, ", "))};
+}
+
+Result<std::vector<tuning::Knob>> knobs_of(const TuneOptions& options) {
+  std::vector<tuning::Knob> knobs;
+  for (const std::string& name : options.knob_files) {
+    auto file = knobs_file(name);
+    if (!file) return file.error();
+    auto more = tuning::read_knobs(*file);
+    if (!more) return more.error();
+    std::ranges::move(*more, std::back_inserter(knobs));
+  }
+  for (const std::string& text : options.knobs) {
+    auto knob = tuning::parse_range(text);
+    if (!knob) return knob.error();
+    // What the command line says of a key counts.
+    const auto same = std::ranges::find(knobs, knob->key, &tuning::Knob::key);
+    if (same != knobs.end()) {
+      *same = std::move(*knob);
+    } else {
+      knobs.push_back(std::move(*knob));
+    }
+  }
+  if (knobs.empty()) {
+    return Error{"name what is to be tuned: --knobs dcqcn, or --knob KEY=LEAST..MOST"};
+  }
+  if (std::ranges::find(knobs, std::string("seed"), &tuning::Knob::key) != knobs.end()) {
+    return Error{"--knob seed: seeds are drawn, not tuned: --seeds names those to look at"};
+  }
+  if (auto checked = tuning::check(knobs); !checked) return checked.error();
+  return knobs;
+}
+
+// A setting that breaks a limit costs more than any that keeps to all of them, and the more, the
+// further off it is, so that the search finds its way to those that do.
+constexpr double limit_cost = 1e200;
+
+// The values of all knobs, or nothing: the scenario as it was.
+struct Setting {
+  std::vector<std::string> lines;   // TOML
+  std::vector<std::string> values;  // by knob; empty: as it was
+};
+
+struct Score {
+  double mean = infinity;      // of the figure over the seeds; infinity: the setting does not count
+  std::vector<double> values;  // by seed
+  double excess = 0;           // by how much it breaks the limits, in parts of their bounds
+  std::string failure;         // why it does not count
+};
+
+class Tuning {
+ public:
+  Tuning(const TuneOptions& options, std::vector<tuning::Knob> knobs, std::vector<Limit> limits,
+         std::vector<std::string> seeds, std::vector<std::string> held_back)
+      : options_(options),
+        knobs_(std::move(knobs)),
+        limits_(std::move(limits)),
+        seeds_(std::move(seeds)),
+        held_back_(std::move(held_back)),
+        figure_(options.least.empty() ? options.most : options.least),
+        points_({options.scenario, options.set, options.variant, options.output, options.jobs}) {}
+
+  Result<void> run();
+
+ private:
+  struct Tried {
+    Setting setting;
+    Score score;
+  };
+
+  Setting setting_at(const tuning::Place& place) const;
+  Result<std::vector<Score>> scores_of(std::span<const Setting> settings,
+                                       const std::vector<std::string>& seeds);
+  Score score_of(std::span<const std::size_t> points, bool keeps_limits) const;
+  double value_of(const Point& point, std::string& failure) const;
+  void look_at_limits(const Point& point, Score& score) const;
+  std::vector<double> search_scores(std::span<const tuning::Place> places);
+  double cost(double value) const { return options_.least.empty() ? -value : value; }
+  // Returns by how much the figure is better, as a share of what it was.
+  double gain(double was, double is) const {
+    return was == 0 ? 0 : (cost(was) - cost(is)) / std::abs(was);
+  }
+  bool goes_on() const { return !is_interrupted() && points_.stopped().empty() && !error_; }
+  std::string failure_of(const Setting& setting) const;
+  Result<void> check_baseline();
+  Result<void> write(const Setting& best, const Score& held_was, const Score& held_is) const;
+  Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant) const;
+  std::string evaluations_csv() const;
+  Result<std::string> tuned_scenario(const Setting& best, const std::string& gained) const;
+  std::string table(const Setting& best, const Score& held_was, const Score& held_is) const;
+  std::string json(const Setting& best, const Score& held_was, const Score& held_is) const;
+  report::Results held_results(std::vector<std::string>& settings) const;
+  std::string was(const tuning::Knob& knob) const;
+  void show(std::size_t running) const;
+
+  const TuneOptions& options_;
+  const std::vector<tuning::Knob> knobs_;
+  const std::vector<Limit> limits_;
+  const std::vector<std::string> seeds_, held_back_;
+  const std::string figure_;
+  Points points_;
+  std::map<std::vector<std::string>, std::size_t> known_;  // by a point's lines: its index
+  std::vector<Tried> tried_;                               // what was tried, in this order
+  Score baseline_;
+  double best_ = infinity;  // cost of the best setting so far
+  std::size_t planned_ = 0;
+  std::vector<std::size_t> shown_points_;  // those of the seeds held back
+  std::optional<Error> error_;
+};
+
+Setting Tuning::setting_at(const tuning::Place& place) const {
+  Setting setting;
+  setting.values = tuning::values_at(knobs_, place);
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    setting.lines.push_back(fmt::format("{} = {}", knobs_[i].key, setting.values[i]));
+  }
+  return setting;
+}
+
+// Returns a point's figure; not a number, with the reason, if it does not count.
+double Tuning::value_of(const Point& point, std::string& failure) const {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  if (point.outcomes.empty()) {
+    failure = point.failure.empty() ? "it was not simulated" : point.failure;
+    return none;
+  }
+  const report::Outcome& outcome = point.outcomes.front();
+  if (std::string unfinished = report::unfinished(outcome); !unfinished.empty()) {
+    failure = std::move(unfinished);
+    return none;
+  }
+  const report::Measured* measured = report::find(outcome, figure_);
+  if (measured != nullptr) return report::exact(measured->value);
+  failure = fmt::format("it has no figure {}", figure_);
+  return none;
+}
+
+void Tuning::look_at_limits(const Point& point, Score& score) const {
+  for (const Limit& limit : limits_) {
+    const report::Measured* measured = report::find(point.outcomes.front(), limit.figure);
+    // A figure that is shown only where it is not 0 is 0 where it is absent.
+    const double value = measured == nullptr ? 0 : report::exact(measured->value);
+    if (limit.allows(value)) continue;
+    score.excess += std::abs(value - limit.bound) / std::max(std::abs(limit.bound), 1.0);
+    score.failure = fmt::format("{} is {:.6g}", limit.figure, value);
+  }
+}
+
+Score Tuning::score_of(std::span<const std::size_t> points, bool keeps_limits) const {
+  Score score;
+  for (const std::size_t index : points) {
+    score.values.push_back(value_of(points_[index], score.failure));
+    if (!score.failure.empty()) return score;
+  }
+  for (const std::size_t index : points) {
+    if (keeps_limits) look_at_limits(points_[index], score);
+  }
+  score.mean = std::accumulate(score.values.begin(), score.values.end(), 0.0) /
+               static_cast<double>(score.values.size());
+  return score;
+}
+
+Result<std::vector<Score>> Tuning::scores_of(std::span<const Setting> settings,
+                                             const std::vector<std::string>& seeds) {
+  std::vector<std::vector<std::size_t>> points(settings.size());
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    for (const std::string& seed : seeds) {
+      std::vector<std::string> lines = settings[i].lines;
+      lines.push_back("seed = " + seed);
+      const auto [at, is_new] = known_.try_emplace(lines, points_.all().size());
+      if (is_new) {
+        std::string name =
+            fmt::format("seed={}, {}", seed, settings[i].lines.empty() ? "as it was" : "tuned");
+        if (auto added = points_.add(std::move(name), std::move(lines)); !added) {
+          return added.error();
+        }
+      }
+      points[i].push_back(at->second);
+    }
+  }
+  points_.simulate([this](std::size_t running) { show(running); });
+  std::vector<Score> scores;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    // The scenario as it was may break the limits: to keep to them is what is searched for.
+    scores.push_back(score_of(points[i], !settings[i].lines.empty()));
+  }
+  if (&seeds == &held_back_) {
+    for (const auto& each : points) {
+      shown_points_.insert(shown_points_.end(), each.begin(), each.end());
+    }
+  }
+  return scores;
+}
+
+std::vector<double> Tuning::search_scores(std::span<const tuning::Place> places) {
+  std::vector<Setting> settings;
+  for (const tuning::Place& place : places) settings.push_back(setting_at(place));
+  planned_ = tried_.size() + places.size();
+  auto scores = scores_of(settings, seeds_);
+  std::vector<double> costs(places.size(), infinity);
+  if (!scores) {
+    error_ = scores.error();
+    return costs;
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Score& score = (*scores)[i];
+    if (score.failure.empty()) {
+      costs[i] = cost(score.mean);
+      best_ = std::min(best_, costs[i]);
+    } else if (score.excess > 0) {
+      costs[i] = limit_cost * (1 + std::min(score.excess, 1e6));
+    }
+    tried_.push_back({std::move(settings[i]), score});
+  }
+  return costs;
+}
+
+void Tuning::show(std::size_t running) const {
+  if (isatty(STDERR_FILENO) == 0) return;
+  std::string best;
+  if (std::isfinite(best_)) {
+    best = fmt::format(", best {} so far {:.6g} (was {:.6g})", figure_, std::abs(best_),
+                       baseline_.mean);
+  }
+  fmt::print(stderr, "\r\033[K{} of {} settings, {} simulations running{}", tried_.size(),
+             options_.budget, running, best);
+  std::fflush(stderr);
+}
+
+// The scenario as it was must itself have the figure.
+Result<void> Tuning::check_baseline() {
+  const Setting as_it_was;
+  auto scores = scores_of(std::span(&as_it_was, 1), seeds_);
+  if (!scores) return scores.error();
+  baseline_ = scores->front();
+  if (is_interrupted()) return Error{"interrupted: the same command goes on"};
+  if (!baseline_.failure.empty()) {
+    return Error{
+        fmt::format("the scenario as it is cannot be compared with: {}", baseline_.failure)};
+  }
+  return {};
+}
+
+Result<void> Tuning::run() {
+  if (auto opened = points_.open(); !opened) return opened;
+  auto scenario = points_.scenario_of({});
+  if (!scenario) return scenario.error();
+  if (options_.variant.empty() && scenario->variants().size() > 1) {
+    return Error{
+        fmt::format("scenario {} has {} variants, and one is tuned: name it with --variant",
+                    options_.scenario, scenario->variants().size())};
+  }
+  if (auto checked = check_baseline(); !checked) return checked;
+  const tuning::SearchSettings settings{knobs_.size(), options_.budget, 1};
+  const tuning::Found found = tuning::search(
+      settings, [this](std::span<const tuning::Place> places) { return search_scores(places); },
+      [this] { return goes_on(); });
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  if (error_) return *error_;
+  const fs::path folder(options_.output);
+  auto written = report::write_file((folder / "evaluations.csv").string(), evaluations_csv());
+  if (!written) return written;
+  if (!points_.stopped().empty()) return Error{points_.stopped()};
+  if (is_interrupted()) {
+    return Error{fmt::format("interrupted after {} of {} settings; the same command goes on",
+                             tried_.size(), options_.budget)};
+  }
+  if (found.place.empty()) {
+    return Error{fmt::format("none of {} settings counts; the first: {}", tried_.size(),
+                             tried_.front().score.failure)};
+  }
+  if (found.score >= limit_cost) {
+    return Error{fmt::format("none of {} settings keeps to the limits; with the nearest, {}",
+                             tried_.size(), failure_of(setting_at(found.place)))};
+  }
+  const std::vector<Setting> both = {{}, setting_at(found.place)};
+  auto held = scores_of(both, held_back_);
+  if (!held) return held.error();
+  if (is_interrupted()) return Error{"interrupted: the same command goes on"};
+  for (const Score& score : *held) {
+    if (std::isinf(score.mean)) {
+      return Error{fmt::format("on a seed held back, {}: {}",
+                               &score == &held->front() ? "the scenario as it was fails"
+                                                        : "the best setting does not count",
+                               score.failure)};
+    }
+  }
+  if (auto wrote = write(both[1], (*held)[0], (*held)[1]); !wrote) return wrote;
+  return cli::print(options_.json ? json(both[1], (*held)[0], (*held)[1])
+                                  : table(both[1], (*held)[0], (*held)[1]));
+}
+
+std::string Tuning::failure_of(const Setting& setting) const {
+  return std::ranges::find(
+             tried_, setting.lines, [](const Tried& each) -> auto& { return each.setting.lines; })
+      ->score.failure;
+}
+
+// --- results ------------------------------------------------------------------------------------
+
+std::string Tuning::was(const tuning::Knob& knob) const {
+  auto scenario = points_.scenario_of({});
+  if (!scenario) return "";
+  const auto variants = wanted_variants(*scenario, options_.variant);
+  const std::string value = scenario->setting(variants.front(), knob.key);
+  return value.empty() ? "default" : std::string(scenario::value_text(value));
+}
+
+std::string Tuning::table(const Setting& best, const Score& held_was, const Score& held_is) const {
+  const Score& searched = std::ranges::min_element(tried_, {}, [this](const Tried& each) {
+                            return each.score.failure.empty() ? cost(each.score.mean) : infinity;
+                          })->score;
+  const std::string title =
+      options_.variant.empty() ? points_.title() : points_.title() + ", " + options_.variant;
+  std::string text = fmt::format("{}\n{} settings tried for the {} {}\n\n", title, tried_.size(),
+                                 options_.least.empty() ? "most" : "least", figure_);
+  text += fmt::format("{:34}{:>14}{:>14}{:>9}\n", "", "as it was", "tuned", "gain");
+  const auto row = [&](const std::string& what, double before, double after) {
+    text += fmt::format("{:34}{:14.6g}{:14.6g}{:8.1f} %\n", what, before, after,
+                        gain(before, after) * 100);
+  };
+  row(fmt::format("mean of the seeds searched ({})", seeds_.size()), baseline_.mean, searched.mean);
+  row(fmt::format("mean of the seeds held back ({})", held_back_.size()), held_was.mean,
+      held_is.mean);
+  for (std::size_t i = 0; i < held_back_.size(); ++i) {
+    row(fmt::format("  seed {}", held_back_[i]), held_was.values[i], held_is.values[i]);
+  }
+  text += "\n";
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    text += fmt::format("{:34}{:>14}{:>14}\n", knobs_[i].key, was(knobs_[i]),
+                        scenario::value_text(best.values[i]));
+  }
+  if (gain(held_was.mean, held_is.mean) <= 0) {
+    text += "\nOn the seeds that were held back nothing is gained: keep what there was.\n";
+  }
+  if (!held_is.failure.empty()) {
+    text +=
+        fmt::format("\nOn the seeds that were held back a limit is broken: {}.\n", held_is.failure);
+  }
+  return text;
+}
+
+std::string Tuning::json(const Setting& best, const Score& held_was, const Score& held_is) const {
+  json_t all;
+  all["scenario"] = options_.scenario;
+  all["variant"] = options_.variant;
+  all["figure"] = figure_;
+  all["best"] = options_.least.empty() ? "most" : "least";
+  all["settings_tried"] = tried_.size();
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    all["knobs"][knobs_[i].key] = {{"was", was(knobs_[i])},
+                                   {"tuned", scenario::value_text(best.values[i])}};
+  }
+  for (std::size_t i = 0; i < held_back_.size(); ++i) {
+    all["held_back"].push_back({{"seed", std::stoull(held_back_[i])},
+                                {"was", held_was.values[i]},
+                                {"tuned", held_is.values[i]}});
+  }
+  all["held_back_gain"] = gain(held_was.mean, held_is.mean);
+  if (!held_is.failure.empty()) all["limit_broken"] = held_is.failure;
+  return text_of(all, 2);
+}
+
+std::string Tuning::evaluations_csv() const {
+  std::string text;
+  for (const tuning::Knob& knob : knobs_) text += csv_cell(knob.key) + ",";
+  text += "mean";
+  for (const std::string& seed : seeds_) text += ",seed " + seed;
+  text += ",failure\n";
+  const auto add = [&](const Setting& setting, const Score& score) {
+    for (std::size_t i = 0; i < knobs_.size(); ++i) {
+      const std::string value = setting.values.empty()
+                                    ? was(knobs_[i])
+                                    : std::string(scenario::value_text(setting.values[i]));
+      text += csv_cell(value) + ",";
+    }
+    text += std::isfinite(score.mean) ? fmt::format("{:.9g}", score.mean) : "";
+    for (std::size_t i = 0; i < seeds_.size(); ++i) {
+      const bool has = i < score.values.size() && std::isfinite(score.values[i]);
+      text += has ? fmt::format(",{:.9g}", score.values[i]) : ",";
+    }
+    text += "," + csv_cell(score.failure) + "\n";
+  };
+  add({}, baseline_);
+  for (const Tried& each : tried_) add(each.setting, each.score);
+  return text;
+}
+
+// Returns a scenario that stands by itself: the variant's settings, with those that were found.
+Result<std::string> Tuning::tuned_scenario(const Setting& best, const std::string& gained) const {
+  auto scenario = points_.scenario_of(best.lines);
+  if (!scenario) return scenario.error();
+  std::error_code ignored;
+  const std::string folder = fs::absolute(scenario->folder(), ignored).lexically_normal().string();
+  std::vector<std::string> lines = best.lines;
+  for (const auto& [key, value] : {std::pair("title", scenario->title() + ", tuned"),
+                                   std::pair("description", gained), std::pair("folder", folder)}) {
+    lines.push_back(fmt::format("{} = {}", key, text_of(json_t(value), -1)));
+  }
+  scenario = points_.scenario_of(lines);
+  if (!scenario) return scenario.error();
+  const std::size_t variant = wanted_variants(*scenario, options_.variant).front();
+  return fmt::format("# Made by: {}\n{}\n", options_.again, scenario->settings(variant));
+}
+
+Result<void> Tuning::write_devices(const scenario::Scenario& tuned, std::size_t variant) const {
+  auto setup = tuned.build(variant);
+  if (!setup) return setup.error();
+  const fs::path folder(options_.output);
+  for (const auto& [name, text] : {std::pair("sonic.json", tuning::sonic_config(*setup)),
+                                   std::pair("adapter.sh", tuning::adapter_script(*setup))}) {
+    const std::string path = (folder / name).string();
+    std::error_code ignored;
+    if (text.empty()) {
+      fs::remove(path, ignored);  // it would be another search's
+    } else if (auto written = report::write_file(path, text); !written) {
+      return written;
+    }
+  }
+  return {};
+}
+
+report::Results Tuning::held_results(std::vector<std::string>& settings) const {
+  report::Results results{options_.scenario, points_.title(), "", {}};
+  for (const std::size_t index : shown_points_) {
+    const Point& point = points_[index];
+    results.outcomes.push_back(point.outcomes.front());
+    results.outcomes.back().variant = point.name;
+    settings.push_back(point.settings().front());
+  }
+  return results;
+}
+
+Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) const {
+  const fs::path folder(options_.output);
+  auto tuned = points_.scenario_of(best.lines);
+  if (!tuned) return tuned.error();
+  const std::size_t variant = wanted_variants(*tuned, options_.variant).front();
+  const std::string gained =
+      fmt::format("The mean {} of {} seeds that were held back is {:.6g}; it was {:.6g}.", figure_,
+                  held_back_.size(), held_is.mean, held_was.mean);
+  std::vector<std::string> settings;
+  const report::Results shown = held_results(settings);
+  report::PageText page{options_.again, "point", {}};
+  for (const std::string& each : settings) page.variants.push_back({"", each});
+  auto alone = tuned_scenario(best, gained);
+  if (!alone) return alone.error();
+  for (const auto& [name, text] :
+       {std::pair("tuned.toml", *alone), std::pair("tune.json", json(best, held_was, held_is)),
+        std::pair("report.html", report::html_page(shown, page))}) {
+    auto written = report::write_file((folder / name).string(), text);
+    if (!written) return written;
+  }
+  return write_devices(*tuned, variant);
+}
+
+}  // namespace
+
+int tune(const TuneOptions& options) {
+  take_large_pages();
+  if (options.least.empty() == options.most.empty()) {
+    return fail("name the figure that is to be best: --least fct_us.p99, or --most busbw_gbytes");
+  }
+  if (options.budget < 2 || options.budget > budget_max) {
+    return fail(fmt::format("--budget {}: must be 2 to {}", options.budget, budget_max));
+  }
+  auto knobs = knobs_of(options);
+  if (!knobs) return fail(knobs.error().message);
+  std::vector<Limit> limits;
+  for (const std::string& text : options.limits) {
+    auto limit = parse_limit(text);
+    if (!limit) return fail(limit.error().message);
+    limits.push_back(std::move(*limit));
+  }
+  auto seeds = parse_seeds("--seeds", options.seeds);
+  if (!seeds) return fail(seeds.error().message);
+  auto held_back = parse_seeds("--held-back", options.held_back);
+  if (!held_back) return fail(held_back.error().message);
+  for (const std::string& seed : *held_back) {
+    if (std::ranges::find(*seeds, seed) == seeds->end()) continue;
+    return fail(fmt::format("seed {} is searched on: name others with --held-back", seed));
+  }
+  Tuning tuning(options, std::move(*knobs), std::move(limits), std::move(*seeds),
+                std::move(*held_back));
+  const auto done = tuning.run();
+  return done ? 0 : fail(done.error().message);
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,163 @@
+// `tulle tune` as a user runs it.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "cli/program_test.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Tune : public ProgramTest {
+ protected:
+  Tune() : ProgramTest("tune") {
+    folder.write("s.toml", R"(title = "Small"
+[topology]
+kind = "single-switch"
+hosts = 8
+link_rate = "100Gbps"
+[traffic]
+pattern = "incast"
+senders = 6
+bytes = "1MB"
+[fabric]
+ecn = { kmin = "5KB", kmax = "10KB", pmax = 1.0 }
+[congestion]
+control = "dcqcn"
+[[variant]]
+name = "one"
+[[variant]]
+name = "credits"
+fabric = { kind = "infiniband" }
+congestion.control = "none"
+)");
+  }
+
+  std::string command(const std::string& output, const std::string& more) const {
+    return "'" + folder.path("s.toml") + "' --variant one -o '" + folder.path(output) + "' " + more;
+  }
+};
+
+constexpr char search[] =
+    "-k fabric.ecn.kmin=5KB..500KB -k congestion.additive=40Mbps..4Gbps --set "
+    "fabric.ecn.kmax=\\\"1MB\\\" --least fct_us.p99 --budget 16 ";
+
+TEST_F(Tune, WhatIsFoundIsBetterOnSeedsHeldBack) {
+  const ProgramOutcome outcome = run(command("o", search));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "16 settings tried for the least fct_us.p99")) << outcome.out;
+  const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
+  EXPECT_GT(json["held_back_gain"].get<double>(), 0.2) << outcome.out;
+  ASSERT_EQ(json["held_back"].size(), 5u);
+  for (const auto& seed : json["held_back"]) EXPECT_GE(seed["seed"].get<int>(), 101);
+  EXPECT_EQ(json["knobs"]["fabric.ecn.kmin"]["was"], "5KB");
+  EXPECT_EQ(json["knobs"]["congestion.additive"]["was"], "default");
+  // The file that it wrote stands by itself, and has what was found.
+  const ProgramOutcome tuned =
+      shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "' --json --set seed=103");
+  ASSERT_EQ(tuned.status, 0) << tuned.error;
+  EXPECT_NEAR(nlohmann::json::parse(tuned.out)["fct_us"]["p99"].get<double>(),
+              json["held_back"][2]["tuned"].get<double>(), 1e-3);
+  const auto sonic = nlohmann::json::parse(folder.read("o/sonic.json"));
+  EXPECT_EQ(sonic["WRED_PROFILE"]["TULLE_ECN"]["green_max_threshold"], "1000000");
+  EXPECT_EQ(shell("sh -n '" + folder.path("o/adapter.sh") + "'").status, 0);
+  EXPECT_TRUE(contains(folder.read("o/report.html"), "seed=105"));
+}
+
+TEST_F(Tune, TheFolderSaysWhatWasTried) {
+  const ProgramOutcome outcome = run(command("o", search));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const std::string csv = folder.read("o/evaluations.csv");
+  EXPECT_TRUE(
+      csv.starts_with("fabric.ecn.kmin,congestion.additive,mean,seed 1,seed 2,failure\n"
+                      "5KB,default,"))
+      << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 18) << "a heading, as it was, and sixteen";
+}
+
+TEST_F(Tune, ASearchThatWasKilledGoesOn) {
+  const std::string arguments = command("o", search);
+  const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
+  for (const int milliseconds : {60, 120, 240}) {
+    const pid_t process = fork();
+    if (process == 0) {
+      execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
+  }
+  ASSERT_EQ(run(arguments).status, 0);
+  ASSERT_EQ(run(command("whole", search)).status, 0);
+  for (const char* name : {"tune.json", "evaluations.csv", "sonic.json", "adapter.sh"}) {
+    EXPECT_EQ(folder.read(std::string("o/") + name), folder.read(std::string("whole/") + name));
+  }
+}
+
+TEST_F(Tune, ALimitIsKept) {
+  const std::string limited = std::string(search) + "--limit 'fct_us.min>=900' ";
+  const ProgramOutcome outcome = run(command("o", limited));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(folder.read("o/evaluations.csv"), "fct_us.min is ")) << "some break it";
+  const ProgramOutcome tuned =
+      shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "' --json");
+  EXPECT_GE(nlohmann::json::parse(tuned.out)["fct_us"]["min"].get<double>(), 900);
+  expect_refused(command("none", std::string(search) + "--limit 'fct_us.min>=100000'"),
+                 "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
+}
+
+TEST_F(Tune, SettingsThatAreRefusedDoNotCount) {
+  const ProgramOutcome outcome =
+      run(command("o",
+                  "-k fabric.ecn.kmin=5KB..500KB -k fabric.ecn.kmax=10KB..1MB "
+                  "--least fct_us.p99 --budget 12"));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(folder.read("o/evaluations.csv"), "must not be less than kmin"));
+}
+
+TEST_F(Tune, KnobsThatComeAlongAreKnown) {
+  for (const char* name : {"dcqcn", "ecn", "pfc", "routing", "queue-pairs", "collective"}) {
+    const ProgramOutcome outcome = run(command(name, std::string("--knobs ") + name +
+                                                         " --least fct_us.p99 --budget 2 --seeds 1 "
+                                                         "--held-back 2"));
+    // A collective's keys are none of an incast's.
+    const bool fits = std::string(name) != "collective";
+    EXPECT_EQ(outcome.status, fits ? 0 : 1) << name << ": " << outcome.error;
+    EXPECT_TRUE(fits || contains(outcome.error, "traffic.")) << outcome.error;
+  }
+}
+
+TEST_F(Tune, MistakesAreOneLine) {
+  const std::string rest = " --least fct_us.p99 --budget 4";
+  expect_refused(command("o", "--least fct_us.p99"), "--knobs dcqcn, or --knob KEY=LEAST..MOST");
+  expect_refused(command("o", "-k a=1..2"), "name the figure that is to be best");
+  expect_refused(command("o", "-k a=1..1KB" + rest), "have different units");
+  expect_refused(command("o", "-k seed=1..9" + rest), "seeds are drawn, not tuned");
+  expect_refused(command("o", "--knobs nothing" + rest), "choose collective, dcqcn, ecn, pfc");
+  expect_refused(command("o", "-k a=1..2 --seeds 5 --held-back 4..6" + rest),
+                 "seed 5 is searched on");
+  expect_refused(command("o", "-k a=1..2 --seeds x" + rest), "write whole numbers");
+  expect_refused(command("o", "-k a=1..2 --limit pauses=0" + rest), "such as pauses<=0");
+  expect_refused(command("o", "-k a=1..2 --least fct_us.p99 --budget 1"), "must be 2 to 10000");
+  expect_refused(command("o", "-k a=1..2 --least nonsense"), "it has no figure nonsense");
+  expect_refused(command("o", "-k no.such=1..2" + rest), "none of 2 settings counts; the first: ");
+  expect_refused("'" + folder.path("s.toml") + "' -o '" + folder.path("o") + "' -k a=1..2" + rest,
+                 "has 2 variants, and one is tuned");
+  expect_refused("'" + folder.path("s.toml") + "' --variant two -o '" + folder.path("o") +
+                     "' -k a=1..2" + rest,
+                 "has no variant \"two\": choose one, credits");
+}
+
+}  // namespace
+}  // namespace tulle::cli

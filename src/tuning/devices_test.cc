@@ -1,0 +1,102 @@
+#include "tuning/devices.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "scenario/scenario.h"
+
+namespace tulle::tuning {
+namespace {
+
+scenario::Setup setup_of(const std::string& keys) {
+  auto scenario = scenario::Scenario::parse(
+      "[topology]\nhosts = 4\nlink_rate = \"100Gbps\"\n[traffic]\nbytes = \"1MB\"\n" + keys,
+      "s.toml", "", {});
+  EXPECT_TRUE(scenario);
+  auto setup = scenario->build(0);
+  EXPECT_TRUE(setup) << setup.error().message;
+  return std::move(*setup);
+}
+
+constexpr char dcqcn[] = R"(
+[fabric]
+ecn = { kmin = "100KB", kmax = "400KB", pmax = 0.05 }
+pfc = { alpha = 0.25 }
+[congestion]
+control = "dcqcn"
+g = 0.0048828125
+alpha_interval = "2us"
+decrease_interval = "4us"
+increase_interval = "300us"
+increase_bytes = "0B"
+fast_recovery_rounds = 5
+additive = "50Mbps"
+hyper = "500Mbps"
+least = "100Mbps"
+clamp_target = false
+notification_interval = "4us"
+)";
+
+TEST(Devices, SonicHasThresholdsInBytesAndPowersOfTwo) {
+  const auto config = nlohmann::json::parse(sonic_config(setup_of(dcqcn)));
+  const auto& wred = config["WRED_PROFILE"]["TULLE_ECN"];
+  EXPECT_EQ(wred["ecn"], "ecn_all");
+  EXPECT_EQ(wred["green_min_threshold"], "100000");
+  EXPECT_EQ(wred["green_max_threshold"], "400000");
+  EXPECT_EQ(wred["green_drop_probability"], "5");
+  const auto& buffer = config["BUFFER_PROFILE"]["TULLE_LOSSLESS"];
+  EXPECT_EQ(buffer["dynamic_th"], "-2") << "alpha is 2^-2";
+  EXPECT_EQ(buffer.count("static_th"), 0u);
+}
+
+TEST(Devices, AFixedThresholdIsStatic) {
+  const auto config = nlohmann::json::parse(
+      sonic_config(setup_of("[fabric]\npfc = { xoff = \"300KB\", xon_gap = \"20KB\" }\n")));
+  const auto& buffer = config["BUFFER_PROFILE"]["TULLE_LOSSLESS"];
+  EXPECT_EQ(buffer["static_th"], "300000");
+  EXPECT_EQ(buffer["xon_offset"], "20000");
+  EXPECT_EQ(buffer.count("dynamic_th"), 0u);
+  EXPECT_EQ(config.count("WRED_PROFILE"), 0u);
+}
+
+TEST(Devices, AdaptersHaveDcqcnsParameters) {
+  const std::string script = adapter_script(setup_of(dcqcn));
+  for (const char* line :
+       {"put roce_rp/dce_tcp_g 1019\n", "put roce_rp/dce_tcp_rtt 2\n",
+        "put roce_rp/rate_reduce_monitor_period 4\n", "put roce_rp/rpg_time_reset 300\n",
+        "put roce_rp/rpg_byte_reset 0\n", "put roce_rp/rpg_threshold 5\n",
+        "put roce_rp/rpg_ai_rate 50\n", "put roce_rp/rpg_hai_rate 500\n",
+        "put roce_rp/rpg_min_rate 100\n", "put roce_rp/clamp_tgt_rate 0\n",
+        "put roce_np/min_time_between_cnps 4\n"}) {
+    EXPECT_NE(script.find(line), std::string::npos) << line << script;
+  }
+  EXPECT_NE(script.find("echo 1 || echo 0"), std::string::npos) << "PFC is on";
+}
+
+TEST(Devices, WhatAnAdapterCannotHoldIsSaid) {
+  const std::string script = adapter_script(setup_of(R"(
+[fabric]
+ecn = {}
+flow_control = "none"
+[congestion]
+control = "dcqcn"
+g = 0.5
+alpha_interval = "1.5us"
+)"));
+  EXPECT_NE(script.find("put roce_rp/dce_tcp_g 512\n"), std::string::npos);
+  EXPECT_NE(script.find("put roce_rp/dce_tcp_rtt 2  # 1.5 was simulated\n"), std::string::npos);
+  EXPECT_NE(script.find("# no increase by bytes: 10000000 were simulated"), std::string::npos);
+  EXPECT_NE(script.find("put roce_rp/rpg_byte_reset 0\n"), std::string::npos);
+  EXPECT_NE(script.find("echo 0 || echo 0"), std::string::npos) << "PFC is off";
+}
+
+TEST(Devices, OtherFabricsHaveNone) {
+  const auto infiniband = setup_of("[fabric]\nkind = \"infiniband\"\n");
+  EXPECT_EQ(sonic_config(infiniband), "");
+  EXPECT_EQ(adapter_script(infiniband), "");
+  EXPECT_EQ(adapter_script(setup_of("")), "") << "no DCQCN";
+}
+
+}  // namespace
+}  // namespace tulle::tuning
