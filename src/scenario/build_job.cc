@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -334,6 +335,8 @@ void build_collective(TableReader& table, const JobSettings& job, Setup& setup) 
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
+  settings.group_servers = static_cast<std::uint32_t>(
+      table.integer("group_servers", 0, 0, std::numeric_limits<std::uint32_t>::max()));
   settings.servers = job.servers;
   settings.servers.aggregation = setup.aggregation;
   std::array<std::string_view, workload::protocol_names.size() + 1> protocols{};

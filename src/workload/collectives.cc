@@ -58,6 +58,11 @@ class Builder {
   std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after,
                                       bool reduces);
   std::uint32_t owner_of(const Ring& ring, std::uint32_t segment) const;
+  void add_hierarchys_ring(const Ring& ring, std::vector<Waits>& ready);
+  void add_ring_of_group(std::uint32_t gpu, std::uint32_t group, std::uint64_t bytes, bool gathers,
+                         std::vector<Waits>& ready);
+  void add_ring_between_groups(std::uint32_t gpu, std::uint32_t place, std::uint64_t bytes,
+                               std::vector<Waits>& ready);
   std::uint32_t ring_step_count(std::uint32_t ranks) const {
     return settings_.collective == Collective::all_reduce ? 2 * (ranks - 1) : ranks - 1;
   }
@@ -146,34 +151,81 @@ std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vec
   return received;
 }
 
+// Adds a ring, after what its ranks wait for. They then wait for what they received last. With
+// groups, a rank may have that before it has what it awaited so far, and still waits for it.
+void Builder::add_hierarchys_ring(const Ring& ring, std::vector<Waits>& ready) {
+  std::vector<Waits> before;
+  for (const std::uint32_t rank : ring.ranks) before.push_back(std::move(ready[rank]));
+  const Waits last = add_ring(graph_, ring, before);
+  for (std::uint32_t place = 0; place < last.size(); ++place) {
+    Waits& now = ready[ring.ranks[place]];
+    now = settings_.group_servers == 0 ? Waits() : std::move(before[place]);
+    now.push_back(last[place]);
+  }
+}
+
+// Adds the rings of the GPUs of one number among the servers of a group. They hand on the segments
+// of `bytes`, each of which has a part for each group.
+void Builder::add_ring_of_group(std::uint32_t gpu, std::uint32_t group, std::uint64_t bytes,
+                                bool gathers, std::vector<Waits>& ready) {
+  const std::uint32_t size = settings_.group_servers;
+  const std::uint32_t groups = servers_.servers / size;
+  Ring ring{{}, bytes, size - 1};
+  ring.reducing_steps = reducing_steps(size);
+  ring.first_step = gathers ? ring.reducing_steps : 0;
+  ring.waits_always = gathers;
+  ring.pieces = pieces_;
+  for (std::uint32_t place = 0; place < size; ++place) {
+    ring.ranks.push_back(servers_.rank(group * size + place, gpu));
+    if (pieces_ != nullptr) ring.places.push_back(part_at(gpu * servers_.servers + place * groups));
+  }
+  add_hierarchys_ring(ring, ready);
+}
+
+// Adds the ring of the GPUs of one number whose servers have one place in their groups, or of all
+// servers if there are no groups.
+void Builder::add_ring_between_groups(std::uint32_t gpu, std::uint32_t place, std::uint64_t bytes,
+                                      std::vector<Waits>& ready) {
+  const std::uint32_t size = std::max(settings_.group_servers, 1u);
+  const std::uint32_t groups = servers_.servers / size;
+  // A reduce-scatter in the group leaves the segment behind its own with each rank.
+  const bool reduces = settings_.collective != Collective::all_gather;
+  const std::uint32_t segment = reduces ? (place + 1) % size : place;
+  Ring ring{{}, part_of(bytes, segment, size), ring_step_count(groups)};
+  ring.reducing_steps = reducing_steps(groups);
+  ring.pieces = pieces_;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    ring.ranks.push_back(servers_.rank(group * size + place, gpu));
+  }
+  for (std::uint32_t group = 0; group < groups && pieces_ != nullptr; ++group) {
+    const std::uint32_t part = gpu * servers_.servers + segment * groups + group;
+    ring.places.push_back(part_at(part));
+    pieces_->part[owner_of(ring, group)] = part;
+  }
+  add_hierarchys_ring(ring, ready);
+}
+
 TaskGraph Builder::hierarchical() {
   const bool reduces = settings_.collective != Collective::all_gather;
   const bool gathers = settings_.collective != Collective::reduce_scatter;
   const std::uint64_t part = part_of(settings_.bytes, 0, servers_.gpus);
-  std::vector<Waits> ready;
+  std::vector<Waits> ready(ranks_);
   if (reduces) ready = share_in_servers(part, {}, true);
-  std::vector<Waits> received(ranks_);
-  if (servers_.servers == 1) received = ready;
+  const std::uint32_t size = settings_.group_servers;
+  const std::uint32_t groups = size == 0 ? 0 : servers_.servers / size;
+  const auto in_groups = [&](bool gather) {
+    for (std::uint32_t gpu = 0; gpu < servers_.gpus; ++gpu) {
+      for (std::uint32_t i = 0; i < groups; ++i) add_ring_of_group(gpu, i, part, gather, ready);
+    }
+  };
+  if (reduces) in_groups(false);
   for (std::uint32_t gpu = 0; gpu < servers_.gpus && servers_.servers > 1; ++gpu) {
-    Ring ring{{}, part, ring_step_count(servers_.servers)};
-    ring.reducing_steps = reducing_steps(servers_.servers);
-    ring.pieces = pieces_;
-    std::vector<Waits> before;
-    for (std::uint32_t server = 0; server < servers_.servers; ++server) {
-      ring.ranks.push_back(servers_.rank(server, gpu));
-      if (reduces) before.push_back(ready[ring.ranks.back()]);
-    }
-    for (std::uint32_t segment = 0; segment < servers_.servers && pieces_ != nullptr; ++segment) {
-      const std::uint32_t owner = owner_of(ring, segment);
-      ring.places.push_back(part_at(gpu * servers_.servers + servers_.server_of(owner)));
-      pieces_->part[owner] = gpu * servers_.servers + servers_.server_of(owner);
-    }
-    const Waits last = add_ring(graph_, ring, before);
-    for (std::uint32_t place = 0; place < last.size(); ++place) {
-      received[ring.ranks[place]] = {last[place]};
+    for (std::uint32_t place = 0; place < std::max(size, 1u); ++place) {
+      add_ring_between_groups(gpu, place, part, ready);
     }
   }
-  if (gathers) share_in_servers(part, received, false);
+  if (gathers) in_groups(true);
+  if (gathers) share_in_servers(part, ready, false);
   return std::move(graph_);
 }
 
@@ -386,11 +438,29 @@ Result<void> check(const CollectiveSettings& settings, Algorithm algorithm) {
   if (algorithm == Algorithm::in_network || algorithm == Algorithm::nvls) {
     if (auto right = check_switches(settings, algorithm); !right) return right;
   }
+  if (settings.group_servers != 0) {
+    if (algorithm != Algorithm::hierarchical) {
+      return Error{
+          fmt::format("{} has no groups of servers; hierarchical has", name_of(algorithm))};
+    }
+    const bool divides = servers.servers % settings.group_servers == 0;
+    if (!divides || settings.group_servers < 2 || settings.group_servers == servers.servers) {
+      return Error{fmt::format("{} servers cannot be dealt to groups of {} evenly, of two at least",
+                               servers.servers, settings.group_servers)};
+    }
+  }
   if (settings.window == 0) return Error{"at least one message must be under way"};
   if (settings.chunk_bytes == 0 || settings.chunk_bytes > Task::bytes_max) {
     return Error{"a chunk has 1 byte to 1 GiB"};
   }
   return {};
+}
+
+// Returns about how many steps the rings of a hierarchy take, one behind the other.
+double steps_of_hierarchy(const CollectiveSettings& settings) {
+  const double servers = settings.servers.servers;
+  if (settings.group_servers == 0) return servers;
+  return settings.group_servers + servers / settings.group_servers;
 }
 
 // Returns about how many tasks a collective takes, before any is made.
@@ -406,7 +476,7 @@ double tasks_of(const CollectiveSettings& settings, Algorithm algorithm) {
     case Algorithm::tree:
       return 2 * ranks * (chunks + channels);
     case Algorithm::hierarchical:
-      return 2 * ranks * (settings.servers.servers + settings.servers.gpus);
+      return 2 * ranks * (steps_of_hierarchy(settings) + settings.servers.gpus);
     case Algorithm::halving_doubling:
       return 2 * ranks * std::bit_width(settings.servers.ranks());
     case Algorithm::direct:

@@ -37,7 +37,8 @@ enum class Algorithm : std::uint8_t {
   // chain.
   tree,
   // The GPUs of a server reduce and share by the scale-up network, each a part; the GPUs of one
-  // number in all servers form a ring.
+  // number in all servers form a ring, or, with groups of servers, one in each group, and others
+  // between the groups (BlueConnect, Cho et al., SysML 2019).
   hierarchical,
   // Recursive halving, then doubling, among a power of two of ranks (Rabenseifner 2004).
   halving_doubling,
@@ -73,6 +74,8 @@ struct CollectiveSettings {
   std::uint64_t chunk_bytes = 512u << 10;
   // Messages that a rank has under way at once, if it sends to each other one.
   std::uint32_t window = 16;
+  // hierarchical: servers of a group, which divides all servers; 0: there are no groups.
+  std::uint32_t group_servers = 0;
   Servers servers;
 };
 

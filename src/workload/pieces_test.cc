@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -169,6 +170,7 @@ std::string Replay::fault() const {
 struct Pair {
   Collective collective;
   Algorithm algorithm;
+  bool has_groups = false;
 };
 
 class EachPair : public testing::TestWithParam<Pair> {};
@@ -177,8 +179,12 @@ TEST_P(EachPair, HasTheResultInAnyOrder) {
   constexpr std::pair<std::uint32_t, std::uint32_t> shapes[] = {
       {1, 2}, {1, 3}, {1, 4}, {1, 7}, {1, 8}, {2, 1}, {2, 2},
       {3, 1}, {3, 2}, {4, 4}, {5, 3}, {7, 1}, {8, 1}, {13, 1}};
+  constexpr std::pair<std::uint32_t, std::uint32_t> grouped_shapes[] = {
+      {4, 1}, {4, 3}, {6, 1}, {6, 2}, {8, 2}, {9, 1}, {10, 2}, {12, 1}};
   std::uint32_t played = 0;
-  for (const auto& [servers, gpus] : shapes) {
+  using Shapes = std::span<const std::pair<std::uint32_t, std::uint32_t>>;
+  const Shapes used = GetParam().has_groups ? Shapes(grouped_shapes) : Shapes(shapes);
+  for (const auto& [servers, gpus] : used) {
     for (const std::uint32_t channels : {1u, 2u, 3u}) {
       CollectiveSettings settings;
       settings.collective = GetParam().collective;
@@ -186,6 +192,7 @@ TEST_P(EachPair, HasTheResultInAnyOrder) {
       settings.servers.servers = servers;
       settings.servers.gpus = gpus;
       settings.channels = channels;
+      if (GetParam().has_groups) settings.group_servers = servers % 3 == 0 ? 3 : 2;
       settings.chunk_bytes = 7;
       settings.window = 2;
       settings.bytes = 3 * piece_unit(settings);
@@ -202,29 +209,33 @@ TEST_P(EachPair, HasTheResultInAnyOrder) {
   EXPECT_GE(played, 60u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pieces, EachPair,
-                         testing::Values(Pair{Collective::all_reduce, Algorithm::ring},
-                                         Pair{Collective::all_reduce, Algorithm::tree},
-                                         Pair{Collective::all_reduce, Algorithm::hierarchical},
-                                         Pair{Collective::all_reduce, Algorithm::halving_doubling},
-                                         Pair{Collective::all_reduce, Algorithm::direct},
-                                         Pair{Collective::reduce_scatter, Algorithm::ring},
-                                         Pair{Collective::reduce_scatter, Algorithm::hierarchical},
-                                         Pair{Collective::reduce_scatter,
-                                              Algorithm::halving_doubling},
-                                         Pair{Collective::reduce_scatter, Algorithm::direct},
-                                         Pair{Collective::all_gather, Algorithm::ring},
-                                         Pair{Collective::all_gather, Algorithm::hierarchical},
-                                         Pair{Collective::all_gather, Algorithm::halving_doubling},
-                                         Pair{Collective::all_gather, Algorithm::direct},
-                                         Pair{Collective::broadcast, Algorithm::ring},
-                                         Pair{Collective::all_to_all, Algorithm::direct}),
-                         [](const testing::TestParamInfo<Pair>& info) {
-                           std::string name = std::string(name_of(info.param.collective)) + "_by_" +
-                                              std::string(name_of(info.param.algorithm));
-                           for (char& letter : name) letter = letter == '-' ? '_' : letter;
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Pieces, EachPair,
+    testing::Values(Pair{Collective::all_reduce, Algorithm::ring},
+                    Pair{Collective::all_reduce, Algorithm::tree},
+                    Pair{Collective::all_reduce, Algorithm::hierarchical},
+                    Pair{Collective::all_reduce, Algorithm::halving_doubling},
+                    Pair{Collective::all_reduce, Algorithm::direct},
+                    Pair{Collective::reduce_scatter, Algorithm::ring},
+                    Pair{Collective::reduce_scatter, Algorithm::hierarchical},
+                    Pair{Collective::reduce_scatter, Algorithm::halving_doubling},
+                    Pair{Collective::reduce_scatter, Algorithm::direct},
+                    Pair{Collective::all_gather, Algorithm::ring},
+                    Pair{Collective::all_gather, Algorithm::hierarchical},
+                    Pair{Collective::all_gather, Algorithm::halving_doubling},
+                    Pair{Collective::all_gather, Algorithm::direct},
+                    Pair{Collective::all_reduce, Algorithm::hierarchical, true},
+                    Pair{Collective::reduce_scatter, Algorithm::hierarchical, true},
+                    Pair{Collective::all_gather, Algorithm::hierarchical, true},
+                    Pair{Collective::broadcast, Algorithm::ring},
+                    Pair{Collective::all_to_all, Algorithm::direct}),
+    [](const testing::TestParamInfo<Pair>& info) {
+      std::string name = std::string(name_of(info.param.collective)) + "_by_" +
+                         std::string(name_of(info.param.algorithm)) +
+                         (info.param.has_groups ? "_in_groups" : "");
+      for (char& letter : name) letter = letter == '-' ? '_' : letter;
+      return name;
+    });
 
 TEST(Pieces, NeedEqualParts) {
   CollectiveSettings settings;

@@ -21,7 +21,7 @@ Waits add_ring(TaskGraph& graph, const Ring& ring, std::span<const Waits> ready)
   Task task;
   task.channel = ring.channel;
   task.phase = ring.phase;
-  for (std::uint32_t step = 0; step < ring.steps; ++step) {
+  for (std::uint32_t step = ring.first_step; step < ring.first_step + ring.steps; ++step) {
     task.reduces = step < ring.reducing_steps;
     for (std::uint32_t place = 0; place < count; ++place) {
       const std::uint32_t next = (place + 1) % count;
@@ -30,9 +30,9 @@ Waits add_ring(TaskGraph& graph, const Ring& ring, std::span<const Waits> ready)
       task.peer = ring.ranks[next];
       task.bytes = part_of(ring.bytes, segment, count);
       waits.clear();
-      if (step > 0) waits.push_back(received[place]);
+      if (step > ring.first_step) waits.push_back(received[place]);
       const bool has_own = step <= ring.reducing_steps;  // the sum of its segment at last
-      if (has_own && !ready.empty()) {
+      if ((has_own || ring.waits_always) && !ready.empty()) {
         waits.insert(waits.end(), ready[place].begin(), ready[place].end());
       }
       now[next] = graph.add_message(task, waits);
