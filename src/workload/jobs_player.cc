@@ -6,14 +6,14 @@
 
 namespace tulle::workload {
 
-JobsPlayer::JobsPlayer(const std::vector<Job>& jobs, Player& player, const Stage& stage,
+JobsPlayer::JobsPlayer(const std::vector<Job>& jobs, Carrier& carrier, const Stage& stage,
                        std::optional<std::size_t> only)
     : only_(only) {
   TULLE_CHECK(!jobs.empty() && (!only || *only < jobs.size()));
   for (const Job& job : jobs) {
     TULLE_CHECK(players_.empty() || (job.first_flow == players_.back().job().end_flow() &&
                                      job.first_task == players_.back().job().end_task()));
-    players_.emplace_back(job, player, stage);
+    players_.emplace_back(job, carrier, stage);
     first_flows_.push_back(job.first_flow);
     first_tasks_.push_back(job.first_task);
   }

@@ -23,7 +23,7 @@ class JobsPlayer final : public Schedule {
  public:
   // The jobs, which must outlive this, are counted through (workload/job.h), and their flows are
   // the player's. If `only` is given, that job alone is played, and the others never begin.
-  JobsPlayer(const std::vector<Job>& jobs, Player& player, const Stage& stage,
+  JobsPlayer(const std::vector<Job>& jobs, Carrier& carrier, const Stage& stage,
              std::optional<std::size_t> only = {});
 
   // Sets the alarms with which the jobs begin.

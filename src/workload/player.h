@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "device/adapter.h"
 #include "verbs/types.h"
+#include "workload/carrier.h"
 #include "workload/flows.h"
 #include "workload/payload.h"
 
@@ -104,17 +105,7 @@ struct FlowResult {
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
-// Hears what becomes of flows, and may start others then (Player::start).
-class Schedule {
- public:
-  virtual ~Schedule() = default;
-  // A flow's receiver was told of its arrival. Called at the destination.
-  virtual void arrived(Time now, std::uint32_t flow) = 0;
-  // A flow's sender was told that it is done, and may use its memory again. Called at the source.
-  virtual void sent(Time now, std::uint32_t flow) = 0;
-};
-
-class Player {
+class Player final : public Carrier {
  public:
   Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);
 
@@ -125,8 +116,7 @@ class Player {
   // Makes what each host needs before its first flow, so that flows that begin at one host need not
   // make it at another. Called before anything happens, if hosts have their turns at the same time.
   void open_hosts();
-  // Starts a flow at that time, which is not before now. Called at the flow's source.
-  void start(Time at, std::uint32_t flow) {
+  void start(Time at, std::uint32_t flow) override {
     const std::uint32_t source = flows_[flow].source;
     stage_.alarm(at + settings_.post_delay_of(source), source, flow);
   }

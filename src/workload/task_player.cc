@@ -94,12 +94,12 @@ TaskFlows flows_of(const TaskGraph& graph, const Servers& servers, std::uint32_t
   return maker.take();
 }
 
-TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
+TaskPlayer::TaskPlayer(const Job& job, Carrier& carrier, Stage stage)
     : job_(job),
       graph_(job.graph),
       servers_(job.servers),
       task_of_(job.task_of),
-      player_(player),
+      carrier_(carrier),
       stage_(std::move(stage)),
       flow_of_(graph_.size(), no_flow),
       first_dependent_(graph_.size() + 1),
@@ -206,11 +206,11 @@ void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
   const std::uint32_t first = flow_of_[index];
   const Time asks = task.by_host ? Time::zero() : servers_.message_delay;
   if (parts_.empty()) {
-    return player_.start(now + (servers_.is_node(task.rank) ? stage_.lookahead : asks), first);
+    return carrier_.start(now + (servers_.is_node(task.rank) ? stage_.lookahead : asks), first);
   }
   const Time delay = std::max(asks, stage_.lookahead * 2) - stage_.lookahead;
   for (std::uint32_t part = 0; part < parts_[index].to_come; ++part) {
-    player_.start(now + delay, first + part);
+    carrier_.start(now + delay, first + part);
   }
 }
 

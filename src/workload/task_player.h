@@ -40,9 +40,9 @@ struct TaskResult {
 
 class TaskPlayer final : public Schedule {
  public:
-  // The job, whose graph was checked, must outlive this. The player has its flows, and those of
+  // The job, whose graph was checked, must outlive this. The carrier has its flows, and those of
   // other jobs.
-  TaskPlayer(const Job& job, Player& player, Stage stage);
+  TaskPlayer(const Job& job, Carrier& carrier, Stage stage);
 
   // Sets alarms for the tasks that wait for nothing, at the job's arrival.
   void begin();
@@ -105,7 +105,7 @@ class TaskPlayer final : public Schedule {
   const TaskGraph& graph_;
   const Servers& servers_;
   const std::vector<TaskGraph::Index>& task_of_;  // by flow of the job
-  Player& player_;
+  Carrier& carrier_;
   Stage stage_;
   // With planes, a message has several flows.
   struct Parts {
