@@ -126,7 +126,7 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, uns
                             ProgressLine& line, const std::function<bool()>& goes_on) {
   catch_interrupts();
   ProgressLine::Entry entry(line, name.empty() ? "each job alone" : name + ", each job alone");
-  return experiment::play_alone(setup, threads, [&](const experiment::Progress& progress) {
+  return experiment::play_alone(setup, threads, nullptr, [&](const experiment::Progress& progress) {
     entry.show(progress);
     return goes_on();
   });
