@@ -17,6 +17,7 @@
 #include "cli/fabric_commands.h"
 #include "cli/help.h"
 #include "cli/live_commands.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "experiment/threads.h"
 #include "live/agent/agent.h"
@@ -348,6 +349,11 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
       ->check(CLI::Range(1u, experiment::Threads::most));
   command.parse_complete_callback([&command, &threads, &jobs] {
     if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
+    if (!has_ranks()) return;
+    if (command.count("--jobs") > 0 && jobs > 1) {
+      throw CLI::ValidationError("--jobs", "the ranks of mpirun simulate one after the other");
+    }
+    jobs = 1;
   });
 }
 
@@ -566,6 +572,7 @@ bool is_command(const CLI::App& app, const std::string& name) {
 }
 
 int report(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  if (!is_first_rank()) return usage_status;
   if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
     std::fprintf(stderr, "tulle: unknown command \"%s\" (see `tulle --help`)\n", first.c_str());
     return usage_status;
@@ -592,6 +599,9 @@ int tulle_main(std::vector<std::string> arguments) {
   arguments.erase(dashes, arguments.end());
   const std::string first = arguments.empty() ? "" : arguments.front();
 
+  if (first == "sim" || first == "compare" || first == "sweep") {
+    if (auto looked = look_for_ranks(); !looked) return fail(looked.error().message);
+  }
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
@@ -617,16 +627,17 @@ int tulle_main(std::vector<std::string> arguments) {
 }  // namespace
 
 int fail(const std::string& message) {
-  std::fprintf(stderr, "tulle: %s\n", message.c_str());
+  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", message.c_str());
   return 1;
 }
 
 }  // namespace tulle::cli
 
 int main(int argc, char** argv) try {
-  return tulle::cli::tulle_main({argv + 1, argv + argc});
+  return tulle::cli::leave_ranks(tulle::cli::tulle_main({argv + 1, argv + argc}));
 } catch (const std::bad_alloc&) {
-  return tulle::cli::fail("there is not enough memory for this: try fewer hosts, GPUs or messages");
+  return tulle::cli::fail_all_ranks(
+      "there is not enough memory for this: try fewer hosts, GPUs or messages");
 } catch (const std::exception& error) {
-  return tulle::cli::fail(error.what());
+  return tulle::cli::fail_all_ranks(error.what());
 }

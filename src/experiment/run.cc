@@ -33,6 +33,15 @@ std::unique_ptr<Threads> team_for(const scenario::Setup& setup, std::uint32_t th
 
 Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t threads,
                                           sim::Processes* processes) {
+  auto run = prepare_alone(std::move(setup), threads, processes);
+  if (processes == nullptr) return run;
+  const Result<void> own = run ? Result<void>() : run.error();
+  if (auto all = sim::agree(*processes, own); !all) return all.error();
+  return run;
+}
+
+Result<std::unique_ptr<Run>> Run::prepare_alone(scenario::Setup setup, std::uint32_t threads,
+                                                sim::Processes* processes) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);
   if (!routes) return routes.error();
   std::vector<fabric::Outage>& outages = setup.network.faults.outages;

@@ -45,6 +45,7 @@ class Run : sim::Application {
   // each other one. The results are the same with any number of both. The error is one line. If
   // there are processes, all of them must call the same functions of their runs, the setup must be
   // divisible (why_undivided()), and there must be no more of them than hosts or parts of a network.
+  // It fails in all of them or in none.
   static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup, std::uint32_t threads = 1,
                                               sim::Processes* processes = nullptr);
   ~Run() override;
@@ -75,6 +76,8 @@ class Run : sim::Application {
   std::optional<Time> time_of_job(std::size_t job) const;
 
  private:
+  static Result<std::unique_ptr<Run>> prepare_alone(scenario::Setup setup, std::uint32_t threads,
+                                                    sim::Processes* processes);
   Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
       std::uint32_t threads, sim::Processes* processes);
   void handle_completions(Time now, std::uint32_t host) override;

@@ -89,20 +89,6 @@ void Ranks::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
   }
 }
 
-std::vector<std::string> Ranks::ask_all(const std::string& says) {
-  Bytes own;
-  Packer(own).add_all(std::span(says.data(), says.size()));
-  const std::vector<Bytes> to(count(), own);
-  std::vector<Bytes> from(count());
-  exchange(to, from);
-  std::vector<std::string> all;
-  for (std::uint32_t rank = 0; rank < count(); ++rank) {
-    const Bytes& bytes = rank == number() ? own : from[rank];
-    all.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return all;
-}
-
 void Ranks::abort(int status) {
   mpi_.abort(status);
   std::_Exit(status);

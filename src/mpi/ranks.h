@@ -33,8 +33,6 @@ class Ranks final : public sim::Processes {
   // Returns true if any thread may call exchange(), one at a time.
   bool serves_any_thread() const { return mpi_.any_thread != 0; }
 
-  // Returns what each rank says. All ranks call this as often as each other.
-  std::vector<std::string> ask_all(const std::string& says);
   // Ends all ranks at once.
   [[noreturn]] void abort(int status);
 

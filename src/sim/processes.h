@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/packed.h"
+#include "base/result.h"
 
 namespace tulle::sim {
 
@@ -24,5 +26,11 @@ class Processes {
   // be reached.
   virtual void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) = 0;
 };
+
+// Returns what each process says. All of them call this as often as each other.
+std::vector<std::string> ask_all(Processes& processes, const std::string& says);
+// Fails in all processes if it fails in one, with the error of the first one in which it does. All
+// of them call this as often as each other.
+Result<void> agree(Processes& processes, const Result<void>& own);
 
 }  // namespace tulle::sim
