@@ -3,9 +3,9 @@
 #include "mpi/plugin.h"
 
 #include <mpi.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 /*
@@ -50,23 +50,31 @@ static MPI_Request* next_request(void) {
 
 /*
  * Waits for all requests. MPI libraries wait by looking all the time, which keeps other ranks from
- * running where there are more of them than processors. So this yields between looks, and sleeps
- * between them if it has waited long: another rank may be doing work that only it can do.
+ * running where there are more of them than processors. So this looks for some milliseconds,
+ * and sleeps between looks afterwards. Where looking was in vain, since others
+ * have the processors, it looks less: the kernel prefers those that have slept. The sleeps become
+ * longer, since another rank may have to do something alone.
  */
 static int wait_all(void) {
-  enum { looks_at_once = 100, looks_before_sleep = 200000 };
+  enum { looks_max = 20000, looks_min = 100 };
+  enum { sleep_min = 10000, sleep_max = 1000000 }; /* nanoseconds */
+  static int looks = looks_max;
+  long sleep = sleep_min;
   for (int look = 0;; ++look) {
     int done = 0;
     const int code = MPI_Testall(request_count, requests, &done, MPI_STATUSES_IGNORE);
-    if (code != MPI_SUCCESS || done) return code;
-    if (look < looks_at_once) continue;
-    if (look < looks_before_sleep) {
-      sched_yield();
-    } else {
-      const struct timespec moment = {0, 100000};
-      nanosleep(&moment, NULL);
-      look = looks_before_sleep;
+    if (code != MPI_SUCCESS || done) {
+      if (look < looks && looks < looks_max) looks += looks / 8;
+      return code;
     }
+    if (look < looks) continue;
+    if (look == looks) {
+      looks = looks / 2 > looks_min ? looks / 2 : looks_min;
+      prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a sleep then is as short as it is asked to be */
+    }
+    const struct timespec moment = {0, sleep};
+    nanosleep(&moment, NULL);
+    if (sleep < sleep_max) sleep += sleep / 8;
   }
 }
 
