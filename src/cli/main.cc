@@ -572,7 +572,6 @@ bool is_command(const CLI::App& app, const std::string& name) {
 }
 
 int report(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
-  if (!is_first_rank()) return usage_status;
   if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
     std::fprintf(stderr, "tulle: unknown command \"%s\" (see `tulle --help`)\n", first.c_str());
     return usage_status;
@@ -581,7 +580,7 @@ int report(const CLI::App& app, const CLI::ParseError& error, const std::string&
   const std::string path = used.empty() ? "tulle" : "tulle " + used.front()->get_name();
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  std::fprintf(stderr, "tulle: %s (see `%s --help`)\n", what.c_str(), path.c_str());
+  fail(fmt::format("{} (see `{} --help`)", what, path));
   return usage_status;
 }
 

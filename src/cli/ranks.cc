@@ -35,6 +35,9 @@ void handle_end(int signal) {
   _exit(128 + signal);
 }
 
+// mpirun may end all ranks when one has failed. Gives rank 0 the time to say what has.
+void wait_for_first() { sleep(1); }
+
 // Returns what all ranks must have alike. The name of the program may differ.
 std::string command_line() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -89,7 +92,14 @@ Result<void> join_ranks() {
                              sim::Nodes::parts_max)};
   }
   auto ranks = mpi::Ranks::join(library_folder().string(), *launch);
-  if (!ranks) return ranks.error();
+  if (!ranks) {
+    // What is missing may be missing on this host alone, where rank 0 does not see it.
+    if (!is_first_rank() && launch->is_first_on_host) {
+      wait_for_first();
+      std::fprintf(stderr, "tulle: rank %u: %s\n", launch->rank, ranks.error().message.c_str());
+    }
+    return ranks.error();
+  }
   joined = std::move(*ranks);
   return compare_ranks();
 }
@@ -108,7 +118,12 @@ void say_when_ended(const std::string& line) {
 }
 
 int leave_ranks(int status) {
+  std::signal(SIGTERM, SIG_DFL);
+  const bool has_joined = joined != nullptr;
   joined.reset();
+  if (is_first_rank() || status == 0) return status;
+  if (has_joined) return 0;  // as mpirun ends all ranks when one has failed, rank 0 comes first
+  wait_for_first();
   return status;
 }
 

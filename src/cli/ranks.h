@@ -30,7 +30,8 @@ Result<void> agree(const Result<void>& own);
 // Rank 0 prints this line if it is ended from outside, as mpirun does when another rank has died.
 void say_when_ended(const std::string& line);
 
-// Called at the end of the program: waits for the other ranks. Returns the status.
+// Called at the end of the program: waits for the other ranks. Returns the status of this process.
+// A rank other than 0 leaves it to rank 0 to say what has failed, which has failed as well.
 int leave_ranks(int status);
 // Ends all ranks at once, because this one cannot go on, and says why. Returns 1 without ranks.
 int fail_all_ranks(const std::string& message);

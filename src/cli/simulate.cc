@@ -156,8 +156,9 @@ Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario
     return static_cast<sim::Processes*>(nullptr);
   }
   if (all->count() > setup.topology.hosts) {
-    return Error{fmt::format("{} has {} hosts, so that as many ranks can simulate it, and not {}",
-                             name, setup.topology.hosts, all->count())};
+    return Error{
+        fmt::format("{} has {} hosts, so that at most {} ranks can simulate it: there are {}", name,
+                    setup.topology.hosts, setup.topology.hosts, all->count())};
   }
   return all;
 }

@@ -14,13 +14,15 @@ struct Launcher {
   Library library;
   const char* rank;
   const char* size;
+  const char* rank_on_host;
 };
 
 // The first one whose variables are there counts. Open MPI's mpirun also sets PMIx's.
 constexpr std::array launchers = {
-    Launcher{Library::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    Launcher{Library::mpich, "PMI_RANK", "PMI_SIZE"},
-    Launcher{Library::open_mpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
+    Launcher{Library::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+             "OMPI_COMM_WORLD_LOCAL_RANK"},
+    Launcher{Library::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    Launcher{Library::open_mpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
 };
 
 std::optional<std::uint32_t> number_in(std::string_view text) {
@@ -63,7 +65,9 @@ Result<std::optional<Launch>> launch_of(const Variable& variable) {
     if (*ranks == 1) return std::optional<Launch>();
     Library library = launcher.library;
     if (!choice.empty()) library = choice == "openmpi" ? Library::open_mpi : Library::mpich;
-    return std::optional(Launch{library, *number, *ranks});
+    const char* on_host = variable(launcher.rank_on_host);
+    const bool is_first = on_host == nullptr || std::string_view(on_host) == "0";
+    return std::optional(Launch{library, *number, *ranks, is_first});
   }
   return std::optional<Launch>();
 }

@@ -22,6 +22,8 @@ struct Launch {
   Library library{};
   std::uint32_t rank = 0;
   std::uint32_t size = 0;  // at least 2
+  // False if the launcher says that another rank is the first one on this host.
+  bool is_first_on_host = true;
 };
 
 // Returns the value of a variable of the environment, or null.

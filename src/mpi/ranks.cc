@@ -68,10 +68,12 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
   }
   std::unique_ptr<Ranks> ranks(new Ranks(*mpi));
   if (mpi->size == launch.size && mpi->rank == launch.rank) return ranks;
-  return Error{fmt::format(
-      "{} was started with {} ranks, but the environment says {}: start Tulle with the mpirun of "
-      "one MPI, or set TULLE_MPI",
-      name_of(launch.library), mpi->size, launch.size)};
+  return Error{
+      fmt::format("{} knows of {} started here, but the environment says {}: start Tulle with the "
+                  "mpirun of one "
+                  "MPI, or set TULLE_MPI",
+                  name_of(launch.library),
+                  mpi->size == 1 ? "one rank" : fmt::format("{} ranks", mpi->size), launch.size)};
 }
 
 Ranks::~Ranks() { mpi_.end(); }

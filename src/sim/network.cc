@@ -125,6 +125,13 @@ RoundReport Network::report(Application& application) {
   return report;
 }
 
+// Returns true if another process may say this at the present meeting.
+bool Network::is_next(const RoundReport& report) const {
+  const std::int64_t round = report.earliest_round, event = report.earliest_event;
+  if (report.round != all_.round || round > event || round < round_.start.ps) return false;
+  return Time{round}.is_never() || round % parts_.front()->round_length().ps == 0;
+}
+
 // Sends the others what has crossed to them and the report, which becomes that of all together.
 void Network::exchange(RoundReport& report) {
   for (std::uint32_t process = 0; process < sent_.size(); ++process) {
@@ -138,7 +145,7 @@ void Network::exchange(RoundReport& report) {
   for (std::uint32_t process = 0; process < came_.size(); ++process) {
     if (process == processes_->number()) continue;
     auto message = read_message(came_[process]);
-    if (!message || message->report.round != report.round) fail_at(process);
+    if (!message || !is_next(message->report)) fail_at(process);
     messages_[process] = std::move(*message);
     const RoundReport& other = messages_[process].report;
     report.earliest_round = std::min(report.earliest_round, other.earliest_round);

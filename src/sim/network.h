@@ -192,6 +192,7 @@ class Network {
   void plan_round(Time until);
   RoundReport report(Application& application);
   void exchange(RoundReport& report);
+  bool is_next(const RoundReport& report) const;
   void play_rounds(Part& part, Time until, Application& application);
   void take_crossings(Part& part, Application& application);
 

@@ -133,6 +133,7 @@ class alignas(64) Part {
   void take(Crossing& box, Application& application);
   bool accepts(const Crossing& box) const;
   bool accepts(const Event& event) const;
+  bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, port::FrameRef frame);

@@ -8,6 +8,8 @@
 
 namespace tulle::sim {
 
+using port::Control;
+using port::FlowControl;
 using port::Frame;
 
 namespace {
@@ -99,17 +101,28 @@ bool Part::accepts(const Crossing& box) const {
     std::memcpy(&front, box.payloads.data() + i * each, sizeof front);
     if (front > each - sizeof front || front > at.frame.payload_bytes) return false;
   }
+  if (!box.notices.empty() && !settings_.endpoints.enabled) return false;
   for (const Crossing::NoticeArrival& at : box.notices) {
     const bool names_hosts = at.notice.source < hosts() && at.notice.endpoint < hosts();
     if (!is_of_kind(at, notice) || !names_hosts) return false;
   }
   for (const Event& event : box.events) {
     const auto kind = static_cast<Kind>(event.place & kind_mask);
-    if (!accepts(event) || (kind != control && kind != application)) return false;
+    const bool is_known = kind == application || (kind == control && is_control(event.datum));
+    if (!accepts(event) || !is_known) return false;
   }
   return std::ranges::all_of(box.requests, [this](const Crossing::Request& request) {
     return is_host(request.host) && places_[request.host].part == number_;
   });
+}
+
+// Returns true if a message of flow control is of a kind that this network has.
+bool Part::is_control(std::uint32_t datum) const {
+  const Control message = Control::unpacked(datum);
+  if (message.packed() != datum) return false;
+  const FlowControl flow_control = settings_.switches.flow_control;
+  if (message.kind == Control::Kind::pause) return flow_control == FlowControl::pfc;
+  return flow_control == FlowControl::credits && message.credit.lane < port::classes;
 }
 
 // Returns true if the event is at one of this part's ports, and after its last round.
@@ -122,7 +135,9 @@ bool Part::accepts(const Event& event) const {
 }
 
 bool Part::accepts(const Frame& frame) const {
-  return frame.source < hosts() && frame.destination < hosts() &&
+  const std::uint32_t groups =
+      nodes_.non_minimal == nullptr ? 0 : nodes_.non_minimal->groups().groups();
+  return frame.via <= groups && frame.source < hosts() && frame.destination < hosts() &&
          frame.service_class < port::classes && frame.header_bytes <= Frame::header_bytes_max &&
          frame.headers <= static_cast<std::uint8_t>(port::FrameHeaders::tcp);
 }
