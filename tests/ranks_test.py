@@ -37,7 +37,9 @@ control = "dcqcn"
 [traffic]
 pattern = "poisson"
 load = 0.6
-duration = "60us"
+duration = "40us"
+sizes = "fixed"
+bytes = "20KB"
 [report]
 sample = "5us"
 [[variant]]
@@ -226,8 +228,6 @@ class Ranks:
         self.refused(2, "nosuch: No such file or directory", "sim", "nosuch", status=1)
         self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=1)
         self.refused(2, "cannot write to the folder /proc/no", "sim", name, "-o", "/proc/no", status=1)
-        self.refused(2, "a sweep does not run under mpirun", "sweep", name, "-k", "seed=1,2", "-o", "x", status=1)
-        self.refused(2, "one after the other", "sim", name, "-j", "2", status=2)
 
     def test_ranks_must_have_one_command_line_and_one_build(self):
         name = self.write("two.toml", TWO_HOSTS)
@@ -268,6 +268,7 @@ class Ranks:
                 self.assertLess(time.monotonic(), end)
                 self.assertIsNone(job.poll())
                 time.sleep(0.02)
+            time.sleep(0.3)  # rank 0 then knows that the files are there
             os.kill(int((self.folder / "pid.1").read_text()), signal.SIGKILL)
             _, stderr = job.communicate(timeout=LIMIT_S)
         self.assertNotEqual(0, job.returncode)
@@ -311,9 +312,9 @@ class Environment(unittest.TestCase):
         self.folder = pathlib.Path(kept.name)
         (self.folder / "two.toml").write_text(TWO_HOSTS)
 
-    def refused(self, line, tulle=TULLE, **more):
-        done = run([tulle, "sim", "two.toml"], self.folder, **more)
-        self.assertEqual((1, ""), (done.returncode, done.stdout))
+    def refused(self, line, tulle=TULLE, arguments=("sim", "two.toml"), status=1, **more):
+        done = run([tulle, *arguments], self.folder, **more)
+        self.assertEqual((status, ""), (done.returncode, done.stdout))
         self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
         self.assertIn(line, done.stderr)
 
@@ -321,6 +322,18 @@ class Environment(unittest.TestCase):
         self.refused('tulle: TULLE_MPI is "abc": it may be openmpi, mpich or none', TULLE_MPI="abc")
         self.refused('tulle: OMPI_COMM_WORLD_RANK is "x"', OMPI_COMM_WORLD_RANK="x", OMPI_COMM_WORLD_SIZE="2")
         self.refused("tulle: 100000 ranks are too many: at most 256", PMI_RANK="0", PMI_SIZE="100000")
+
+    def test_what_ranks_do_not_do(self):
+        for line, status, *arguments in (
+                ("a sweep does not run under mpirun", 1, "sweep", "two.toml", "-k", "seed=1,2", "-o", "x"),
+                ("a gallery is not made under mpirun", 1, "sim", "--gallery", "-o", "x"),
+                ("--jobs: the ranks of mpirun simulate one after the other", 2, "sim", "two.toml", "-j", "2"),
+                ("--nonsense", 2, "sim", "two.toml", "--nonsense")):
+            with self.subTest(line=line):
+                self.refused(line, arguments=arguments, status=status, PMI_RANK="0", PMI_SIZE="2")
+                # The other rank leaves it to rank 0 to say so.
+                other = run([TULLE, *arguments], self.folder, PMI_RANK="1", PMI_SIZE="2")
+                self.assertEqual((status, "", ""), (other.returncode, other.stdout, other.stderr))
 
     def test_the_library_is_the_program_s_own(self):
         """It is found from the program's place, and not from the environment or the current folder."""

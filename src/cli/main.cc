@@ -108,8 +108,10 @@ constexpr char sim_examples[] =
     "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "                                                flows and links from tables\n"
+    "  mpirun -n 4 tulle sim my.toml                 by four ranks of Open MPI or MPICH together\n"
     "\n"
-    "Results depend only on the scenario and its seed.\n";
+    "Results depend only on the scenario and its seed. With TULLE_MPI=none, each process that mpirun\n"
+    "starts simulates by itself.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"

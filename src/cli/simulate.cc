@@ -326,16 +326,21 @@ Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::s
                                           const RunVariant& run, Timings& timings,
                                           report::Results results) {
   const auto goes_on = [] { return !is_interrupted(); };
-  for (std::size_t i = 0; i < variants; ++i) {
+  const auto note_done = [&](std::size_t done) {
     say_when_ended(fmt::format(
         "ended by SIGTERM, as mpirun does when another rank has died; {} of {} variants were "
         "simulated{}",
-        i, variants, i == 0 || options.kept_in.empty() ? "" : ", and are in " + options.kept_in));
+        done, variants,
+        done == 0 || options.kept_in.empty() ? "" : ", and are in " + options.kept_in));
+  };
+  note_done(0);
+  for (std::size_t i = 0; i < variants; ++i) {
     auto outcome = run(i, timings, goes_on);
     Result<void> kept = outcome_of(outcome);
     if (kept && is_first_rank()) {
       results.outcomes.push_back(std::move(*outcome));
       if (options.keep && i + 1 < variants) kept = options.keep(results);
+      if (kept && i + 1 < variants) note_done(i + 1);
     }
     if (auto all = agree(kept); !all) return all.error();
     // One that was interrupted stops all others, though they may not have heard of it yet.

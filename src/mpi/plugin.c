@@ -48,28 +48,35 @@ static MPI_Request* next_request(void) {
   return &requests[request_count++];
 }
 
+static long now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
 /*
  * Waits for all requests. MPI libraries wait by looking all the time, which keeps other ranks from
- * running where there are more of them than processors. So this looks for some milliseconds,
- * and sleeps between looks afterwards. Where looking was in vain, since others
- * have the processors, it looks less: the kernel prefers those that have slept. The sleeps become
- * longer, since another rank may have to do something alone.
+ * running where there are more of them than processors. So this looks for half a millisecond at
+ * most, and sleeps between looks afterwards. Where looking was in vain, since others have the
+ * processors, it looks for less: the kernel prefers those that have slept. The sleeps become longer,
+ * since another rank may have to do something alone. All times are in nanoseconds.
  */
 static int wait_all(void) {
-  enum { looks_max = 20000, looks_min = 100 };
-  enum { sleep_min = 10000, sleep_max = 1000000 }; /* nanoseconds */
-  static int looks = looks_max;
+  enum { looking_max = 500000, looking_min = 5000, sleep_min = 10000, sleep_max = 1000000 };
+  static long looking = looking_max;
+  const long end = now() + looking;
   long sleep = sleep_min;
-  for (int look = 0;; ++look) {
+  for (int has_slept = 0;;) {
     int done = 0;
     const int code = MPI_Testall(request_count, requests, &done, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS || done) {
-      if (look < looks && looks < looks_max) looks += looks / 8;
+      if (!has_slept && looking < looking_max) looking += looking / 8;
       return code;
     }
-    if (look < looks) continue;
-    if (look == looks) {
-      looks = looks / 2 > looks_min ? looks / 2 : looks_min;
+    if (!has_slept && now() < end) continue;
+    if (!has_slept) {
+      has_slept = 1;
+      looking = looking / 2 > looking_min ? looking / 2 : looking_min;
       prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a sleep then is as short as it is asked to be */
     }
     const struct timespec moment = {0, sleep};

@@ -112,7 +112,7 @@ bool Part::accepts(const Crossing& box) const {
     if (!accepts(event) || !is_known) return false;
   }
   return std::ranges::all_of(box.requests, [this](const Crossing::Request& request) {
-    return is_host(request.host) && places_[request.host].part == number_;
+    return request.host < hosts() && places_[request.host].part == number_;
   });
 }
 
@@ -131,7 +131,7 @@ bool Part::accepts(const Event& event) const {
   if (index >= ends_.size() || event.at < rounds_->end().ps) return false;
   const LinkEnd& end = ends_[index];
   const bool is_application = (event.place & kind_mask) == static_cast<std::uint32_t>(application);
-  return places_[end.node].part == number_ && (!is_application || is_host(end.node));
+  return places_[end.node].part == number_ && (!is_application || end.node < hosts());
 }
 
 bool Part::accepts(const Frame& frame) const {
