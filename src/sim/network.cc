@@ -105,10 +105,14 @@ void Network::meet(Time until, Application& application) {
   for (RoundMessage& message : messages_) message.crossings.clear();
   const auto has_failed = [](const auto& failure) { return failure != nullptr; };
   if (std::ranges::any_of(failures_, has_failed)) return;
-  all_ = report(application);
-  if (processes_ != nullptr) exchange(all_);
+  // What was said at the meeting that ended the last call of play() still holds.
+  if (processes_ == nullptr || !has_met_) {
+    all_ = report(application);
+    if (processes_ != nullptr) exchange(all_);
+  }
   goes_on_ = all_.goes_on != 0;
   plan_round(until);
+  has_met_ = round_.is_last;
 }
 
 // Returns what this process says at a meeting.

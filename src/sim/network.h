@@ -82,8 +82,8 @@ class Network {
   // do. In answer to an event, only the host of that event may be named.
   void attend(std::uint32_t host) { part_of(host).attend(host); }
   // Plans an event for the application. In answer to an event, an event at another host must be at
-  // least lookahead() later. Before anything happens, each process plans all events, and has those
-  // of its own hosts.
+  // least lookahead() later. Where there are several processes, each of them plans all other events
+  // before anything happens, and has those of its own hosts.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
   // Has Application::meet_request() called at a host before anything reaches it that is sent from
   // now on. It is called at once if the host is in the same part as the one whose turn it is.
@@ -208,7 +208,8 @@ class Network {
   // By process: the messages of the present meeting, and what those that came contain.
   std::vector<Bytes> sent_, came_;
   std::vector<RoundMessage> messages_;
-  RoundReport all_;  // what all processes have said at the last meeting, as of one
+  RoundReport all_;       // what all processes have said at the last meeting, as of one
+  bool has_met_ = false;  // no round has followed that meeting
   std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
   bool goes_on_ = true;
   // Exceptions on the threads, by part. One of them ends the rounds of all.
