@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""./dev bench scale: how the simulator grows: by threads, and by the hosts of a cluster.
+"""./dev bench scale: how the simulator grows: by threads, by ranks, and by the hosts of a cluster.
 
-Three tables, one for each question:
+Four tables, one for each question:
 - threads: each reference workload (bench/sim/workloads.py) is simulated by one thread and by more, in turn. The speed-up is
   the ratio of the medians of the time that the simulation itself takes. The results must be the same bytes.
+- ranks: the same with ranks of MPI, by each mpirun that is there.
 - hosts: fat trees in which every host sends one message to another. Memory is the peak of the process, and the set-up
   is all that comes before the first event.
 - growth: how much longer a packet-hop takes on the largest of these clusters than on W2, by one thread.
@@ -17,6 +18,8 @@ import filecmp
 import json
 import os
 import pathlib
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -51,10 +54,16 @@ class Failed(Exception):
     pass
 
 
-def simulate(tulle, arguments, folder, keep=False):
+def launchers(ranks):
+    """Returns the command that starts so many ranks, by the name of each MPI that is there."""
+    found = {"Open MPI": ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"), "MPICH": ("mpirun.mpich",)}
+    return {name: [*argv, "-n", str(ranks)] for name, argv in found.items() if shutil.which(argv[0])}
+
+
+def simulate(tulle, arguments, folder, keep=False, launcher=()):
     """Returns (timings, summary) of one simulation. With `keep`, it leaves its results in the folder, which takes longer."""
     timings = folder / "timings.json"
-    argv = [tulle, "sim", *arguments, "--json", "--timings", timings, *(["-o", folder] if keep else [])]
+    argv = [*launcher, tulle, "sim", *arguments, "--json", "--timings", timings, *(["-o", folder] if keep else [])]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -68,30 +77,39 @@ def compare(one, other):
     """Fails if two folders of results differ."""
     for name in FILES:
         if not filecmp.cmp(one / name, other / name, shallow=False):
-            raise Failed(f"{name} differs with the number of threads")
+            raise Failed(f"{name} differs with the number of threads or ranks")
 
 
-def threads_rows(tulle, name, counts, rounds, folder):
-    """Yields the speed-up of each number of threads on a workload, and notes the time a packet-hop of one thread."""
+def ways_of(threads, ranks):
+    """Returns each way to simulate by its name: (launcher, arguments). The first one is one thread."""
+    ways = {"one": ((), ())}
+    ways.update({f"{count} threads": ((), ("--threads", str(count))) for count in threads})
+    for count in ranks:
+        ways.update({f"{count} ranks of {name}": (launcher, ()) for name, launcher in launchers(count).items()})
+    return ways
+
+
+def threads_rows(tulle, name, ways, rounds, folder):
+    """Yields how much faster each way simulates a workload than one thread, whose time a packet-hop it notes."""
     workload = WORKLOADS[name](SEED)
     workload.write(folder / name)
     arguments = ["--topology", folder / name / "topology.csv", "--flows", folder / name / "flows.csv"]
-    times = {count: [] for count in [1, *counts]}
-    for count in times:
-        out = folder / f"{name}-{count}"
+    times = {way: [] for way in ways}
+    for way, (launcher, more) in ways.items():
+        out = folder / re.sub(r"\W", "-", f"{name}-{way}")
         out.mkdir()
-        _, summary = simulate(tulle, [*arguments, "--threads", str(count)], out, keep=True)
-        compare(folder / f"{name}-1", out)
+        _, summary = simulate(tulle, [*arguments, *more], out, True, launcher)
+        compare(folder / f"{name}-one", out)
     hops = summary["packet_hops"]
     for _ in range(rounds):
-        for count, taken in times.items():
-            timings, _ = simulate(tulle, [*arguments, "--threads", str(count)], folder)
-            taken.append(timings["run_s"])
-    alone = statistics.median(times[1])
+        for way, (launcher, more) in ways.items():
+            timings, _ = simulate(tulle, [*arguments, *more], folder, False, launcher)
+            times[way].append(timings["run_s"])
+    alone = statistics.median(times.pop("one"))
     yield {"name": f"{name}: nanoseconds a packet-hop", "value": round(alone / hops * 1e9, 1), "unit": "ns", "rounds": rounds}
-    for count in counts:
-        yield {"name": f"{name}: {count} threads beside one", "value": round(alone / statistics.median(times[count]), 2),
-               "unit": "times", "rounds": rounds}
+    for way, taken in times.items():
+        yield {"name": f"{name}: {way} beside one", "value": round(alone / statistics.median(taken), 2), "unit": "times",
+               "rounds": rounds}
 
 
 def hosts_rows(tulle, name, rounds, folder):
@@ -126,6 +144,8 @@ def main(arguments=None):
                         help=f"workloads and clusters: W2, W3, W4, {', '.join(map(repr, TREES))} (all)")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({2, processors} - {1}), metavar="N",
                         help=f"numbers of threads beside one (2, and {processors} for the processors here)")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[processors] if processors > 1 else [], metavar="N",
+                        help=f"numbers of ranks beside one ({processors} for the processors here)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each (3)")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--history", type=pathlib.Path, default=history.FILE, help="the file to append to")
@@ -151,7 +171,7 @@ def main(arguments=None):
             folder = pathlib.Path(folder)
             try:
                 made = (hosts_rows(options.tulle, name, options.rounds, folder) if name in TREES else
-                        threads_rows(options.tulle, name, options.threads, options.rounds, folder))
+                        threads_rows(options.tulle, name, ways_of(options.threads, options.ranks), options.rounds, folder))
                 for row in made:
                     show(row)
             except (Failed, OSError, KeyError, ValueError) as error:

@@ -7,11 +7,13 @@ The tests replace the simulator by a small program in a temporary folder, which 
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
 import textwrap
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -21,7 +23,7 @@ import scale  # noqa: E402
 # With n threads, the fake takes 8 / n seconds. The change that a test asks for is inserted before it writes.
 FAKE = """\
     #!{python}
-    import argparse, json, pathlib, sys
+    import argparse, json, os, pathlib, sys
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=["sim"])
     parser.add_argument("scenario", nargs="?")
@@ -32,7 +34,7 @@ FAKE = """\
     parser.add_argument("--json", action="store_true", required=True)
     options = parser.parse_args()
     assert (options.scenario is None) != (options.flows is None)
-    run_s, flows = 8 / options.threads, "flows"
+    run_s, flows = 8 / options.threads / int(os.environ.get("RANKS", 1)), "flows"
     if options.scenario:
         assert "fat-tree" in pathlib.Path(options.scenario).read_text()
         run_s = 12
@@ -51,7 +53,8 @@ class Scale(unittest.TestCase):
         self.addCleanup(kept.cleanup)
         self.folder = pathlib.Path(kept.name)
 
-    def bench(self, *arguments, change=""):
+    def bench(self, *arguments, change="", ranks=()):
+        arguments = ("--ranks", *ranks, *arguments)
         program = self.folder / "tulle"
         program.write_text(textwrap.dedent(FAKE).format(python=sys.executable, change=change))
         program.chmod(0o755)
@@ -60,8 +63,8 @@ class Scale(unittest.TestCase):
             status = scale.main(["--tulle", str(program), "--history", str(self.folder / "history.jsonl"), *arguments])
         return status, out.getvalue(), err.getvalue()
 
-    def values(self, *arguments, change=""):
-        status, out, err = self.bench("--json", *arguments, change=change)
+    def values(self, *arguments, **more):
+        status, out, err = self.bench("--json", *arguments, **more)
         self.assertEqual((0, ""), (status, err))
         return {row["name"]: row["value"] for row in map(json.loads, out.splitlines())}
 
@@ -69,6 +72,16 @@ class Scale(unittest.TestCase):
         values = self.values("--threads", "2", "4", "--rounds", "1", "W2")
         self.assertEqual({"W2: nanoseconds a packet-hop": 8, "W2: 2 threads beside one": 2, "W2: 4 threads beside one": 4},
                          values)
+
+    # The programs that are found are those of the folder alone.
+    def test_ranks_of_each_mpi_are_compared_with_one_thread(self):
+        launcher = self.folder / "mpirun.mpich"
+        launcher.write_text('#!/bin/sh\n[ "$1" = -n ] || exit 1\nexport RANKS=$2\nshift 2\nexec "$@"\n')
+        launcher.chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, PATH=str(self.folder)):
+            values = self.values("--threads", "2", "--rounds", "1", "W2", ranks=("4",))
+        self.assertEqual({"W2: nanoseconds a packet-hop": 8, "W2: 2 threads beside one": 2,
+                          "W2: 4 ranks of MPICH beside one": 4}, values)
 
     def test_clusters_have_memory_and_set_up_and_are_compared_with_w2(self):
         values = self.values("--threads", "2", "--rounds", "2", "W2", "65,536 hosts")
@@ -80,7 +93,7 @@ class Scale(unittest.TestCase):
     def test_other_results_with_more_threads_are_a_failure(self):
         status, _, err = self.bench("--threads", "2", "--rounds", "1", "W2",
                                     change='flows = f"flows of {options.threads}"')
-        self.assertEqual((1, "W2: flows.csv differs with the number of threads\n"), (status, err))
+        self.assertEqual((1, "W2: flows.csv differs with the number of threads or ranks\n"), (status, err))
 
     def test_what_fails_is_named_and_the_others_go_on(self):
         status, out, err = self.bench("--json", "--threads", "2", "--rounds", "1", "W2", "65,536 hosts",

@@ -46,6 +46,7 @@ MAY_KNOW = {
     "live": {"device", "fabric", "ipoib", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
     "ranks": {"live", "workload"},
+    "mpi": {"sim"},
     "shim": {"device", "live", "management", "rsockets", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)

@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/layout.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/links.h"
@@ -58,8 +59,10 @@ int list(const std::vector<Fabric>& fabrics) {
   return 0;
 }
 
-// Returns true if the best value of a column is to be shown in bold, for a person at a terminal.
+// Returns true if the best value of a column is to be shown in bold, for a person at a terminal. What
+// ranks print goes to mpirun, though that may give them a terminal.
 bool marks() {
+  if (has_ranks()) return false;
   const char* no_color = getenv("NO_COLOR");  // no-color.org
   return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
 }
@@ -118,21 +121,31 @@ int compare(const CompareOptions& options) {
   if (!fabrics) return fail(fabrics.error().message);
   if (options.list) return list(*fabrics);
   take_large_pages();
+  if (auto joined = join_ranks(); !joined) return fail(joined.error().message);
   auto scenario = read_comparison(options, *fabrics);
-  if (!scenario) return fail(scenario.error().message);
-  if (!options.output.empty()) {
-    if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
+  Result<void> ready;
+  if (!scenario) {
+    ready = scenario.error();
+  } else if (!options.output.empty() && is_first_rank()) {
+    ready = prepare_folder(options.output);
   }
+  if (auto agreed = agree(ready); !agreed) return fail(agreed.error().message);
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
+  const auto write = [&](const report::Results& results) {
+    return write_results(options.output, *scenario, all, results, "fabric", options.again);
+  };
   Timings timings;
   SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
+  if (!options.output.empty()) simulating.keep = write;
+  simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);
+  if (!is_first_rank()) return 0;
   if (options.fabrics.empty()) say_what_is_left_out(*fabrics, options);
   auto printed =
       print(options.json ? report::summary_json(*results)
@@ -148,10 +161,7 @@ int compare(const CompareOptions& options) {
     }
   }
   if (!options.output.empty()) {
-    auto written = write_results(options.output, *scenario, all, *results, "fabric", options.again);
-    if (!written) {
-      return fail(written.error().message);
-    }
+    if (auto written = write(*results); !written) return fail(written.error().message);
   }
   if (is_interrupted()) return fail(interrupted_results);
   return status_of(results->outcomes);

@@ -16,6 +16,7 @@
 #include "cli/fabric_commands.h"
 #include "cli/help.h"
 #include "cli/live_commands.h"
+#include "cli/ranks.h"
 #include "cli/sim_commands.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
@@ -263,7 +264,7 @@ int report(const CLI::App& app, const CLI::ParseError& error, const std::string&
   const std::string path = used.empty() ? "tulle" : "tulle " + used.front()->get_name();
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  std::fprintf(stderr, "tulle: %s (see `%s --help`)\n", what.c_str(), path.c_str());
+  fail(fmt::format("{} (see `{} --help`)", what, path));
   return usage_status;
 }
 
@@ -281,6 +282,9 @@ int tulle_main(std::vector<std::string> arguments) {
   arguments.erase(dashes, arguments.end());
   const std::string first = arguments.empty() ? "" : arguments.front();
 
+  if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
+    if (auto looked = look_for_ranks(); !looked) return fail(looked.error().message);
+  }
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
@@ -307,16 +311,17 @@ int tulle_main(std::vector<std::string> arguments) {
 }  // namespace
 
 int fail(const std::string& message) {
-  std::fprintf(stderr, "tulle: %s\n", message.c_str());
+  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", message.c_str());
   return 1;
 }
 
 }  // namespace tulle::cli
 
 int main(int argc, char** argv) try {
-  return tulle::cli::tulle_main({argv + 1, argv + argc});
+  return tulle::cli::leave_ranks(tulle::cli::tulle_main({argv + 1, argv + argc}));
 } catch (const std::bad_alloc&) {
-  return tulle::cli::fail("there is not enough memory for this: try fewer hosts, GPUs or messages");
+  return tulle::cli::fail_all_ranks(
+      "there is not enough memory for this: try fewer hosts, GPUs or messages");
 } catch (const std::exception& error) {
-  return tulle::cli::fail(error.what());
+  return tulle::cli::fail_all_ranks(error.what());
 }

@@ -2,20 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
-#include <openssl/sha.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/digest.h"
 #include "cli/simulate.h"
 #include "cli/workers.h"
 #include "experiment/figures.h"
@@ -31,51 +28,11 @@ using scenario::Scenario;
 
 // --- identities ---------------------------------------------------------------------------------
 
-using Digest = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
-
-std::string hex_of(const Digest& digest) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> hash{};
-  EVP_DigestFinal_ex(digest.get(), hash.data(), nullptr);
-  std::string text;
-  for (const unsigned char byte : hash) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-Digest begin_digest() {
-  Digest digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
-  return digest;
-}
-
-std::string digest_of(const std::string& text) {
-  const Digest digest = begin_digest();
-  EVP_DigestUpdate(digest.get(), text.data(), text.size());
-  return hex_of(digest);
-}
-
-std::string digest_of_file(const std::string& path) {
-  const Digest digest = begin_digest();
-  std::ifstream in(path, std::ios::binary);
-  std::array<char, 65'536> some{};
-  while (in.read(some.data(), some.size()) || in.gcount() > 0) {
-    EVP_DigestUpdate(digest.get(), some.data(), static_cast<std::size_t>(in.gcount()));
-  }
-  return hex_of(digest);
-}
-
-// Returns the version that simulates. Its number alone does not tell two builds apart.
-const std::string& version() {
-  constexpr std::size_t digits = 16;
-  static const std::string text =
-      fmt::format("{} {}", TULLE_VERSION, digest_of_file("/proc/self/exe").substr(0, digits));
-  return text;
-}
-
 // Returns what the results of a point depend on: the keys of its variants, and the version that
 // simulates. The files that they name stand beside the results, once they have been read.
 std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
   json_t identity;
-  identity["tulle"] = version();
+  identity["tulle"] = build_version();
   identity["variants"] = json_t::array();
   for (const std::size_t variant : variants) {
     identity["variants"].push_back(
@@ -103,6 +60,12 @@ std::string csv_cell(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
+}
+
+std::string no_ranks_for(const std::string& what) {
+  return what +
+         " does not run under mpirun: it has processes of its own, for a point each; set "
+         "TULLE_MPI=none to start it in a batch job all the same";
 }
 
 std::vector<std::string> Point::settings() const {

@@ -79,6 +79,8 @@ class Points {
 
 // Returns JSON with an end of line. A file's name, or what a process has said, may be no UTF-8.
 std::string text_of(const nlohmann::ordered_json& json, int indent);
+// Returns an error message: what makes points does not run under mpirun.
+std::string no_ranks_for(const std::string& what);
 // Returns text as a cell of CSV.
 std::string csv_cell(const std::string& text);
 

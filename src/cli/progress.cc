@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/ranks.h"
 #include "report/quantity.h"
 
 namespace tulle::cli {
@@ -24,13 +25,14 @@ std::string time_left(double seconds) {
 ProgressLine::ProgressLine(std::string prefix)
     : prefix_(std::move(prefix)),
       next_(std::chrono::steady_clock::now() + interval),
-      is_terminal_(isatty(STDERR_FILENO) != 0) {}
+      is_terminal_(is_first_rank() && isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
   if (shown_) fmt::print(stderr, "\r\033[K");
 }
 
 void ProgressLine::note(const std::string& text) {
+  if (!is_first_rank()) return;
   const std::lock_guard lock(mutex_);
   fmt::print(stderr, "{}tulle: {}\n", shown_ ? "\r\033[K" : "", text);
   shown_ = false;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/results.h"
@@ -91,32 +92,52 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
-}  // namespace
+// What is to be simulated.
+struct Wanted {
+  Scenario scenario;
+  std::vector<std::size_t> variants;
+};
 
-int sim(const SimOptions& options) {
-  if (options.list) return list_scenarios();
-  take_large_pages();
-  if (options.gallery) return gallery(options);
+Result<Wanted> prepare(const SimOptions& options) {
   if (options.scenarios.size() > 1) {
-    return fail("several scenarios are named: name one, or add --gallery to run them all");
+    return Error{"several scenarios are named: name one, or add --gallery to run them all"};
   }
   const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
   auto scenario =
       name.empty() ? from_tables(options) : Scenario::read(find_scenario(name), options.set);
-  if (!scenario) return fail(scenario.error().message);
+  if (!scenario) return scenario.error();
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
-    return fail(
+    return Error{
         fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
                     "--variant",
-                    scenario->name(), scenario->variants().size()));
+                    scenario->name(), scenario->variants().size())};
   }
-  const std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
-  if (wanted.empty()) {
-    return fail(no_such_variant(*scenario, options.variant));
+  std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
+  if (wanted.empty()) return Error{no_such_variant(*scenario, options.variant)};
+  if (!options.output.empty() && is_first_rank()) {
+    if (auto ready = prepare_folder(options.output); !ready) return ready.error();
   }
-  if (!options.output.empty()) {
-    if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
+  return Wanted{std::move(*scenario), std::move(wanted)};
+}
+
+}  // namespace
+
+int sim(const SimOptions& options) {
+  if (options.list) return list_scenarios();
+  if (options.gallery && has_ranks()) {
+    return fail("a gallery is not made under mpirun: give --jobs or --threads in its place");
   }
+  take_large_pages();
+  if (options.gallery) return gallery(options);
+  if (auto joined = join_ranks(); !joined) return fail(joined.error().message);
+  auto wanted = prepare(options);
+  if (auto all = agree(wanted ? Result<void>() : wanted.error()); !all) {
+    return fail(all.error().message);
+  }
+  const auto& [scenario, variants] = *wanted;
+  const auto write = [&](const report::Results& results) {
+    return write_results(options.output, scenario, variants, results, "variant", options.again);
+  };
   Timings timings;
   SimulateOptions simulating;
   simulating.capture = options.capture;
@@ -124,18 +145,17 @@ int sim(const SimOptions& options) {
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
-  if (!options.json) simulating.heading = scenario->title();
-  auto results = simulate(simulating, *scenario, wanted, timings);
+  if (!options.output.empty()) simulating.keep = write;
+  simulating.kept_in = options.output;
+  if (!options.json) simulating.heading = scenario.title();
+  auto results = simulate(simulating, scenario, variants, timings);
   if (!results) return fail(results.error().message);
+  if (!is_first_rank()) return 0;
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
   if (!options.output.empty()) {
-    auto written =
-        write_results(options.output, *scenario, wanted, *results, "variant", options.again);
-    if (!written) {
-      return fail(written.error().message);
-    }
+    if (auto written = write(*results); !written) return fail(written.error().message);
   }
   if (!options.timings.empty()) {
     if (auto written = write_timings(options.timings, timings); !written) {

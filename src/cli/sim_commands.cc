@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "experiment/threads.h"
 
@@ -44,8 +45,11 @@ constexpr char sim_examples[] =
     "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "                                                flows and links from tables\n"
+    "  mpirun -n 4 tulle sim my.toml                 by four ranks of Open MPI or MPICH together\n"
     "\n"
-    "Results depend only on the scenario and its seed.\n";
+    "Results depend only on the scenario and its seed. With TULLE_MPI=none, each process that "
+    "mpirun\n"
+    "starts simulates by itself.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"
@@ -128,6 +132,11 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
       ->check(CLI::Range(1u, experiment::Threads::most));
   command.parse_complete_callback([&command, &threads, &jobs] {
     if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
+    if (!has_ranks()) return;
+    if (command.count("--jobs") > 0 && jobs > 1) {
+      throw CLI::ValidationError("--jobs", "the ranks of mpirun simulate one after the other");
+    }
+    jobs = 1;
   });
 }
 

@@ -23,6 +23,7 @@
 
 #include "cli/layout.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "experiment/alone.h"
 #include "experiment/capture.h"
 #include "experiment/run.h"
@@ -42,6 +43,15 @@ using Clock = std::chrono::steady_clock;
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 void handle_interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+constexpr char captures_all[] = "a capture has all frames in their order";
+
+// Returns whether there is a value, without it.
+template <typename Value>
+Result<void> outcome_of(Result<Value>& result) {
+  if (result) return {};
+  return result.error();
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -123,42 +133,68 @@ namespace {
 // Runs each job of the setup alone, to be compared with what it takes beside the others. Jobs that
 // are interrupted have no times.
 Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, unsigned threads,
-                            ProgressLine& line, const std::function<bool()>& goes_on) {
+                            sim::Processes* processes, ProgressLine& line,
+                            const std::function<bool()>& goes_on) {
   catch_interrupts();
   ProgressLine::Entry entry(line, name.empty() ? "each job alone" : name + ", each job alone");
-  return experiment::play_alone(setup, threads, [&](const experiment::Progress& progress) {
-    entry.show(progress);
-    return goes_on();
-  });
+  return experiment::play_alone(setup, threads, processes,
+                                [&](const experiment::Progress& progress) {
+                                  entry.show(progress);
+                                  return goes_on();
+                                });
+}
+
+// Returns the ranks that simulate a setup together; null if one process does.
+Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario::Setup& setup,
+                                  const std::string& name, ProgressLine& line) {
+  sim::Processes* all = ranks();
+  if (all == nullptr) return all;
+  std::string why = experiment::Run::why_undivided(setup);
+  if (!options.capture.empty()) why = captures_all;
+  if (!why.empty()) {
+    line.note(fmt::format("{} is simulated by rank 0 alone, because {}", name, why));
+    return static_cast<sim::Processes*>(nullptr);
+  }
+  if (all->count() > setup.topology.hosts) {
+    return Error{
+        fmt::format("{} has {} hosts, so that at most {} ranks can simulate it: there are {}", name,
+                    setup.topology.hosts, setup.topology.hosts, all->count())};
+  }
+  return all;
 }
 
 // Runs one variant. It calls `begins` when nothing can be refused any more, and ends early if
-// `goes_on` returns false.
+// `goes_on` returns false. All ranks call this. Those that have no part in it, or are not the first
+// one, return nothing of worth.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
                          std::size_t variant, ProgressLine& line, Timings& timings,
                          const std::function<void()>& begins,
                          const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
-  const std::string& name = scenario.variants()[variant].name;
+  const std::string& variant_name = scenario.variants()[variant].name;
+  const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant);
-  if (!setup) return setup.error();
+  if (auto built = agree(outcome_of(setup)); !built) return built.error();
   setup->timeline = options.timeline;
+  auto processes = ranks_for(options, *setup, name, line);
+  if (!processes) return processes.error();
+  if (*processes == nullptr && !is_first_rank()) return Outcome();
   if (setup->wants_alone) {
-    if (auto played = simulate_alone(*setup, name, options.threads, line, goes_on); !played)
+    if (auto played =
+            simulate_alone(*setup, variant_name, options.threads, *processes, line, goes_on);
+        !played)
       return played.error();
   }
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
   const unsigned threads = options.capture.empty() ? options.threads : 1;
-  auto run = experiment::Run::prepare(std::move(*setup), threads);
+  auto run = experiment::Run::prepare(std::move(*setup), threads, *processes);
   if (!run) return run.error();
   if ((*run)->threads() < options.threads) {
     const unsigned used = (*run)->threads();
-    line.note(fmt::format("{} is simulated by {} {}, because {}",
-                          name.empty() ? scenario.name() : name, used,
+    line.note(fmt::format("{} is simulated by {} {}, because {}", name, used,
                           used == 1 ? "thread" : "threads",
-                          options.capture.empty() ? (*run)->why_fewer_threads()
-                                                  : "a capture has all frames in their order"));
+                          options.capture.empty() ? (*run)->why_fewer_threads() : captures_all));
   }
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
@@ -166,7 +202,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
   {
-    ProgressLine::Entry entry(line, name);
+    ProgressLine::Entry entry(line, variant_name);
     (*run)->run([&](const experiment::Progress& progress) {
       entry.show(progress);
       return goes_on();
@@ -176,6 +212,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (*capture) {
     if (auto written = (*capture)->finish(); !written) return written.error();
   }
+  if (!is_first_rank()) return Outcome();
   if (auto intact = (*run)->check_payloads(); !intact) return intact.error();
   return (*run)->outcome();
 }
@@ -242,6 +279,76 @@ struct Ended {
   Timings timings;
 };
 
+// Simulates a variant, of which the number is given.
+using RunVariant = std::function<Result<Outcome>(std::size_t variant, Timings& timings,
+                                                 const std::function<bool()>& goes_on)>;
+
+// Simulates the variants in that order, several at the same time, and returns their outcomes in
+// theirs.
+Result<std::vector<Outcome>> simulate_in_threads(const SimulateOptions& options,
+                                                 const std::vector<std::size_t>& order,
+                                                 const RunVariant& run, Timings& timings) {
+  std::vector<Ended> runs(order.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> has_failed = false;
+  const auto goes_on = [&] { return !is_interrupted() && !has_failed; };
+  const auto work = [&] {
+    while (goes_on()) {
+      const std::size_t turn = next++;
+      if (turn >= runs.size()) return;
+      const std::size_t i = order[turn];
+      try {
+        runs[i].outcome = run(i, runs[i].timings, goes_on);
+        if (!*runs[i].outcome) has_failed = true;
+      } catch (...) {
+        runs[i].thrown = std::current_exception();
+        has_failed = true;
+      }
+    }
+  };
+  on_threads(std::min<std::size_t>(options.jobs, order.size()), work);
+  for (Ended& ended : runs) {
+    if (ended.thrown) std::rethrow_exception(ended.thrown);
+    if (!ended.outcome) continue;
+    if (!*ended.outcome) return ended.outcome->error();
+    timings.setup_s += ended.timings.setup_s;
+    timings.run_s += ended.timings.run_s;
+  }
+  std::vector<Outcome> outcomes;
+  for (Ended& ended : runs) {
+    if (ended.outcome) outcomes.push_back(std::move(**ended.outcome));
+  }
+  return outcomes;
+}
+
+// Simulates one variant after the other, by all ranks together. An exception of one rank ends all.
+Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::size_t variants,
+                                          const RunVariant& run, Timings& timings,
+                                          report::Results results) {
+  const auto goes_on = [] { return !is_interrupted(); };
+  const auto note_done = [&](std::size_t done) {
+    say_when_ended(fmt::format(
+        "ended by SIGTERM, as mpirun does when another rank has died; {} of {} variants were "
+        "simulated{}",
+        done, variants,
+        done == 0 || options.kept_in.empty() ? "" : ", and are in " + options.kept_in));
+  };
+  note_done(0);
+  for (std::size_t i = 0; i < variants; ++i) {
+    auto outcome = run(i, timings, goes_on);
+    Result<void> kept = outcome_of(outcome);
+    if (kept && is_first_rank()) {
+      results.outcomes.push_back(std::move(*outcome));
+      if (options.keep && i + 1 < variants) kept = options.keep(results);
+      if (kept && i + 1 < variants) note_done(i + 1);
+    }
+    if (auto all = agree(kept); !all) return all.error();
+    // One that was interrupted stops all others, though they may not have heard of it yet.
+    if (!agree(goes_on() ? Result<void>() : Error{"interrupted"})) break;
+  }
+  return results;
+}
+
 }  // namespace
 
 unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurrency()); }
@@ -249,11 +356,9 @@ unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurren
 Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings) {
   auto order = order_of(scenario, variants, options.jobs);
-  if (!order) return order.error();
+  if (auto all = agree(outcome_of(order)); !all) return all.error();
   ProgressLine line(options.progress);
-  std::vector<Ended> runs(variants.size());
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> has_failed = false;
+  report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};
   std::once_flag has_begun;
   const auto begins = [&] {
     std::call_once(has_begun, [&] {
@@ -262,34 +367,13 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
       std::fflush(stdout);
     });
   };
-  const auto goes_on = [&] { return !is_interrupted() && !has_failed; };
-  const auto work = [&] {
-    while (goes_on()) {
-      const std::size_t turn = next++;
-      if (turn >= runs.size()) return;
-      const std::size_t i = (*order)[turn];
-      try {
-        runs[i].outcome =
-            simulate(options, scenario, variants[i], line, runs[i].timings, begins, goes_on);
-        if (!*runs[i].outcome) has_failed = true;
-      } catch (...) {
-        runs[i].thrown = std::current_exception();
-        has_failed = true;
-      }
-    }
+  const auto run = [&](std::size_t i, Timings& time, const std::function<bool()>& goes_on) {
+    return simulate(options, scenario, variants[i], line, time, begins, goes_on);
   };
-  on_threads(std::min<std::size_t>(options.jobs, variants.size()), work);
-  report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};
-  for (Ended& run : runs) {
-    if (run.thrown) std::rethrow_exception(run.thrown);
-    if (!run.outcome) continue;
-    if (!*run.outcome) return run.outcome->error();
-    timings.setup_s += run.timings.setup_s;
-    timings.run_s += run.timings.run_s;
-  }
-  for (Ended& run : runs) {
-    if (run.outcome) results.outcomes.push_back(std::move(**run.outcome));
-  }
+  if (ranks() != nullptr) return simulate_in_ranks(options, variants.size(), run, timings, results);
+  auto outcomes = simulate_in_threads(options, *order, run, timings);
+  if (!outcomes) return outcomes.error();
+  results.outcomes = std::move(*outcomes);
   return results;
 }
 
@@ -307,14 +391,15 @@ Result<void> prepare_folder(const std::string& folder) {
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again) {
-  if (auto written = report::write_results(folder, results); !written) return written;
+  auto written = report::write_results(folder, results, variants.size() > 1);
+  if (!written) return written;
   report::PageText text{again, what, {}};
-  for (const std::size_t variant : variants) {
+  for (const std::size_t variant : variants.first(results.outcomes.size())) {
     text.variants.push_back({scenario.variants()[variant].title, scenario.settings(variant)});
   }
   for (const report::Outcome& outcome : results.outcomes) {
     const std::string name = (outcome.variant.empty() ? "run" : outcome.variant) + ".pftrace";
-    auto written =
+    written =
         report::write_file((fs::path(folder) / name).string(), report::perfetto_trace(outcome));
     if (!written) return written;
   }

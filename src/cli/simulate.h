@@ -2,6 +2,7 @@
 
 // Code that the simulating commands share: where scenarios are, a line of progress, Ctrl-C.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,8 +52,12 @@ struct SimulateOptions {
   // Printed on standard output once the first variant can run.
   std::string heading;
   unsigned jobs = 1;  // variants that run at the same time, each in its own memory
-  // Threads that move the network of each variant. One does where frames are captured.
+  // Threads that move the network of each variant, in each rank. One does where frames are captured.
   unsigned threads = 1;
+  // With ranks, rank 0 calls it with the results so far after each variant that is not the last:
+  // they are lost otherwise if another rank dies.
+  std::function<Result<void>(const report::Results&)> keep = {};
+  std::string kept_in = {};  // where it keeps them, for people
 };
 
 // Returns the number of processors that this process may use.
@@ -62,7 +67,8 @@ inline constexpr unsigned jobs_max = 1'024;
 // Runs these variants, until one cannot be run or Ctrl-C is pressed, with a line of progress if
 // standard error is a terminal. The results do not depend on the number of jobs. Errors in a later
 // variant are reported before the first one runs, which can take hours. The timings are the sums of
-// the variants'.
+// the variants'. With ranks (cli/ranks.h), all of them call this and simulate each variant together,
+// or rank 0 does alone, and says why. Rank 0 has the results, and the others have none.
 Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings);
 
@@ -71,7 +77,8 @@ Result<void> prepare_folder(const std::string& folder);
 
 // Writes the files of report/results.h, report.html and a trace for Perfetto of each variant,
 // VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
-// is what the variants are, and `again` the command that makes them.
+// is what the variants are, and `again` the command that makes them. If the first variants alone have
+// results, the others are left out.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again);

@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/points.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/html_page.h"
@@ -240,6 +241,7 @@ Result<void> Sweep::print() const {
 }  // namespace
 
 int sweep(const SweepOptions& options) {
+  if (has_ranks()) return fail(no_ranks_for("a sweep"));
   take_large_pages();
   auto grid = grid_of(options);
   if (!grid) return fail(grid.error().message);

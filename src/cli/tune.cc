@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/layout.h"
 #include "cli/points.h"
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "experiment/figures.h"
 #include "report/columns.h"
@@ -551,6 +552,7 @@ Result<void> Tuning::write(const Setting& best, const Score& held_was, const Sco
 }  // namespace
 
 int tune(const TuneOptions& options) {
+  if (has_ranks()) return fail(no_ranks_for("a search"));
   take_large_pages();
   if (options.least.empty() == options.most.empty()) {
     return fail("name the figure that is to be best: --least fct_us.p99, or --most busbw_gbytes");

@@ -9,7 +9,7 @@ namespace tulle::experiment {
 
 // The other jobs stay in the setup, so that all flows keep their numbers, of which their paths
 // follow.
-Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads,
+Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads, sim::Processes* processes,
                         const OnProgress& on_progress) {
   std::vector<std::optional<Time>> alone(setup.jobs.size());
   bool goes_on = true;
@@ -18,7 +18,7 @@ Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads,
     one.only_job = job;
     one.report.interval = Time::zero();
     one.timeline = false;
-    auto run = Run::prepare(std::move(one), threads);
+    auto run = Run::prepare(std::move(one), threads, processes);
     if (!run) return run.error();
     (*run)->run([&](Progress progress) {
       // The jobs take about as long as each other.

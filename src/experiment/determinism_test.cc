@@ -13,6 +13,7 @@
 #include <map>
 
 #include "experiment/outcome_test.h"
+#include "experiment/processes_test.h"
 #include "report/results.h"
 
 namespace tulle::experiment {
@@ -566,9 +567,7 @@ servers = "2, 3, 6, 7"
 
 // Returns all results of a run, less its seed's number and its number of events, which is internal
 // to the simulator.
-std::string results_of(const Case& c, const std::vector<std::string>& set = {},
-                       bool order_by_time = false, std::uint32_t threads = 1) {
-  report::Outcome outcome = outcome_of(c.text, "", set, order_by_time, threads);
+std::string text_of(report::Outcome outcome, const Case& c) {
   EXPECT_GT(count(outcome, "finished"), 0u) << c.name;
   for (report::Figures* figures : {&outcome.figures, &outcome.simulator}) {
     std::erase_if(*figures, [](const report::Measured& measured) {
@@ -581,6 +580,11 @@ std::string results_of(const Case& c, const std::vector<std::string>& set = {},
   }
   return report::flows_csv(outcome) + report::sheet_csv(outcome.links) +
          report::summary_json({"", "", "", {outcome}});
+}
+
+std::string results_of(const Case& c, const std::vector<std::string>& set = {},
+                       bool order_by_time = false, std::uint32_t threads = 1) {
+  return text_of(outcome_of(c.text, "", set, order_by_time, threads), c);
 }
 
 // FNV-1a (Fowler, Noll and Vo), 64 bits.
@@ -613,6 +617,16 @@ TEST(Determinism, AnyNumberOfThreads) {
     for (const std::uint32_t threads : {2u, 3u, 5u}) {
       EXPECT_TRUE(alone == results_of(c, {}, false, threads))
           << c.name << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST(Determinism, AnyNumberOfProcesses) {
+  for (const Case& c : cases) {
+    const std::string alone = results_of(c);
+    for (const auto& [processes, threads] : {std::pair{2u, 1u}, {3u, 1u}, {4u, 1u}, {2u, 2u}}) {
+      const bool same = alone == text_of(outcome_of_processes(c.text, processes, threads), c);
+      EXPECT_TRUE(same) << c.name << ", " << processes << " processes of " << threads << " threads";
     }
   }
 }

@@ -53,22 +53,18 @@ Value pkey_dropped(const port::Counters& port) {
 
 Value is_paused(const port::Counters& port) { return std::uint64_t{port.pauses > 0 ? 1u : 0u}; }
 
-Value lossless_dropped(const fabric::Switch& at) { return std::uint64_t{at.lossless_drops()}; }
-
-Value buffer_bytes_max(const fabric::Switch& at) { return std::uint64_t{at.bytes_held_max()}; }
-
 // Returns the time from the first fault to the last frame that a fault cost, or zero if none was
 // lost.
 MaybeValue recovery(const RunView& run) {
   const Time first = run.setup.network.faults.first();
-  const Time last_loss = run.network.fault_totals().last_loss;
+  const Time last_loss = run.measured.totals().last_loss;
   return last_loss > first ? last_loss - first : Time::zero();
 }
 
 double cpu_seconds_of(const RunView& run) {
   double seconds = 0;
   for (std::uint32_t host = 0; host < run.setup.topology.hosts; ++host) {
-    const Stack counters = run.network.stack(host)->counters();
+    const Stack counters = run.measured.stack(host);
     seconds += (counters.busy_kernel + counters.busy_application).to_seconds();
   }
   return seconds;
@@ -86,9 +82,9 @@ MaybeValue cpu_seconds_per_gib(const RunView& run) {
 MaybeValue busiest_core(const RunView& run) {
   Time busiest;
   for (std::uint32_t host = 0; host < run.setup.topology.hosts; ++host) {
-    busiest = std::max(busiest, run.network.stack(host)->counters().busy_most);
+    busiest = std::max(busiest, run.measured.stack(host).busy_most);
   }
-  const double seconds = run.network.now().to_seconds();
+  const double seconds = run.measured.totals().now.to_seconds();
   return seconds > 0 ? busiest.to_seconds() / seconds : 0;
 }
 
@@ -181,10 +177,10 @@ MaybeValue bytes_verified(const RunView& run) {
 }
 
 MaybeValue seed(const RunView& run) { return run.setup.network.seed; }
-MaybeValue notices(const RunView& run) { return run.network.notices(); }
-MaybeValue events(const RunView& run) { return run.network.events(); }
-MaybeValue packet_hops(const RunView& run) { return run.network.data_packet_hops(); }
-MaybeValue link_traversals(const RunView& run) { return run.network.frames_sent(); }
+MaybeValue notices(const RunView& run) { return run.measured.totals().notices; }
+MaybeValue events(const RunView& run) { return run.measured.totals().events; }
+MaybeValue packet_hops(const RunView& run) { return run.measured.totals().data_packet_hops; }
+MaybeValue link_traversals(const RunView& run) { return run.measured.totals().frames_sent; }
 
 // --- the table ----------------------------------------------------------------------------------
 
@@ -350,7 +346,9 @@ constexpr auto table = std::to_array<Row>({
     {{"dropped", "frames", "dropped", count, {29}, {21, 9}},
      of<&port::Counters::dropped>,
      Total::sum},
-    {{"lossless_dropped", "frames", "lossless dropped"}, lossless_dropped, Total::sum},
+    {{"lossless_dropped", "frames", "lossless dropped"},
+     of<&SwitchCounters::lossless_drops>,
+     Total::sum},
     {{"discarded", "frames", "discarded"},
      of<&port::Counters::discarded>,
      Total::sum,
@@ -388,7 +386,9 @@ constexpr auto table = std::to_array<Row>({
      Total::sum},
     {{"paused_us", "us", "paused us", number}, paused, Total::sum},
     {{"credit_stalls", "stalls", "credit stalls"}, of<&port::Counters::credit_stalls>, Total::sum},
-    {{"buffer_max_bytes", "bytes", "buffer max bytes"}, buffer_bytes_max, Total::most},
+    {{"buffer_max_bytes", "bytes", "buffer max bytes"},
+     of<&SwitchCounters::bytes_held_max>,
+     Total::most},
 
     {{"lost", "frames", "lost", count, {32}},
      of<&port::Counters::lost>,

@@ -12,11 +12,10 @@
 #include "base/time.h"
 #include "device/adapter.h"
 #include "device/host_stack.h"
-#include "fabric/switch.h"
+#include "experiment/measured.h"
 #include "report/figure.h"
 #include "report/outcome.h"
 #include "scenario/setup.h"
-#include "sim/network.h"
 #include "transport/counters.h"
 #include "workload/job.h"
 #include "workload/player.h"
@@ -74,7 +73,7 @@ struct JobView {
 
 struct RunView {
   const scenario::Setup& setup;
-  const sim::Network& network;
+  const Measured& measured;
   const workload::Player& player;
   std::uint64_t arrivals;        // flows whose receivers were told
   report::Quantiles latency_us;  // one-way times of those flows
@@ -89,7 +88,7 @@ using RunReader = std::optional<report::Value> (*)(const RunView&);
 using JobReader = std::optional<report::Value> (*)(const JobView&);
 using Read =
     std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
-                 Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
+                 Reader<SwitchCounters>, Reader<device::Counters>, Reader<transport::Counters>,
                  Reader<device::HostStack::Counters>, RunReader, JobReader>;
 
 // A total says how the run's figure comes of those of its links, switches or hosts. If it is none,

@@ -138,7 +138,7 @@ RunView view_of(const Remains& remains, std::span<const Flow> flows) {
     if (flow.has_arrived()) latencies.push_back(microseconds(flow.latency()));
   }
   const std::uint64_t arrivals = latencies.size();
-  return {remains.setup, remains.network, remains.player, arrivals,
+  return {remains.setup, remains.measured, remains.player, arrivals,
           report::quantiles(std::move(latencies))};
 }
 
@@ -338,13 +338,13 @@ void Gathering::gather_links() {
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
       const auto& peer = remains_.wiring.peer(node, port);
       if (peer.link == fabric::Wiring::no_link) continue;
-      const port::Counters& counters = remains_.network.counters(node, port);
+      const port::Counters& counters = remains_.measured.port(node, port);
       const LinkView view{counters, topology.links[peer.link].bits_per_second, all_.end};
       outcome_.links.rows.push_back(
           {{topology.name(node), std::to_string(port), topology.name(peer.node)},
            measure(is_of_links, counters, view)});
     }
-    if (!topology.is_host(node)) measure(is_of_links, remains_.network.switch_at(node));
+    if (!topology.is_host(node)) measure(is_of_links, remains_.measured.at_switch(node));
   }
 }
 
@@ -352,10 +352,10 @@ void Gathering::gather_hosts() {
   const bool has_stacks = remains_.setup.network.host.stack.cores > 0;
   if (has_stacks) outcome_.hosts = Sheet{{"host"}, figures(is_of_hosts), {}};
   for (std::uint32_t host = 0; host < remains_.setup.topology.hosts; ++host) {
-    const device::Counters& counters = remains_.network.adapter(host).counters();
+    const device::Counters& counters = remains_.measured.host(host);
     measure(is_of_hosts, counters, counters.transport);
     if (!has_stacks) continue;
-    const device::HostStack::Counters of_stack = remains_.network.stack(host)->counters();
+    const device::HostStack::Counters of_stack = remains_.measured.stack(host);
     outcome_.hosts->rows.push_back(
         {{remains_.setup.topology.name(host)}, measure(is_of_hosts, of_stack)});
   }

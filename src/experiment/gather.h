@@ -2,11 +2,11 @@
 
 // Makes an outcome of what a run has left behind.
 
+#include "experiment/measured.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "report/outcome.h"
 #include "scenario/setup.h"
-#include "sim/network.h"
 #include "workload/jobs_player.h"
 #include "workload/player.h"
 
@@ -16,7 +16,7 @@ struct Remains {
   const scenario::Setup& setup;
   const fabric::Wiring& wiring;
   const fabric::Routes& routes;
-  const sim::Network& network;
+  const Measured& measured;
   const workload::Player& player;
   const workload::JobsPlayer* jobs = nullptr;  // null: the setup has no jobs
 };

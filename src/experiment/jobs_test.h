@@ -24,7 +24,7 @@ inline report::Outcome compared(const std::string& text, const std::string& fold
   if (!setup) return {};
   EXPECT_TRUE(setup->wants_alone);
   const auto goes_on = [](const Progress&) { return true; };
-  EXPECT_TRUE(play_alone(*setup, 1, goes_on));
+  EXPECT_TRUE(play_alone(*setup, 1, nullptr, goes_on));
   auto run = Run::prepare(std::move(*setup));
   (*run)->run(goes_on);
   return (*run)->outcome();

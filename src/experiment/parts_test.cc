@@ -32,11 +32,12 @@ class Chain : public sim::Application {
     if (token == failing) throw std::runtime_error("an alarm failed");
     heard[host].push_back({now, token, false});
     if (host != 0) return;
-    network.request(3, token, *this);
+    network.request(3, token, token + 1, *this);
     network.alarm(now + network.lookahead(), 3, token);
     network.alarm(now + Time::microseconds(1), 0, token + 1);
   }
-  void meet_request(std::uint32_t host, std::uint32_t token) override {
+  void meet_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) override {
+    EXPECT_EQ(note, token + 1);
     heard[host].push_back({Time::zero(), token, true});
   }
   bool goes_on() override { return true; }

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <span>
+#include <stdexcept>
 #include <system_error>
+#include <vector>
 
+#include "experiment/collect.h"
 #include "experiment/gather.h"
 
 namespace tulle::experiment {
@@ -17,17 +20,28 @@ constexpr Time slice = Time::microseconds(20);  // of virtual time, if nothing e
 // With more, a host would not know the number of its peer's before that has made it.
 constexpr std::size_t divided_flows_max = 8'000'000;
 
-// Returns the threads that may move a setup; null if it is one.
-std::unique_ptr<Threads> team_for(const scenario::Setup& setup, std::uint32_t threads) {
-  const std::uint32_t usable = std::min(threads, setup.topology.hosts);
-  const bool is_divisible = !setup.player.carries_bytes && setup.flows.size() <= divided_flows_max;
-  if (usable <= 1 || !is_divisible) return nullptr;
+// Returns the threads that may move the share of each process of a setup; null if it is one.
+std::unique_ptr<Threads> team_for(const scenario::Setup& setup, std::uint32_t threads,
+                                  std::uint32_t processes) {
+  const std::uint32_t most = std::min(setup.topology.hosts, sim::Nodes::parts_max) / processes;
+  const std::uint32_t usable = std::min(threads, most);
+  if (usable <= 1 || !Run::why_undivided(setup).empty()) return nullptr;
   return std::make_unique<Threads>(usable);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t threads) {
+Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t threads,
+                                          sim::Processes* processes) {
+  auto run = prepare_alone(std::move(setup), threads, processes);
+  if (processes == nullptr) return run;
+  const Result<void> own = run ? Result<void>() : run.error();
+  if (auto all = sim::agree(*processes, own); !all) return all.error();
+  return run;
+}
+
+Result<std::unique_ptr<Run>> Run::prepare_alone(scenario::Setup setup, std::uint32_t threads,
+                                                sim::Processes* processes) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);
   if (!routes) return routes.error();
   std::vector<fabric::Outage>& outages = setup.network.faults.outages;
@@ -36,7 +50,7 @@ Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t t
   outages = recovery->outages;
   try {
     return std::unique_ptr<Run>(
-        new Run(std::move(setup), std::move(*routes), std::move(*recovery), threads));
+        new Run(std::move(setup), std::move(*routes), std::move(*recovery), threads, processes));
   } catch (const std::system_error& error) {
     return Error{fmt::format("cannot start {} threads: {}", threads, error.code().message())};
   }
@@ -45,20 +59,22 @@ Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t t
 Run::~Run() = default;
 
 Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
-         std::uint32_t threads)
+         std::uint32_t threads, sim::Processes* processes)
     : setup_(std::move(setup)),
       routes_(std::move(routes)),
       recovery_(std::move(recovery)),
       wiring_(setup_.topology),
-      team_(team_for(setup_, threads)),
-      network_(setup_.topology, routes_, setup_.network, team_.get()),
+      processes_(processes != nullptr && processes->count() > 1 ? processes : nullptr),
+      team_(team_for(setup_, threads, processes_ == nullptr ? 1 : processes_->count())),
+      network_(setup_.topology, routes_, setup_.network, team_.get(), processes_),
+      measured_(network_, setup_.topology),
       player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
       sampler_(setup_.report, setup_.topology, wiring_) {
   const std::span<const workload::Flow> flows = setup_.flows_to_play();
   for (const workload::Flow& flow : flows) bytes_ += flow.bytes;
   if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology, network_.lookahead());
   network_.follow(recovery_);
-  if (network_.threads() > 1) player_.open_hosts();
+  if (network_.threads() > 1 || processes_ != nullptr) player_.open_hosts();
   if (!setup_.jobs.empty()) {
     jobs_.emplace(setup_.jobs, player_, stage(), setup_.only_job);
     player_.follow(*jobs_);
@@ -80,7 +96,9 @@ workload::Stage Run::stage() {
       [this](std::uint32_t from, std::uint32_t to, std::uint8_t qos_level, std::uint8_t path_bits) {
         return path(from, to, qos_level, path_bits);
       },
-      [this](std::uint32_t host, std::uint32_t token) { network_.request(host, token, *this); }};
+      [this](std::uint32_t host, std::uint32_t token, std::uint32_t note) {
+        network_.request(host, token, note, *this);
+      }};
 }
 
 workload::PathRecord Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
@@ -117,30 +135,70 @@ void Run::show_to(std::function<void(const sim::Sending&)> told) {
 void Run::run(const OnProgress& on_progress) {
   on_progress_ = &on_progress;
   Time until = std::min(slice, setup_.stop_at);
-  while (play_and_sample(until) && on_progress(progress())) {
+  while (play_and_sample(until) && ask_others(on_progress(progress()))) {
     const Time next = network_.next_event();
-    if (is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
+    if (is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at) break;
     until = std::min(next + slice, setup_.stop_at);
   }
+  if (processes_ == nullptr) return;
+  collect(*processes_, {measured_, player_, jobs_ ? &*jobs_ : nullptr, sampler_, timeline_});
+  elsewhere_ = {};
+}
+
+Run::Tally Run::own_tally() const {
+  return {player_.counts(), jobs_ ? jobs_->parts_done() : 0, network_.events(), 1};
+}
+
+// Learns what the other processes have done. Returns true if all of them go on.
+bool Run::ask_others(bool goes_on) {
+  if (processes_ == nullptr) return goes_on;
+  Tally own = own_tally();
+  own.goes_on = goes_on ? 1 : 0;
+  std::vector<Bytes> to(processes_->count()), from(processes_->count());
+  for (Bytes& bytes : to) Packer(bytes).add(own);
+  processes_->exchange(to, from);
+  elsewhere_ = {};
+  for (std::uint32_t process = 0; process < from.size(); ++process) {
+    if (process == processes_->number()) continue;
+    Tally other;
+    Unpacker unpacker(from[process]);
+    if (!unpacker.take(other) || !unpacker.is_empty()) {
+      throw std::runtime_error(fmt::format("rank {} has sent a damaged message", process));
+    }
+    elsewhere_.flows.finished += other.flows.finished;
+    elsewhere_.flows.failed += other.flows.failed;
+    elsewhere_.flows.bytes_done += other.flows.bytes_done;
+    elsewhere_.task_parts += other.task_parts;
+    elsewhere_.events += other.events;
+    elsewhere_.goes_on &= other.goes_on;
+  }
+  return goes_on && elsewhere_.goes_on != 0;
 }
 
 // A job whose message has failed cannot go on. Its other messages end by themselves.
 bool Run::is_done() const {
-  if (jobs_) return jobs_->is_done();
-  return player_.finished() + player_.failed() == setup_.flows.size();
+  const Tally own = own_tally();
+  if (jobs_) return own.task_parts + elsewhere_.task_parts == jobs_->parts();
+  const std::uint64_t here = own.flows.finished + own.flows.failed;
+  return here + elsewhere_.flows.finished + elsewhere_.flows.failed == setup_.flows.size();
+}
+
+std::string Run::why_undivided(const scenario::Setup& setup) {
+  if (setup.player.carries_bytes) {
+    return "the bytes of a message are looked at from both of its ends at once";
+  }
+  if (sim::lookahead_of(setup.topology, setup.network) == Time::zero()) {
+    return "a link without delay lets nothing happen at the same time";
+  }
+  if (setup.flows.size() > divided_flows_max) {
+    return fmt::format("it has more than {} flows", divided_flows_max);
+  }
+  return "";
 }
 
 std::string Run::why_fewer_threads() const {
-  if (setup_.player.carries_bytes) {
-    return "the bytes of a message are looked at from both of its ends at once";
-  }
-  if (network_.lookahead() == Time::zero()) {
-    return "a link without delay lets nothing happen at the same time";
-  }
-  if (setup_.flows.size() > divided_flows_max) {
-    return fmt::format("it has more than {} flows", divided_flows_max);
-  }
-  return fmt::format("it has {} hosts", setup_.topology.hosts);
+  const std::string why = why_undivided(setup_);
+  return why.empty() ? fmt::format("it has {} hosts", setup_.topology.hosts) : why;
 }
 
 void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {
@@ -155,7 +213,9 @@ void Run::handle_completions(Time now, std::uint32_t host) {
   player_.handle_completions(now, host);
 }
 
-void Run::meet_request(std::uint32_t /*host*/, std::uint32_t token) { player_.meet_request(token); }
+void Run::meet_request(std::uint32_t /*host*/, std::uint32_t token, std::uint32_t note) {
+  player_.meet_request(token, note);
+}
 
 // Taking a sample does not check the flows, so that the run ends alike with and without samples.
 bool Run::play_and_sample(Time until) {
@@ -168,15 +228,18 @@ bool Run::play_and_sample(Time until) {
 }
 
 Progress Run::progress() const {
-  const double share =
-      bytes_ == 0 ? 1 : static_cast<double>(player_.bytes_done()) / static_cast<double>(bytes_);
-  return {network_.now(), network_.events(), setup_.flows_to_play().size(),
-          player_.finished() + player_.failed(), share};
+  const Tally own = own_tally();
+  const std::uint64_t bytes = own.flows.bytes_done + elsewhere_.flows.bytes_done;
+  const std::uint64_t over =
+      own.flows.finished + own.flows.failed + elsewhere_.flows.finished + elsewhere_.flows.failed;
+  const double share = bytes_ == 0 ? 1 : static_cast<double>(bytes) / static_cast<double>(bytes_);
+  return {network_.now(), own.events + elsewhere_.events, setup_.flows_to_play().size(), over,
+          share};
 }
 
 report::Outcome Run::outcome() const {
   report::Outcome outcome =
-      gather({setup_, wiring_, routes_, network_, player_, jobs_ ? &*jobs_ : nullptr});
+      gather({setup_, wiring_, routes_, measured_, player_, jobs_ ? &*jobs_ : nullptr});
   outcome.samples = sampler_.samples();
   outcome.timeline = timeline_.timeline();
   if (setup_.timeline && jobs_) outcome.spans = spans_of(*jobs_);

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "experiment/capture.h"
+#include "experiment/measured.h"
 #include "experiment/sampler.h"
 #include "experiment/threads.h"
 #include "experiment/timeline.h"
@@ -22,6 +23,7 @@
 #include "scenario/setup.h"
 #include "sim/application.h"
 #include "sim/network.h"
+#include "sim/processes.h"
 #include "workload/jobs_player.h"
 #include "workload/player.h"
 
@@ -39,15 +41,21 @@ using OnProgress = std::function<bool(const Progress& progress)>;
 
 class Run : sim::Application {
  public:
-  // Sets the network up, to be moved by so many threads (1 to Threads::most). The results are the
-  // same with any number. The error is one line.
-  static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup, std::uint32_t threads = 1);
+  // Sets the network up, to be moved by so many threads (1 to Threads::most) of this process, and of
+  // each other one. The results are the same with any number of both. The error is one line. If
+  // there are processes, all of them must call the same functions of their runs, the setup must be
+  // divisible (why_undivided()), and there must be no more of them than hosts or parts of a network.
+  // It fails in all of them or in none.
+  static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup, std::uint32_t threads = 1,
+                                              sim::Processes* processes = nullptr);
   ~Run() override;
   // Returns the number of threads that move the network, which is less than asked for if the setup
   // does not allow more.
   std::uint32_t threads() const { return network_.threads(); }
   // Returns the reason, for people.
   std::string why_fewer_threads() const;
+  // Returns why only one thread of one process can simulate the setup, for people, or nothing.
+  static std::string why_undivided(const scenario::Setup& setup);
   // Shows every frame that leaves a port to the capture, which must outlive the run, or to a
   // function. The run must have one thread, as for order_by_time().
   void show_to(Capture& capture);
@@ -56,8 +64,10 @@ class Run : sim::Application {
   // results.
   void order_by_time() { network_.order_by_time(); }
   // Runs until all flows are done, a payload is found damaged, nothing is left to happen, the time
-  // of stop_at has come, or `on_progress` returns false.
+  // of stop_at has come, or `on_progress` returns false in any process. Throws std::runtime_error,
+  // with one line, if another process has sent something damaged.
   void run(const OnProgress& on_progress);
+  // Of several processes, the first one alone has the outcome, and what the functions below return.
   report::Outcome outcome() const;
   // The error names the first flow whose bytes did not arrive as they were sent, which is a bug in
   // Tulle.
@@ -66,17 +76,28 @@ class Run : sim::Application {
   std::optional<Time> time_of_job(std::size_t job) const;
 
  private:
+  static Result<std::unique_ptr<Run>> prepare_alone(scenario::Setup setup, std::uint32_t threads,
+                                                    sim::Processes* processes);
   Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
-      std::uint32_t threads);
+      std::uint32_t threads, sim::Processes* processes);
   void handle_completions(Time now, std::uint32_t host) override;
   void handle_alarm(Time now, std::uint32_t host, std::uint32_t token) override;
-  void meet_request(std::uint32_t host, std::uint32_t token) override;
+  void meet_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) override;
   bool goes_on() override { return (*on_progress_)(progress()); }
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
   workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                             std::uint8_t path_bits) const;
   bool play_and_sample(Time until);
+  // What a process has done, and whether it goes on.
+  struct Tally {
+    workload::FlowCounts flows;
+    std::uint64_t task_parts = 0;
+    std::uint64_t events = 0;
+    std::uint64_t goes_on = 1;
+  };
+  Tally own_tally() const;
+  bool ask_others(bool goes_on);
   Progress progress() const;
   bool is_done() const;
 
@@ -84,13 +105,16 @@ class Run : sim::Application {
   fabric::Routes routes_;
   fabric::Recovery recovery_;
   fabric::Wiring wiring_;
+  sim::Processes* processes_;      // null: this is the only one
   std::unique_ptr<Threads> team_;  // null: there is one thread
   sim::Network network_;
+  Measured measured_;
   workload::Player player_;
   std::optional<workload::JobsPlayer> jobs_;  // if the setup has jobs
   Sampler sampler_;
   TimelineSampler timeline_;
   std::uint64_t bytes_ = 0;
+  Tally elsewhere_;  // of the other processes together, when they were asked last
   const OnProgress* on_progress_ = nullptr;  // that of the present call of run()
 };
 

@@ -36,4 +36,14 @@ void Sampler::take(const sim::Network& network) {
   next_ = next_ + samples_.interval;
 }
 
+// A process counts nothing at the ports of others.
+bool Sampler::add(const std::vector<report::Sample>& others) {
+  if (others.size() != samples_.samples.size()) return false;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    samples_.samples[i].bytes += others[i].bytes;
+    samples_.samples[i].queue_bytes += others[i].queue_bytes;
+  }
+  return true;
+}
+
 }  // namespace tulle::experiment

@@ -24,6 +24,8 @@ class Sampler {
   Time next() const { return next_; }
   // Takes the samples, when the network has come to that moment.
   void take(const sim::Network& network);
+  // Adds the samples that another process has taken. Returns false if they are not as many.
+  [[nodiscard]] bool add(const std::vector<report::Sample>& others);
   const report::Samples& samples() const { return samples_; }
 
  private:

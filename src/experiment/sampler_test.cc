@@ -92,10 +92,10 @@ TEST(Samples, ChangeNothing) {
 TEST(Samples, AreWrittenWhereThereAreSome) {
   Folder folder;
   const report::Outcome outcome = outcome_of(two_to_one, "", {ten_frames});
-  ASSERT_TRUE(report::write_results(folder.path("with"), {"", "", "", {outcome}}));
+  ASSERT_TRUE(report::write_results(folder.path("with"), {"", "", "", {outcome}}, false));
   EXPECT_EQ(folder.read("with/samples.csv"), report::samples_csv(outcome.samples));
   ASSERT_TRUE(
-      report::write_results(folder.path("without"), {"", "", "", {outcome_of(two_to_one)}}));
+      report::write_results(folder.path("without"), {"", "", "", {outcome_of(two_to_one)}}, false));
   EXPECT_FALSE(std::filesystem::exists(folder.path("without/samples.csv")));
 }
 

@@ -66,6 +66,16 @@ void add_spans(const workload::TaskPlayer& tasks, std::uint32_t rows_most, Time 
   }
 }
 
+// Returns two moments as one, of both times or of both's nodes.
+report::Moment together(const report::Moment& a, const report::Moment& b) {
+  return {a.bytes_sent + b.bytes_sent,
+          std::max(a.queue_bytes, b.queue_bytes),
+          sum_or_never(a.paused, b.paused),
+          a.credit_stalls + b.credit_stalls,
+          a.marked + b.marked,
+          a.dropped + b.dropped};
+}
+
 }  // namespace
 
 // A moment in the middle of a round cuts it, so that all nodes are fetched from memory once more.
@@ -116,16 +126,17 @@ void TimelineSampler::take(const sim::Network& network) {
 void TimelineSampler::halve() {
   std::vector<report::Moment>& moments = timeline_.moments;
   for (std::size_t i = 0; i + 1 < moments.size(); i += 2) {
-    const report::Moment &a = moments[i], &b = moments[i + 1];
-    moments[i / 2] = {a.bytes_sent + b.bytes_sent,
-                      std::max(a.queue_bytes, b.queue_bytes),
-                      sum_or_never(a.paused, b.paused),
-                      a.credit_stalls + b.credit_stalls,
-                      a.marked + b.marked,
-                      a.dropped + b.dropped};
+    moments[i / 2] = together(moments[i], moments[i + 1]);
   }
   moments.resize(moments.size() / 2);
   timeline_.interval = timeline_.interval + timeline_.interval;
+}
+
+bool TimelineSampler::add(const std::vector<report::Moment>& others) {
+  std::vector<report::Moment>& moments = timeline_.moments;
+  if (others.size() != moments.size()) return false;
+  for (std::size_t i = 0; i < others.size(); ++i) moments[i] = together(moments[i], others[i]);
+  return true;
 }
 
 report::Spans spans_of(const workload::JobsPlayer& jobs) {

@@ -20,6 +20,9 @@ class TimelineSampler {
   Time next() const { return next_; }
   // Takes a moment, when the network has come to that time.
   void take(const sim::Network& network);
+  // Adds the moments that another process has taken of its nodes. Returns false if they are not as
+  // many.
+  [[nodiscard]] bool add(const std::vector<report::Moment>& others);
   const report::Timeline& timeline() const { return timeline_; }
 
  private:

@@ -131,10 +131,9 @@ Result<void> write_file(const std::string& path, const std::string& text) {
   return Error{fmt::format("{}: {}", path, error.message()), error.value()};
 }
 
-Result<void> write_results(const std::string& folder, const Results& results) {
+Result<void> write_results(const std::string& folder, const Results& results, bool are_several) {
   for (const Outcome& outcome : results.outcomes) {
-    const fs::path own =
-        results.outcomes.size() > 1 ? fs::path(folder) / outcome.variant : fs::path(folder);
+    const fs::path own = are_several ? fs::path(folder) / outcome.variant : fs::path(folder);
     std::error_code error;
     fs::create_directories(own, error);
     if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};

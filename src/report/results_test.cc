@@ -78,11 +78,11 @@ TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
   Outcome a, b;
   a.variant = "a";
   b.variant = "b";
-  ASSERT_TRUE(write_results(folder.path("one/deep"), {"s", "", "", {a}}));
+  ASSERT_TRUE(write_results(folder.path("one/deep"), {"s", "", "", {a}}, false));
   EXPECT_EQ(folder.read("one/deep/summary.json"), summary_json({"s", "", "", {a}}));
   EXPECT_EQ(folder.read("one/deep/flows.csv"), flows_csv(a));
   EXPECT_EQ(folder.read("one/deep/links.csv"), sheet_csv(a.links));
-  ASSERT_TRUE(write_results(folder.path("two"), {"s", "", "", {a, b}}));
+  ASSERT_TRUE(write_results(folder.path("two"), {"s", "", "", {a, b}}, true));
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("two"))) {
     if (entry.is_regular_file()) {
@@ -96,12 +96,13 @@ TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
 TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
   Folder folder;
   folder.write("file", "");
-  const auto written = write_results(folder.path("file/results"), {"s", "", "", {Outcome{}}});
+  const auto written =
+      write_results(folder.path("file/results"), {"s", "", "", {Outcome{}}}, false);
   ASSERT_FALSE(written);
   EXPECT_NE(written.error().message.find("file/results"), std::string::npos);
   EXPECT_EQ(written.error().message.find('\n'), std::string::npos);
   std::filesystem::create_directories(folder.path("taken/flows.csv/x"));
-  EXPECT_FALSE(write_results(folder.path("taken"), {"s", "", "", {Outcome{}}}));
+  EXPECT_FALSE(write_results(folder.path("taken"), {"s", "", "", {Outcome{}}}, false));
   EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
 }
 

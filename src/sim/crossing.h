@@ -28,6 +28,7 @@ struct Crossing {
   struct Request {
     std::uint32_t host = 0;
     std::uint32_t token = 0;
+    std::uint32_t note = 0;
   };
 
   std::vector<FrameArrival> frames;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "sim/kernel_driver.h"
 
@@ -11,30 +14,43 @@ namespace {
 // The part that has a round on this thread; null: none has.
 thread_local Part* acting = nullptr;
 
+[[noreturn]] void fail_at(std::uint32_t process) {
+  throw std::runtime_error("rank " + std::to_string(process) + " has sent a damaged message");
+}
+
 }  // namespace
 
 void Network::alarm(Time at, std::uint32_t host, std::uint32_t token) {
-  (acting == nullptr ? part_of(host) : *acting).alarm(at, host, token);
+  if (acting != nullptr) return acting->alarm(at, host, token);
+  if (owns(host)) part_of(host).alarm(at, host, token);
 }
 
-void Network::request(std::uint32_t host, std::uint32_t token, Application& application) {
-  if (acting == nullptr || acting == &part_of(host)) {
-    application.meet_request(host, token);
+void Network::request(std::uint32_t host, std::uint32_t token, std::uint32_t note,
+                      Application& application) {
+  if (acting == nullptr || (owns(host) && acting == &part_of(host))) {
+    application.meet_request(host, token, note);
   } else {
-    acting->request_elsewhere(host, token);
+    acting->request_elsewhere(host, token, note);
   }
 }
 
 // --- rounds ---
 
 bool Network::play(Time until, Application& application) {
-  if (team_ == nullptr) return parts_.front()->play_alone(until, application);
+  if (team_ == nullptr && processes_ == nullptr) {
+    return parts_.front()->play_alone(until, application);
+  }
   goes_on_ = true;
-  team_->work([&](std::uint32_t number) {
+  const auto work = [&](std::uint32_t number) {
     acting = parts_[number].get();
     play_rounds(*parts_[number], until, application);
     acting = nullptr;
-  });
+  };
+  if (team_ != nullptr) {
+    team_->work(work);
+  } else {
+    work(0);
+  }
   for (const std::exception_ptr& failure : failures_) {
     if (failure != nullptr) std::rethrow_exception(failure);
   }
@@ -42,49 +58,119 @@ bool Network::play(Time until, Application& application) {
 }
 
 // An exception leaves the parts as they are, and no round can follow. All threads still meet, so
-// that none waits for one that is gone.
+// that none waits for one that is gone. Other processes would wait: whoever has them ends them.
 void Network::play_rounds(Part& part, Time until, Application& application) {
-  for (;;) {
-    team_->meet([&] {
-      try {
-        plan_round(until, application);
-      } catch (...) {
-        failures_[part.number()] = std::current_exception();
-      }
-      const auto has_failed = [](const auto& failure) { return failure != nullptr; };
-      round_.is_last = round_.is_last || std::ranges::any_of(failures_, has_failed);
-    });
+  std::exception_ptr& failure = failures_[part.number() - first_part_];
+  const auto plan = [&] {
     try {
-      // Nobody writes to what was sent to this part in the last round until the one after this.
-      for (const auto& other : parts_) {
-        if (other.get() != &part) part.take_from(*other, round_.sent, application);
-      }
+      meet(until, application);
+    } catch (...) {
+      failure = std::current_exception();
+      round_.is_last = true;
+    }
+  };
+  for (;;) {
+    if (team_ != nullptr) {
+      team_->meet(plan);
+    } else {
+      plan();
+    }
+    try {
+      take_crossings(part, application);
       if (!round_.is_last) part.play(round_.start, round_.end, round_.parity, application);
     } catch (...) {
-      failures_[part.number()] = std::current_exception();
+      failure = std::current_exception();
     }
     if (round_.is_last) return;
   }
 }
 
-// Chooses the next round, while no part has one.
-void Network::plan_round(Time until, Application& application) {
-  Time start = Time::never();
-  for (const auto& part : parts_) start = std::min(start, part->earliest_round());
+// Takes what was sent to a part in the last round. Nobody writes to that until the round after the
+// next.
+void Network::take_crossings(Part& part, Application& application) {
+  for (const auto& other : parts_) {
+    if (other.get() != &part) part.take_from(*other, round_.sent, application);
+  }
+  for (std::uint32_t process = 0; process < messages_.size(); ++process) {
+    for (const auto& [number, bytes] : messages_[process].crossings) {
+      if (number == part.number() && !part.take_from(bytes, application)) fail_at(process);
+    }
+  }
+}
+
+// All threads of this process are here, and have no round.
+void Network::meet(Time until, Application& application) {
   round_.sent = round_.parity;
   round_.is_last = true;
+  for (RoundMessage& message : messages_) message.crossings.clear();
+  const auto has_failed = [](const auto& failure) { return failure != nullptr; };
+  if (std::ranges::any_of(failures_, has_failed)) return;
+  // What was said at the meeting that ended the last call of play() still holds.
+  if (processes_ == nullptr || !has_met_) {
+    all_ = report(application);
+    if (processes_ != nullptr) exchange(all_);
+  }
+  goes_on_ = all_.goes_on != 0;
+  plan_round(until);
+  has_met_ = round_.is_last;
+}
+
+// Returns what this process says at a meeting.
+RoundReport Network::report(Application& application) {
+  RoundReport report{all_.round + 1, Time::never().ps, Time::never().ps, 1};
+  for (const auto& part : parts_) {
+    report.earliest_round = std::min(report.earliest_round, part->earliest_round().ps);
+    report.earliest_event = std::min(report.earliest_event, part->earliest_event().ps);
+  }
   if (const std::uint64_t all = events(); all - events_looked_at_ >= Part::events_between_looks) {
     events_looked_at_ = all;
-    goes_on_ = application.goes_on();
+    report.goes_on = application.goes_on() ? 1 : 0;
   }
+  return report;
+}
+
+// Returns true if another process may say this at the present meeting.
+bool Network::is_next(const RoundReport& report) const {
+  const std::int64_t round = report.earliest_round, event = report.earliest_event;
+  if (report.round != all_.round || round > event || round < round_.start.ps) return false;
+  return Time{round}.is_never() || round % parts_.front()->round_length().ps == 0;
+}
+
+// Sends the others what has crossed to them and the report, which becomes that of all together.
+void Network::exchange(RoundReport& report) {
+  for (std::uint32_t process = 0; process < sent_.size(); ++process) {
+    if (process == processes_->number()) continue;
+    begin_message(report, sent_[process]);
+    for (std::uint32_t part = process * threads(); part < (process + 1) * threads(); ++part) {
+      for (const auto& own : parts_) own->give_to(part, sent_[process]);
+    }
+  }
+  processes_->exchange(sent_, came_);
+  for (std::uint32_t process = 0; process < came_.size(); ++process) {
+    if (process == processes_->number()) continue;
+    auto message = read_message(came_[process]);
+    if (!message || !is_next(message->report)) fail_at(process);
+    messages_[process] = std::move(*message);
+    const RoundReport& other = messages_[process].report;
+    report.earliest_round = std::min(report.earliest_round, other.earliest_round);
+    report.earliest_event = std::min(report.earliest_event, other.earliest_event);
+    report.goes_on &= other.goes_on;
+    for (const CrossingBytes& crossing : messages_[process].crossings) {
+      if (crossing.part - first_part_ >= threads()) fail_at(process);
+    }
+  }
+}
+
+// Chooses the next round.
+void Network::plan_round(Time until) {
+  const Time start{all_.earliest_round};
   if (!goes_on_ || start.is_never() || start > until) return;
   round_.start = start;
   round_.end = start + parts_.front()->round_length();
   if (round_.end > until) {
     // Only the events until then are wanted of this round, which may have none of these.
     round_.end = until + Time{1};
-    const auto has_some = [&](const auto& part) { return part->earliest_event() <= until; };
-    if (std::ranges::none_of(parts_, has_some)) return;
+    if (Time{all_.earliest_event} > until) return;
   }
   round_.parity ^= 1;
   round_.is_last = false;
@@ -93,7 +179,7 @@ void Network::plan_round(Time until, Application& application) {
 // --- what has happened ---
 
 Time Network::now() const {
-  if (team_ == nullptr) return parts_.front()->now();
+  if (team_ == nullptr && processes_ == nullptr) return parts_.front()->now();
   Time latest;
   for (const auto& part : parts_) latest = std::max(latest, part->latest());
   return latest;
@@ -104,6 +190,7 @@ bool Network::has_begun() const {
 }
 
 Time Network::next_event() const {
+  if (processes_ != nullptr) return Time{all_.earliest_event};
   Time next = Time::never();
   for (const auto& part : parts_) next = std::min(next, part->earliest_event());
   return next;

@@ -12,9 +12,9 @@
 // state, each node draws from a separate random stream, and events at the same time are ordered by
 // where they happen.
 //
-// The nodes may be divided into parts, which threads move at the same time (see part.h). An
-// observer that must see all events in order of time asks for that order. The simulation's results
-// are the same.
+// The nodes may be divided into parts, which threads move at the same time (see part.h), in one
+// process or in several (see processes.h). An observer that must see all events in order of time
+// asks for that order. The simulation's results are the same.
 
 #include <cstdint>
 #include <exception>
@@ -37,28 +37,43 @@
 #include "sim/network_settings.h"
 #include "sim/nodes.h"
 #include "sim/part.h"
+#include "sim/processes.h"
+#include "sim/round_message.h"
 #include "sim/team.h"
 
 namespace tulle::sim {
 
+// Returns how soon a node can be affected by another: the shortest delay of a link, with the delays
+// of the nodes around it. If it is zero, the nodes cannot be divided.
+Time lookahead_of(const fabric::Topology& topology, const NetworkSettings& settings);
+
 class Network {
  public:
-  // Divides the nodes among the threads of a team, which must outlive the network and have no more
-  // threads than there are hosts. All nodes are in one part if there is no team, or if a link has
-  // no delay, since nothing can then happen at the same time.
+  // Divides the nodes among the threads of a team, and among processes that have as many threads
+  // each. Team and processes must outlive the network, and there must be no more threads in all
+  // than hosts. All nodes are in one part if there is no team, or if a link has no delay, since
+  // nothing can then happen at the same time; there must then be one process.
+  //
+  // Each process has all nodes, but moves only its own. Those of others stay as they were made.
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
-          const NetworkSettings& settings, Team* team = nullptr);
+          const NetworkSettings& settings, Team* team = nullptr, Processes* processes = nullptr);
   ~Network();
   Network(const Network&) = delete;  // its parts hold pointers into it
   Network& operator=(const Network&) = delete;
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(nodes_.hosts.size()); }
-  // Returns the number of threads that move the nodes.
+  // Returns true if this process moves the node.
+  bool owns(std::uint32_t node) const { return nodes_.places[node].part - first_part_ < threads(); }
+  // Returns the process that does.
+  std::uint32_t process_of(std::uint32_t node) const {
+    return nodes_.places[node].part / threads();
+  }
+  // Returns the number of threads that move this process's nodes.
   std::uint32_t threads() const { return static_cast<std::uint32_t>(parts_.size()); }
   device::Adapter& adapter(std::uint32_t host) { return nodes_.hosts[host].adapter; }
   const device::Adapter& adapter(std::uint32_t host) const { return nodes_.hosts[host].adapter; }
   // Returns the time of the host whose event run() returned. If nothing was left to happen, it is
-  // the time of the last event.
+  // the time of the last event, of this process's nodes.
   Time now() const;
 
   // --- the application's side ---
@@ -67,13 +82,17 @@ class Network {
   // do. In answer to an event, only the host of that event may be named.
   void attend(std::uint32_t host) { part_of(host).attend(host); }
   // Plans an event for the application. In answer to an event, an event at another host must be at
-  // least lookahead() later.
+  // least lookahead() later. Where there are several processes, each of them plans all other events
+  // before anything happens, and has those of its own hosts.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
   // Has Application::meet_request() called at a host before anything reaches it that is sent from
   // now on. It is called at once if the host is in the same part as the one whose turn it is.
-  void request(std::uint32_t host, std::uint32_t token, Application& application);
+  void request(std::uint32_t host, std::uint32_t token, std::uint32_t note,
+               Application& application);
   // Lets events happen until nothing is left to happen until then. `until` must not be earlier than
-  // in the previous call. Returns false if the application does not go on.
+  // in the previous call. Returns false if the application does not go on. All processes call this
+  // with the same time, and it returns the same to all. Throws what an application has thrown, and
+  // std::runtime_error, with one line, if another process has sent something damaged.
   bool play(Time until, Application& application);
   // Lets events happen until one concerns the application, or the next is later than `until`. For
   // networks of one thread.
@@ -106,9 +125,10 @@ class Network {
   // Returns null if the host has no kernel stack.
   const device::HostStack* stack(std::uint32_t host) const;
 
-  // Returns the time of the next event. Time::never() means that no event is left.
+  // Returns the time of the next event of all processes. Time::never() means that no event is left.
   Time next_event() const;
 
+  // These count what this process's nodes have done.
   std::uint64_t events() const;
   // Returns the sum over data packets of the links that they were sent over.
   std::uint64_t data_packet_hops() const;
@@ -130,14 +150,17 @@ class Network {
   }
 
  private:
-  Part& part_of(std::uint32_t node) { return *parts_[nodes_.places[node].part]; }
+  // Returns the part of a node of this process. A node of another one is given the first part, in
+  // which it has no turn.
+  Part& part_of(std::uint32_t node) {
+    return owns(node) ? *parts_[nodes_.places[node].part - first_part_] : *parts_.front();
+  }
   bool has_begun() const;
   template <typename Value>
   std::uint64_t sum(Value value) const;
 
   // Set-up, in network_build.cc and, for faults, in network_faults.cc.
-  void find_lookahead(const fabric::Topology& topology);
-  void divide(const fabric::Topology& topology, Team* team);
+  void divide(const fabric::Topology& topology);
   void make_hosts(const std::vector<std::int64_t>& fastest);
   void make_switches(const fabric::Topology& topology);
   void make_ends(const fabric::Topology& topology);
@@ -165,16 +188,28 @@ class Network {
     unsigned sent = 0;     // parity of the round before, from which crossings are to be taken
     bool is_last = false;  // nothing is to be played any more
   };
-  void plan_round(Time until, Application& application);
+  void meet(Time until, Application& application);
+  void plan_round(Time until);
+  RoundReport report(Application& application);
+  void exchange(RoundReport& report);
+  bool is_next(const RoundReport& report) const;
   void play_rounds(Part& part, Time until, Application& application);
+  void take_crossings(Part& part, Application& application);
 
   Nodes nodes_;
   Observers observers_;
   Time short_turn_;
   bool in_order_of_time_ = false;
+  Team* team_ = nullptr;            // null: this process has one part
+  Processes* processes_ = nullptr;  // null: this is the only one
+  std::uint32_t first_part_ = 0;    // number of the first one of this process
   std::vector<std::unique_ptr<Part>> parts_;
-  Team* team_ = nullptr;  // null: there is one part
   Round round_;
+  // By process: the messages of the present meeting, and what those that came contain.
+  std::vector<Bytes> sent_, came_;
+  std::vector<RoundMessage> messages_;
+  RoundReport all_;       // what all processes have said at the last meeting, as of one
+  bool has_met_ = false;  // no round has followed that meeting
   std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
   bool goes_on_ = true;
   // Exceptions on the threads, by part. One of them ends the rounds of all.

@@ -51,12 +51,25 @@ Time short_turn(const fabric::Topology& topology) {
 
 }  // namespace
 
+Time lookahead_of(const fabric::Topology& topology, const NetworkSettings& settings) {
+  Time lookahead = Time::never();
+  for (const fabric::Link& link : topology.links) {
+    for (const auto& [from, to] : {std::pair{link.a, link.b}, {link.b, link.a}}) {
+      lookahead = std::min(lookahead, link.delay + delay_around(topology, settings, from, to));
+    }
+  }
+  return lookahead;
+}
+
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
-                 const NetworkSettings& settings, Team* team)
+                 const NetworkSettings& settings, Team* team, Processes* processes)
     : nodes_(settings, routes, topology.hosts), short_turn_(short_turn(topology)) {
   TULLE_CHECK(topology.hosts < 1u << 24);  // 10.0.0.0/8
-  find_lookahead(topology);
-  divide(topology, team);
+  nodes_.lookahead = lookahead_of(topology, nodes_.settings);
+  if (team != nullptr && team->size() > 1 && lookahead() > Time::zero()) team_ = team;
+  if (processes != nullptr && processes->count() > 1) processes_ = processes;
+  TULLE_CHECK(processes_ == nullptr || lookahead() > Time::zero());
+  divide(topology);
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   make_hosts(fastest);
   if (nodes_.settings.non_minimal.is_used()) {
@@ -80,39 +93,30 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
 
 Network::~Network() = default;
 
-void Network::find_lookahead(const fabric::Topology& topology) {
-  for (const fabric::Link& link : topology.links) {
-    for (const auto& [from, to] : {std::pair{link.a, link.b}, {link.b, link.a}}) {
-      const Time delay = link.delay + delay_around(topology, nodes_.settings, from, to);
-      nodes_.lookahead = std::min(nodes_.lookahead, delay);
-    }
-  }
-}
-
-// Gives each thread of the team a part with about the same number of hosts, and the switches near
-// to them.
-void Network::divide(const fabric::Topology& topology, Team* team) {
-  std::uint32_t parts = 1;
-  if (team != nullptr && team->size() > 1 && lookahead() > Time::zero()) {
-    team_ = team;
-    parts = team->size();
-    TULLE_CHECK(parts <= topology.hosts && parts <= Nodes::parts_max);
-  }
-  std::uint32_t ends = 0;
-  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
-    nodes_.places.push_back({ends, 0, 0});
-    ends += topology.ports[node];
-  }
+// Gives each thread of each process a part with about the same number of hosts, and the switches
+// near to them.
+void Network::divide(const fabric::Topology& topology) {
+  const std::uint32_t threads = team_ == nullptr ? 1 : team_->size();
+  const std::uint32_t processes = processes_ == nullptr ? 1 : processes_->count();
+  const std::uint32_t parts = threads * processes;
+  TULLE_CHECK(parts <= topology.hosts && parts <= Nodes::parts_max);
+  first_part_ = processes_ == nullptr ? 0 : processes_->number() * threads;
   const std::vector<std::uint32_t> part_of = fabric::divide(topology, parts);
   std::vector<std::vector<std::uint32_t>> nodes_of(parts);
+  std::uint32_t ends = 0;
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    nodes_.places.push_back({ends, 0, part_of[node] & 0xFF});
+    ends += topology.ports[node];
     nodes_of[part_of[node]].push_back(node);
   }
-  failures_.resize(parts);
-  for (std::uint32_t number = 0; number < parts; ++number) {
+  failures_.resize(threads);
+  for (std::uint32_t number = first_part_; number < first_part_ + threads; ++number) {
     parts_.push_back(std::make_unique<Part>(nodes_, observers_, number));
     parts_.back()->own(std::move(nodes_of[number]));
   }
+  sent_.resize(processes);
+  came_.resize(processes);
+  messages_.resize(processes);
 }
 
 void Network::make_hosts(const std::vector<std::int64_t>& fastest) {
@@ -188,7 +192,8 @@ void Network::set_up_switch(fabric::Switch& at, std::uint32_t node) {
 }
 
 void Network::set_up_rounds() {
-  for (const auto& part : parts_) part->begin(threads());
+  const std::uint32_t parts = threads() * static_cast<std::uint32_t>(sent_.size());
+  for (const auto& part : parts_) part->begin(parts);
   if (lookahead() == Time::zero()) return order_by_time();
   // With links of a kilometre and more, a turn would be more than a cache holds.
   constexpr Time longest_round = Time::microseconds(4);

@@ -72,7 +72,7 @@ void Network::follow(const fabric::Recovery& recovery) {
 // Plans an action. Actions of one time and port happen in the order in which they are planned.
 void Network::plan_action(Time at, std::uint32_t node, std::uint16_t port,
                           const FaultAction& action) {
-  if (at.is_never()) return;
+  if (at.is_never() || !owns(node)) return;
   part_of(node).plan(at.ps, node, port, EventKind::fault,
                      static_cast<std::uint32_t>(nodes_.fault_actions.size()));
   nodes_.fault_actions.push_back(action);

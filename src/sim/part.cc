@@ -193,55 +193,6 @@ Time Part::earliest_round() const {
   return sent.is_never() ? planned : std::min(planned, rounds_->round_of(sent));
 }
 
-// Sends an event to a node of another part.
-void Part::send_away(std::uint32_t part, const Event& event) {
-  TULLE_CHECK(event.at >= turn_end_.ps);
-  Crossing& box = outboxes_[parity_][part];
-  box.note(event);
-  switch (static_cast<Kind>(event.place & kind_mask)) {
-    case arrival:
-    case slow_arrival:
-      box.frames.push_back({event, frames_[event.datum]});
-      if (payloads_ != nullptr) {
-        const std::byte* payload = payloads_->of(event.datum);
-        box.payloads.insert(box.payloads.end(), payload, payload + payloads_->bytes_each());
-      }
-      return frames_.give(event.datum);
-    case notice:
-      box.notices.push_back({event, notices_[event.datum]});
-      return notices_.give(event.datum);
-    default:
-      box.events.push_back(event);
-  }
-}
-
-void Part::request_elsewhere(std::uint32_t host, std::uint32_t token) {
-  outboxes_[parity_][places_[host].part].requests.push_back({host, token});
-}
-
-void Part::take_from(Part& other, unsigned parity, Application& application) {
-  Crossing& box = other.outboxes_[parity][number_];
-  if (box.is_empty()) return;
-  for (const auto& [host, token] : box.requests) application.meet_request(host, token);
-  for (std::size_t i = 0; i < box.frames.size(); ++i) {
-    frames_.prefetch_free(fetch_distance);
-    auto& [event, frame] = box.frames[i];
-    event.datum = frames_.take();
-    frames_[event.datum] = frame;
-    if (payloads_ != nullptr) {
-      const std::size_t each = payloads_->bytes_each();
-      std::copy_n(box.payloads.data() + i * each, each, payloads_->of(event.datum));
-    }
-    add(event);
-  }
-  for (auto& [event, message] : box.notices) {
-    event.datum = notices_.take(message);
-    add(event);
-  }
-  for (const Event& event : box.events) add(event);
-  box.clear();
-}
-
 // Prefetches the data that the next node's turn will touch. A cluster does not fit in a cache, and
 // this happens during the present turn, so that little time is spent waiting for memory.
 void Part::prepare_turn(std::uint32_t turn) {

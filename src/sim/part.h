@@ -1,8 +1,8 @@
 #pragma once
 
 // A part of a simulated network: the nodes that one thread moves. It has virtual time, frames and
-// future events of its own. What one of its nodes sends to a node of another part crosses over
-// between two rounds (sim/crossing.h).
+// future events of its own. What one of its nodes sends to a node of another part, of this process
+// or of another one, crosses over between two rounds (sim/crossing.h).
 //
 // Nodes take turns. In its turn, a node goes through its events of a round. A round is no longer
 // than the shortest link's delay, before which no other node can affect it (see rounds.h).
@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/packed.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "fabric/switch.h"
@@ -46,7 +47,7 @@ class alignas(64) Part {
 
   // Makes nodes this part's own, and gives each a number among those that take turns.
   void own(std::vector<std::uint32_t> nodes);
-  // The nodes are complete, and there are so many parts.
+  // The nodes are complete, and there are so many parts in all processes.
   void begin(std::uint32_t parts);
   // Makes its own nodes take turns in rounds of that length.
   void take_turns(Time round);
@@ -79,7 +80,15 @@ class alignas(64) Part {
   // Takes what another part has sent to it in the round of that parity. Called between rounds.
   void take_from(Part& other, unsigned parity, Application& application);
   // Asks the application for something at a host of another part.
-  void request_elsewhere(std::uint32_t host, std::uint32_t token);
+  void request_elsewhere(std::uint32_t host, std::uint32_t token, std::uint32_t note);
+
+  // --- what crosses between processes ---
+
+  // Adds what it has sent to a part of another process in its last round to a message, and forgets
+  // it.
+  void give_to(std::uint32_t part, Bytes& message);
+  // Takes what a part of another process has sent to it. Returns false if it is damaged.
+  [[nodiscard]] bool take_from(std::span<const std::byte> bytes, Application& application);
 
   // --- what has happened ---
 
@@ -121,6 +130,11 @@ class alignas(64) Part {
   void play_turns(Application& application);
   Time earliest_sent() const;
   void send_away(std::uint32_t part, const Event& event);
+  void take(Crossing& box, Application& application);
+  bool accepts(const Crossing& box) const;
+  bool accepts(const Event& event) const;
+  bool is_control(std::uint32_t datum) const;
+  bool accepts(const port::Frame& frame) const;
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, port::FrameRef frame);
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, port::FrameRef frame);
@@ -225,6 +239,7 @@ class alignas(64) Part {
   // By parity of the round and part: what is sent there. A part takes what was sent to it while
   // the next round's crossings are written.
   std::array<std::vector<Crossing>, 2> outboxes_;
+  Crossing inbox_;  // what has come from another process
   unsigned parity_ = 0;
 };
 

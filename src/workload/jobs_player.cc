@@ -1,6 +1,7 @@
 #include "workload/jobs_player.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -45,6 +46,20 @@ void JobsPlayer::sent(Time now, std::uint32_t flow) {
 bool JobsPlayer::is_done() const {
   if (only_) return players_[*only_].is_done();
   return std::ranges::all_of(players_, &TaskPlayer::is_done);
+}
+
+std::size_t JobsPlayer::parts() const {
+  if (only_) return players_[*only_].parts();
+  return std::accumulate(
+      players_.begin(), players_.end(), std::size_t{0},
+      [](std::size_t sum, const TaskPlayer& player) { return sum + player.parts(); });
+}
+
+std::size_t JobsPlayer::parts_done() const {
+  if (only_) return players_[*only_].parts_done();
+  return std::accumulate(
+      players_.begin(), players_.end(), std::size_t{0},
+      [](std::size_t sum, const TaskPlayer& player) { return sum + player.parts_done(); });
 }
 
 Time JobsPlayer::end() const {

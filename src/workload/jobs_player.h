@@ -34,8 +34,12 @@ class JobsPlayer final : public Schedule {
 
   std::size_t size() const { return players_.size(); }
   const TaskPlayer& operator[](std::size_t job) const { return players_[job]; }
+  TaskPlayer& operator[](std::size_t job) { return players_[job]; }
   // Returns true if all tasks of the jobs that are played are done.
   bool is_done() const;
+  // Returns the number of these jobs' parts, and of those that are done in this process.
+  std::size_t parts() const;
+  std::size_t parts_done() const;
   // Returns the time at which the last task of all ended; zero if none has.
   Time end() const;
 

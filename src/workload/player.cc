@@ -35,6 +35,11 @@ constexpr std::uint32_t close_bit = 1u << 31;
 // belongs to TaskPlayer.)
 constexpr std::uint32_t place_bit = 1u << 29;
 static_assert(flows_max < place_bit);
+// Beside close_bit, it says that the flow has failed.
+constexpr std::uint32_t failed_bit = place_bit;
+// A request's note has the number of the sender's queue pair in its high 24 bits, and the bits of
+// its path in the low ones.
+constexpr std::uint32_t note_path_bits = 8;
 
 // TCP tells connections apart by ports of 16 bits, which are the low bits of queue pair numbers. Of
 // the two numbers of a flow, the sender's has the low bits of the flow's index there, and the
@@ -104,13 +109,15 @@ Player::Host& Player::host(std::uint32_t number) {
 }
 
 void Player::handle_alarm(Time now, std::uint32_t token) {
-  if ((token & place_bit) != 0) return hear_of_read(token & ~place_bit);
-  if ((token & close_bit) == 0) return post(now, token);
-  const std::uint32_t flow = token & ~close_bit;
+  const std::uint32_t flow = token & ~(close_bit | place_bit);
+  TULLE_CHECK(flow < flows_.size());
+  if ((token & close_bit) == 0) {
+    return (token & place_bit) != 0 ? hear_of_read(flow) : post(now, flow);
+  }
   Connection& connection = connections_[flow];
   connection.closing = true;
   // The receiver's adapter has all data by now, but a socket may hold data that were not read yet.
-  const bool failed = results_[flow].status != verbs::CompletionStatus::success;
+  const bool failed = (token & failed_bit) != 0;
   if (!is_stream() || connection.read || failed) close_receiver(flow);
 }
 
@@ -218,30 +225,36 @@ void Player::connect(std::uint32_t index) {
 }
 
 // Makes the receiver's end of a connection.
-void Player::accept(std::uint32_t index) {
+void Player::accept(std::uint32_t index, std::uint32_t note) {
   const Flow& flow = flows_[index];
   Connection& connection = ends_of(index);
+  const QpNumber sender{note >> note_path_bits};
+  const auto path_bits = static_cast<std::uint8_t>(note & ((1u << note_path_bits) - 1));
   const std::uint32_t reads = is_stream()                 ? depth_of(index)
                               : has_receives_ready(index) ? receives_ready
                               : is_told(index)            ? flows_of_connection(index)
                                                           : 0;
   connection.receiver = create_end(flow.destination, receiver_hint(index), 0, reads);
-  connect_end(flow.destination, *connection.receiver, connection.sender_number, flow.source,
-              address_of(index, connection.path_bits));
+  connect_end(flow.destination, *connection.receiver, sender, flow.source,
+              address_of(index, path_bits));
   if (!has_receives_ready(index)) return;
   for (std::uint32_t i = 0; i < receives_ready; ++i) post_receive(index);
 }
 
 void Player::ask_receiver(std::uint32_t index) {
-  if (stage_.request) return stage_.request(flows_[index].destination, index);
-  meet_request(index);
+  const Connection& connection = ends_of(index);
+  const std::uint32_t note =
+      connection.sender_number.value << note_path_bits | connection.path_bits;
+  if (stage_.request) return stage_.request(flows_[index].destination, index, note);
+  meet_request(index, note);
 }
 
 // Makes the receiver's end of the flow's connection if it is not there yet, and asks it for what
 // the flow needs.
-void Player::meet_request(std::uint32_t index) {
+void Player::meet_request(std::uint32_t index, std::uint32_t note) {
+  TULLE_CHECK(index < flows_.size());
   if (transport_.is_datagram) return accept_by_srd(index);
-  if (ends_of(index).receiver == nullptr) accept(index);
+  if (ends_of(index).receiver == nullptr) accept(index, note);
   if (is_stream()) return read_stream(index);
   if (is_told(index) && !has_receives_ready(index)) post_receive(index);
 }
@@ -484,6 +497,21 @@ void Player::arrived(Time now, std::uint32_t flow) {
   }
 }
 
+// The times of a flow are known at one of its hosts each, and never at the others.
+void Player::merge(std::uint32_t flow, const FlowResult& other) {
+  FlowResult& result = results_[flow];
+  result.start = std::min(result.start, other.start);
+  result.end = std::min(result.end, other.end);
+  result.arrived = std::min(result.arrived, other.arrived);
+  if (other.status != verbs::CompletionStatus::success) result.status = other.status;
+}
+
+void Player::add(const FlowCounts& other) {
+  finished_.fetch_add(other.finished, std::memory_order_relaxed);
+  failed_.fetch_add(other.failed, std::memory_order_relaxed);
+  bytes_done_.fetch_add(other.bytes_done, std::memory_order_relaxed);
+}
+
 void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
   FlowResult& result = results_[index];
   const bool connected = !transport_.is_datagram && !shares(index);
@@ -519,7 +547,9 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   }
   if (settings_.carries_bytes) take_memory(flow.source, memories_[index].sent);
   if (connected || settings_.carries_bytes) {
-    stage_.alarm(now + stage_.lookahead, flow.destination, index | close_bit);
+    const bool failed = status != verbs::CompletionStatus::success;
+    stage_.alarm(now + stage_.lookahead, flow.destination,
+                 index | close_bit | (failed ? failed_bit : 0));
   }
 }
 

@@ -47,8 +47,9 @@ struct Stage {
                            std::uint8_t path_bits)>
       path = {};
   // Asks the driver to call meet_request() for a host, which may be another than that of the event,
-  // before anything reaches it that is sent from now on. If empty, the player calls it at once.
-  std::function<void(std::uint32_t host, std::uint32_t token)> request = {};
+  // before anything reaches it that is sent from now on, with the same token and note. If empty, the
+  // player calls it at once.
+  std::function<void(std::uint32_t host, std::uint32_t token, std::uint32_t note)> request = {};
 };
 
 // Most bytes of one flow: as many messages of 1 GiB as a send queue holds.
@@ -105,6 +106,18 @@ struct FlowResult {
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
+// Returns true if a host has begun or met the flow.
+inline bool has_happened(const FlowResult& result) {
+  return !result.start.is_never() || !result.arrived.is_never();
+}
+
+// The numbers of flows that are over, and the bytes of those that are done.
+struct FlowCounts {
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t bytes_done = 0;
+};
+
 class Player final : public Carrier {
  public:
   Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);
@@ -123,16 +136,22 @@ class Player final : public Carrier {
   void handle_alarm(Time now, std::uint32_t token);
   // Takes the new completions of a host.
   void handle_completions(Time now, std::uint32_t host);
-  // Prepares the destination of a flow that its source has begun, at the destination.
-  void meet_request(std::uint32_t flow);
+  // Prepares the destination of a flow that its source has begun, at the destination. The note says
+  // what the source knows of the connection.
+  void meet_request(std::uint32_t flow, std::uint32_t note);
 
   const std::vector<FlowResult>& results() const { return results_; }
+  FlowCounts counts() const { return {finished(), failed(), bytes_done()}; }
   std::uint64_t finished() const { return finished_.load(std::memory_order_relaxed); }
   std::uint64_t failed() const { return failed_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
   // Bytes that arrived undamaged, and the first corruption, of flows that carry bytes.
   std::uint64_t bytes_verified() const { return bytes_verified_; }
   const std::optional<Corruption>& corruption() const { return corruption_; }
+
+  // Adds what another process knows of a flow, or has counted, after the run.
+  void merge(std::uint32_t flow, const FlowResult& other);
+  void add(const FlowCounts& other);
 
  private:
   static constexpr std::uint64_t message_bytes_max = 1u << 30;
@@ -153,12 +172,12 @@ class Player final : public Carrier {
     std::uint32_t to_complete = 0;
     std::uint32_t to_arrive = 0;
   };
-  // The members belong to one of the hosts alone, but for those that the sender sets before it asks
-  // the receiver to make its end.
+  // Each member belongs to one of the hosts alone, which may be in different processes.
   struct Connection {
     transport::QueuePair* sender = nullptr;
     transport::QueuePair* receiver = nullptr;
-    QpNumber sender_number;  // set by the sender
+    // Set by the sender, which tells them the receiver.
+    QpNumber sender_number;
     std::uint8_t path_bits = 0;
     // For the receiver of a stream: it has read all data, and the sender is done.
     bool read = false;
@@ -217,7 +236,7 @@ class Player final : public Carrier {
   std::uint32_t flows_of_connection(std::uint32_t flow) const;
   verbs::AddressVector address_of(std::uint32_t flow, std::uint8_t path_bits) const;
   void connect(std::uint32_t flow);
-  void accept(std::uint32_t flow);
+  void accept(std::uint32_t flow, std::uint32_t note);
   void post_receive(std::uint32_t flow);
   void ask_receiver(std::uint32_t flow);
   void send(std::uint32_t flow);

@@ -69,7 +69,7 @@ void Player::post_by_srd(std::uint32_t index) {
     hosts_[flow.source].waiting.push(index);
     return;
   }
-  messages_[index] = {messages, is_told(index) ? messages : 0};
+  messages_[index].to_complete = messages;
   if (settings_.carries_bytes) give_memory(index);
   if (is_told(index)) ask_receiver(index);
   const auto level =
@@ -79,6 +79,7 @@ void Player::post_by_srd(std::uint32_t index) {
 
 void Player::accept_by_srd(std::uint32_t index) {
   const std::uint32_t number = flows_[index].destination;
+  messages_[index].to_arrive = messages_of(index);
   for (std::uint32_t i = 0; i < messages_[index].to_arrive; ++i) {
     const VerbsStatus status = stage_.adapter(number).post_receive(*hosts_[number].srd, {});
     TULLE_CHECK(status == VerbsStatus::ok);

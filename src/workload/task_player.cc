@@ -116,18 +116,18 @@ TaskPlayer::TaskPlayer(const Job& job, Carrier& carrier, Stage stage)
   static_assert(static_cast<std::uint32_t>(Step::part_come) <= step_mask);
   static_assert(own_bit > step_mask << step_shift);
   TULLE_CHECK(servers_.all_ranks() >= graph_.ranks() && job.end_task() <= TaskGraph::tasks_max);
-  if (servers_.planes > 1) parts_.resize(graph_.size());
+  if (servers_.planes > 1) flow_parts_.resize(graph_.size());
   for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) {
     const TaskGraph::Index task = task_of_[flow];
     flow_of_[task] = std::min(flow_of_[task], job.first_flow + flow);
-    if (parts_.empty()) continue;
-    ++parts_[task].to_leave;
-    ++parts_[task].to_come;
+    if (flow_parts_.empty()) continue;
+    ++flow_parts_[task].to_leave;
+    ++flow_parts_[task].to_come;
   }
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
   std::size_t parts = 0;
   for (TaskGraph::Index i = 0; i < count; ++i) parts += graph_[i].is_message() ? 2 : 1;
-  parts_left_ = parts;
+  parts_left_ = parts_ = parts;
   for (TaskGraph::Index i = 0; i < count; ++i) {
     awaited_[i] = static_cast<std::uint32_t>(graph_.waits_for(i).size());
     for (const auto before : graph_.waits_for(i)) ++first_dependent_[before + 1];
@@ -169,10 +169,10 @@ void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
     case Step::round:
       return end_round(now, graph_[task].rank);
     case Step::part_left:
-      if (--parts_[task].to_leave == 0) leave(now, task);
+      if (--flow_parts_[task].to_leave == 0) leave(now, task);
       return;
     case Step::part_come:
-      if (--parts_[task].to_come == 0) receive(now, task);
+      if (--flow_parts_[task].to_come == 0) receive(now, task);
       return;
   }
 }
@@ -205,11 +205,11 @@ void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   const std::uint32_t first = flow_of_[index];
   const Time asks = task.by_host ? Time::zero() : servers_.message_delay;
-  if (parts_.empty()) {
+  if (flow_parts_.empty()) {
     return carrier_.start(now + (servers_.is_node(task.rank) ? stage_.lookahead : asks), first);
   }
   const Time delay = std::max(asks, stage_.lookahead * 2) - stage_.lookahead;
-  for (std::uint32_t part = 0; part < parts_[index].to_come; ++part) {
+  for (std::uint32_t part = 0; part < flow_parts_[index].to_come; ++part) {
     carrier_.start(now + delay, first + part);
   }
 }
@@ -337,7 +337,7 @@ void TaskPlayer::end_round(Time now, std::uint32_t rank) {
 void TaskPlayer::arrived(Time now, std::uint32_t flow) {
   const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t peer = graph_[index].peer;
-  if (!parts_.empty()) return set_alarm(now + stage_.lookahead, peer, index, Step::part_come);
+  if (!flow_parts_.empty()) return set_alarm(now + stage_.lookahead, peer, index, Step::part_come);
   if (!servers_.is_node(peer)) return receive(now, index);
   const Time latency =
       std::max(servers_.aggregation.latency, stage_.lookahead * 2) - stage_.lookahead;
@@ -347,7 +347,7 @@ void TaskPlayer::arrived(Time now, std::uint32_t flow) {
 void TaskPlayer::sent(Time now, std::uint32_t flow) {
   const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t rank = graph_[index].rank;
-  if (!parts_.empty()) return set_alarm(now + stage_.lookahead, rank, index, Step::part_left);
+  if (!flow_parts_.empty()) return set_alarm(now + stage_.lookahead, rank, index, Step::part_left);
   if (!servers_.is_node(rank)) return leave(now, index);
   set_alarm(now + stage_.lookahead, rank, index, Step::over);
 }
@@ -377,6 +377,14 @@ Time TaskPlayer::end_of(const TaskRange& range) const {
     if (graph_[i].is_message()) end = std::max(end, results_[i].arrived);
   }
   return end;
+}
+
+// A task's times are known at one of its hosts each, and never at the others.
+void TaskPlayer::merge(TaskGraph::Index task, const TaskResult& other) {
+  TaskResult& result = results_[task];
+  result.start = std::min(result.start, other.start);
+  result.end = std::min(result.end, other.end);
+  result.arrived = std::min(result.arrived, other.arrived);
 }
 
 void TaskPlayer::leave(Time now, TaskGraph::Index index) {

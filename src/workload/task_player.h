@@ -38,6 +38,11 @@ struct TaskResult {
   Time arrived = Time::never();
 };
 
+// Returns true if a rank of the task has begun or received something of it.
+inline bool has_happened(const TaskResult& result) {
+  return !result.start.is_never() || !result.arrived.is_never();
+}
+
 class TaskPlayer final : public Schedule {
  public:
   // The job, whose graph was checked, must outlive this. The carrier has its flows, and those of
@@ -62,10 +67,18 @@ class TaskPlayer final : public Schedule {
   Time end_of(const TaskRange& range) const;
   // Returns true if all messages were received and their senders know that they have left, and all
   // else is over.
-  bool is_done() const { return parts_left_.load(std::memory_order_relaxed) == 0; }
+  bool is_done() const { return parts_left() == 0; }
+  // The parts of a job are the ends of its tasks: a message has two.
+  std::size_t parts() const { return parts_; }
+  std::size_t parts_left() const { return parts_left_.load(std::memory_order_relaxed); }
+  std::size_t parts_done() const { return parts_ - parts_left(); }
   // Returns the time at which the last task ended, or a part of it; zero if none has.
   Time end() const;
   const Job& job() const { return job_; }
+
+  // Adds what another process knows of a task, and the parts that are done there, after the run.
+  void merge(TaskGraph::Index task, const TaskResult& other);
+  void add_parts_done(std::size_t parts) { parts_left_ -= parts; }
 
  private:
   static constexpr std::uint32_t own_bit = 1u << 30;
@@ -111,7 +124,7 @@ class TaskPlayer final : public Schedule {
   struct Parts {
     std::uint8_t to_leave = 0, to_come = 0;
   };
-  std::vector<Parts> parts_;                  // by task; empty without planes
+  std::vector<Parts> flow_parts_;             // by task; empty without planes
   std::vector<std::uint32_t> flow_of_;        // by task: its first one
   std::vector<std::size_t> first_dependent_;  // by task: index in dependents_
   std::vector<TaskGraph::Index> dependents_;
@@ -125,8 +138,8 @@ class TaskPlayer final : public Schedule {
   std::vector<std::map<std::pair<std::uint32_t, std::uint32_t>, Time>> channel_until_;
   Cores cores_;
   Batches batches_;
-  // The ends of tasks that are still to come: two of a message. Hosts that have their turns at the
-  // same time count together.
+  std::size_t parts_ = 0;  // of the job
+  // Hosts that have their turns at the same time count together.
   std::atomic<std::size_t> parts_left_ = 0;
 };
 

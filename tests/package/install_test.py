@@ -14,6 +14,7 @@ BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 COMMANDS = ("run", "devices", "status", "capture", "fabric", "agent", "sim", "compare")
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-paths.so", "libtulle-advice.so",
              "rsocket/librspreload.so", "tulle-rsh")
+PLUGINS = ("libtulle_openmpi.so", "libtulle_mpich.so")  # each where its MPI was installed at the build
 
 
 def cached(name):
@@ -47,7 +48,8 @@ class Installed(unittest.TestCase):
 
     def test_only_what_users_run(self):
         installed = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if not path.is_dir()}
-        libraries = {str(self.libraries.relative_to(self.prefix) / name) for name in LIBRARIES}
+        built = tuple(name for name in PLUGINS if (BUILD / "lib/shim" / name).exists())
+        libraries = {str(self.libraries.relative_to(self.prefix) / name) for name in LIBRARIES + built}
         others = {path for path in installed - libraries - {"bin/tulle"} if not path.startswith("share/")}
         self.assertEqual(others, set())
         self.assertLessEqual(libraries | {"bin/tulle"}, installed)

@@ -1,0 +1,16 @@
+#pragma once
+
+// Digests by which files, texts and builds are told apart.
+
+#include <string>
+
+namespace tulle::cli {
+
+// These return SHA-256 as hexadecimal digits. A file that cannot be read counts as empty.
+std::string digest_of(const std::string& text);
+std::string digest_of_file(const std::string& path);
+
+// Returns the version of this program, with a digest of its file: two builds may have one number.
+const std::string& build_version();
+
+}  // namespace tulle::cli

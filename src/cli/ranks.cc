@@ -1,0 +1,140 @@
+#include "cli/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/digest.h"
+#include "cli/layout.h"
+#include "mpi/launch.h"
+#include "sim/nodes.h"
+
+namespace tulle::cli {
+namespace {
+
+std::optional<mpi::Launch> launch;
+std::unique_ptr<mpi::Ranks> joined;
+
+// A signal's handler prints it.
+std::array<char, 1'024> last_words;
+volatile std::sig_atomic_t last_words_length = 0;
+
+void handle_end(int signal) {
+  static_cast<void>(write(STDERR_FILENO, last_words.data(), last_words_length));
+  _exit(128 + signal);
+}
+
+// mpirun may end all ranks when one has failed. Gives rank 0 the time to say what has.
+void wait_for_first() { sleep(1); }
+
+// Returns what all ranks must have alike. The name of the program may differ.
+std::string command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  return all.substr(std::min(all.find('\0'), all.size()));
+}
+
+// Returns the first rank that says something else than rank 0.
+std::optional<std::size_t> other_than_first(const std::vector<std::string>& said) {
+  const auto found =
+      std::ranges::find_if(said, [&](const std::string& text) { return text != said.front(); });
+  if (found == said.end()) return {};
+  return static_cast<std::size_t>(found - said.begin());
+}
+
+Result<void> compare_ranks() {
+  const auto versions = sim::ask_all(*joined, build_version());
+  if (const auto other = other_than_first(versions)) {
+    return Error{fmt::format(
+        "rank {} runs another build of Tulle ({}) than rank 0 ({}): start one build everywhere",
+        *other, versions[*other], versions.front())};
+  }
+  if (const auto other = other_than_first(sim::ask_all(*joined, digest_of(command_line())))) {
+    return Error{fmt::format(
+        "rank {} was given another command line than rank 0: all ranks simulate one scenario "
+        "together; for simulations of their own, set TULLE_MPI=none",
+        *other)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> look_for_ranks() {
+  auto found = mpi::launch_of([](const char* name) { return secure_getenv(name); });
+  if (!found) return found.error();
+  launch = *found;
+  if (!is_first_rank() && std::freopen("/dev/null", "w", stdout) == nullptr) {
+    return Error{"cannot open /dev/null"};
+  }
+  return {};
+}
+
+bool has_ranks() { return launch.has_value(); }
+bool is_first_rank() { return !launch || launch->rank == 0; }
+mpi::Ranks* ranks() { return joined.get(); }
+
+Result<void> join_ranks() {
+  if (!launch) return {};
+  if (launch->size > sim::Nodes::parts_max) {
+    return Error{fmt::format("{} ranks are too many: at most {} simulate together", launch->size,
+                             sim::Nodes::parts_max)};
+  }
+  auto ranks = mpi::Ranks::join(library_folder().string(), *launch);
+  if (!ranks) {
+    // What is missing may be missing on this host alone, where rank 0 does not see it.
+    if (!is_first_rank() && launch->is_first_on_host) {
+      wait_for_first();
+      std::fprintf(stderr, "tulle: rank %u: %s\n", launch->rank, ranks.error().message.c_str());
+    }
+    return ranks.error();
+  }
+  joined = std::move(*ranks);
+  return compare_ranks();
+}
+
+Result<void> agree(const Result<void>& own) {
+  return joined == nullptr ? own : sim::agree(*joined, own);
+}
+
+void say_when_ended(const std::string& line) {
+  if (joined == nullptr || !is_first_rank()) return;
+  std::signal(SIGTERM, SIG_DFL);
+  const std::string text = fmt::format("tulle: {}\n", line);
+  last_words_length = static_cast<int>(std::min(text.size(), last_words.size()));
+  std::copy_n(text.data(), last_words_length, last_words.data());
+  std::signal(SIGTERM, handle_end);
+}
+
+int leave_ranks(int status) {
+  std::signal(SIGTERM, SIG_DFL);
+  const bool has_joined = joined != nullptr;
+  joined.reset();
+  if (is_first_rank() || status == 0) return status;
+  if (has_joined) return 0;  // as mpirun ends all ranks when one has failed, rank 0 comes first
+  wait_for_first();
+  return status;
+}
+
+int fail_all_ranks(const std::string& message) {
+  if (joined == nullptr) return fail(message);
+  if (joined->number() == 0) {
+    std::fprintf(stderr, "tulle: %s\n", message.c_str());
+  } else {
+    std::fprintf(stderr, "tulle: rank %u: %s\n", joined->number(), message.c_str());
+  }
+  joined->abort(1);
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,39 @@
+#pragma once
+
+// The ranks that mpirun has started to simulate together. Each is a process that goes through the
+// same command. Rank 0 alone prints and writes.
+
+#include <string>
+
+#include "base/result.h"
+#include "mpi/ranks.h"
+
+namespace tulle::cli {
+
+// Finds out whether mpirun has started this process. If so, ranks other than 0 say nothing from now
+// on. Called before the command line is read, for the commands that simulate.
+Result<void> look_for_ranks();
+// Returns true if mpirun has started several ranks, whether or not they have joined.
+bool has_ranks();
+// Returns true unless this is a rank other than 0. Such a rank leaves it to rank 0 to speak.
+bool is_first_rank();
+
+// Brings all ranks together, if mpirun has started several. They must be one program with one
+// command line. Called once, before agree() and ranks().
+Result<void> join_ranks();
+// Returns the ranks; null if this process is alone.
+mpi::Ranks* ranks();
+// Fails if one of the ranks has failed, with the error of the first one that has. All ranks call
+// this as often as each other; without ranks, it returns what it is given.
+Result<void> agree(const Result<void>& own);
+
+// Rank 0 prints this line if it is ended from outside, as mpirun does when another rank has died.
+void say_when_ended(const std::string& line);
+
+// Called at the end of the program: waits for the other ranks. Returns the status of this process.
+// A rank other than 0 leaves it to rank 0 to say what has failed, which has failed as well.
+int leave_ranks(int status);
+// Ends all ranks at once, because this one cannot go on, and says why. Returns 1 without ranks.
+int fail_all_ranks(const std::string& message);
+
+}  // namespace tulle::cli

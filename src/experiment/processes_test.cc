@@ -1,0 +1,151 @@
+// A network in several processes, whose messages may be damaged.
+
+#include "experiment/processes_test.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+#include "experiment/alone.h"
+#include "experiment/jobs_test.h"
+#include "report/html_page.h"
+#include "report/results.h"
+
+namespace tulle::experiment {
+namespace {
+
+constexpr char leaves[] = R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 2
+hosts_per_leaf = 4
+link_rate = "100Gbps"
+[traffic]
+pattern = "permutation"
+bytes = "300KB"
+[report]
+sample = "3us"
+)";
+
+constexpr char jobs[] = R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 1
+hosts_per_leaf = 4
+link_rate = "400Gbps"
+[[jobs]]
+name = "a"
+workload = "allreduce:1MiB"
+servers = "0, 1, 4, 5"
+[[jobs]]
+name = "b"
+workload = "alltoall:1MiB"
+servers = "2, 3, 6, 7"
+)";
+
+std::string page_of(const report::Outcome& outcome) {
+  return report::html_page({"s", "S", "", {outcome}}, {"again", "variant", {{"", ""}}}) +
+         report::samples_csv(outcome.samples);
+}
+
+TEST(Processes, SamplesTimelineAndPhasesAreThoseOfOneProcess) {
+  for (const char* text : {leaves, jobs}) {
+    auto setup = setup_of(text, "", {});
+    ASSERT_TRUE(setup);
+    setup->timeline = true;
+    auto run = Run::prepare(std::move(*setup));
+    (*run)->run([](const Progress&) { return true; });
+    const report::Outcome alone = (*run)->outcome();
+    EXPECT_GT(alone.timeline.moments.size(), 10u);
+    for (const std::uint32_t processes : {2u, 3u, 8u}) {
+      const report::Outcome outcome = outcome_of_processes(text, processes, 1, true);
+      EXPECT_EQ(outcome.timeline.moments.size(), alone.timeline.moments.size());
+      EXPECT_TRUE(page_of(outcome) == page_of(alone)) << text << processes << " processes";
+    }
+  }
+}
+
+TEST(Processes, JobsAloneTakeAsLongAsInOneProcess) {
+  const report::Outcome one = compared(jobs);
+  report::Outcome outcome;
+  in_processes(3, [&](ProcessOfTest& process) {
+    auto setup = setup_of(jobs, "", {"report.alone = true"});
+    const auto goes_on = [](const Progress&) { return true; };
+    EXPECT_TRUE(play_alone(*setup, 1, &process, goes_on));
+    auto run = Run::prepare(std::move(*setup), 1, &process);
+    (*run)->run(goes_on);
+    if (process.number() == 0) outcome = (*run)->outcome();
+  });
+  for (const char* job : {"a", "b"}) {
+    EXPECT_GT(of_job(one, job, "alone_us"), 0);
+    EXPECT_EQ(of_job(outcome, job, "alone_us"), of_job(one, job, "alone_us"));
+    EXPECT_EQ(of_job(outcome, job, "job_slowdown"), of_job(one, job, "job_slowdown"));
+  }
+}
+
+// The process that is told to stop stops all others.
+TEST(Processes, OneThatDoesNotGoOnEndsAll) {
+  for (const std::uint32_t stops : {0u, 2u}) {
+    std::atomic<int> ended = 0;
+    in_processes(3, [&](ProcessOfTest& process) {
+      auto setup = setup_of(leaves, "", {"traffic.bytes = \"3MB\""});
+      auto run = Run::prepare(std::move(*setup), 1, &process);
+      int asked = 0;
+      (*run)->run([&](const Progress&) { return process.number() != stops || ++asked < 3; });
+      if (process.number() == 0) {
+        const report::Outcome outcome = (*run)->outcome();
+        EXPECT_LT(count(outcome, "finished"), 8u);
+      }
+      ++ended;
+    });
+    EXPECT_EQ(ended, 3);
+  }
+}
+
+// Returns how many of two processes notice that process 1's messages are changed from one on. (Those
+// of preparing are empty, and stay so.)
+int failures_with(const MeetingRoom::Tamper& tamper) {
+  std::atomic<int> failed = 0;
+  in_processes(
+      2,
+      [&](ProcessOfTest& process) {
+        auto setup = setup_of(leaves, "", {});
+        auto run = Run::prepare(std::move(*setup), 1, &process);
+        try {
+          (*run)->run([](const Progress&) { return true; });
+        } catch (const std::runtime_error& error) {
+          EXPECT_STREQ(error.what() + sizeof "rank N has sent " - 1,
+                       std::string(error.what()).ends_with("results") ? "damaged results"
+                                                                      : "a damaged message");
+          ++failed;
+        }
+      },
+      tamper);
+  return failed;
+}
+
+TEST(Processes, DamagedMessagesEndTheRunWithALine) {
+  EXPECT_EQ(failures_with({}), 0);
+  // An exception leaves the other process without answers, which it takes for damaged, too.
+  const auto from_one = [](int first, auto change) {
+    auto seen = std::make_shared<int>(0);
+    return [seen, first, change](std::uint32_t from, std::uint32_t, Bytes& message) {
+      if (from == 1 && !message.empty() && ++*seen >= first) change(message);
+    };
+  };
+  for (const int first : {1, 2, 5, 20}) {
+    EXPECT_GE(failures_with(from_one(first, [](Bytes& message) { message.clear(); })), 1);
+    EXPECT_GE(failures_with(from_one(first, [](Bytes& message) { message.pop_back(); })), 1);
+    EXPECT_GE(failures_with(from_one(first, [](Bytes& message) { message.resize(7); })), 1);
+    EXPECT_GE(failures_with(from_one(first, [](Bytes& message) { message.push_back({}); })), 1);
+    EXPECT_GE(
+        failures_with(from_one(first, [](Bytes& message) { message.front() ^= std::byte{0x40}; })),
+        1);
+  }
+}
+
+}  // namespace
+}  // namespace tulle::experiment

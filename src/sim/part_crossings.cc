@@ -1,0 +1,145 @@
+// What crosses between the parts of a network, in one process or between two (sim/crossing.h).
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/part.h"
+#include "sim/round_message.h"
+
+namespace tulle::sim {
+
+using port::Control;
+using port::FlowControl;
+using port::Frame;
+
+namespace {
+
+// Distance, in frames ahead of the present one, at which free frames are fetched.
+constexpr std::size_t free_distance = 12;
+
+}  // namespace
+
+// Sends an event to a node of another part.
+void Part::send_away(std::uint32_t part, const Event& event) {
+  TULLE_CHECK(event.at >= turn_end_.ps);
+  Crossing& box = outboxes_[parity_][part];
+  box.note(event);
+  switch (static_cast<Kind>(event.place & kind_mask)) {
+    case arrival:
+    case slow_arrival:
+      box.frames.push_back({event, frames_[event.datum]});
+      if (payloads_ != nullptr) {
+        const std::byte* payload = payloads_->of(event.datum);
+        box.payloads.insert(box.payloads.end(), payload, payload + payloads_->bytes_each());
+      }
+      return frames_.give(event.datum);
+    case notice:
+      box.notices.push_back({event, notices_[event.datum]});
+      return notices_.give(event.datum);
+    default:
+      box.events.push_back(event);
+  }
+}
+
+void Part::request_elsewhere(std::uint32_t host, std::uint32_t token, std::uint32_t note) {
+  outboxes_[parity_][places_[host].part].requests.push_back({host, token, note});
+}
+
+void Part::take_from(Part& other, unsigned parity, Application& application) {
+  take(other.outboxes_[parity][number_], application);
+}
+
+void Part::take(Crossing& box, Application& application) {
+  if (box.is_empty()) return;
+  for (const auto& [host, token, note] : box.requests) application.meet_request(host, token, note);
+  for (std::size_t i = 0; i < box.frames.size(); ++i) {
+    frames_.prefetch_free(free_distance);
+    auto& [event, frame] = box.frames[i];
+    event.datum = frames_.take();
+    frames_[event.datum] = frame;
+    if (payloads_ != nullptr) {
+      const std::size_t each = payloads_->bytes_each();
+      std::copy_n(box.payloads.data() + i * each, each, payloads_->of(event.datum));
+    }
+    add(event);
+  }
+  for (auto& [event, message] : box.notices) {
+    event.datum = notices_.take(message);
+    add(event);
+  }
+  for (const Event& event : box.events) add(event);
+  box.clear();
+}
+
+// --- between processes ---
+
+void Part::give_to(std::uint32_t part, Bytes& message) {
+  Crossing& box = outboxes_[parity_][part];
+  add_crossing(part, box, message);
+  box.clear();
+}
+
+bool Part::take_from(std::span<const std::byte> bytes, Application& application) {
+  if (!read_crossing(bytes, inbox_) || !accepts(inbox_)) return false;
+  take(inbox_, application);
+  return true;
+}
+
+// Returns true if all of it may come to this part now.
+bool Part::accepts(const Crossing& box) const {
+  const auto is_of_kind = [this](const auto& arrival, auto... kinds) {
+    const auto kind = static_cast<Kind>(arrival.event.place & kind_mask);
+    return ((kind == kinds) || ...) && accepts(arrival.event);
+  };
+  const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
+  if (box.payloads.size() != box.frames.size() * each) return false;
+  for (std::size_t i = 0; i < box.frames.size(); ++i) {
+    const auto& at = box.frames[i];
+    if (!is_of_kind(at, arrival, slow_arrival) || !accepts(at.frame)) return false;
+    if (!nodes_.carries_fronts || !at.frame.is_tcp()) continue;
+    std::uint32_t front = 0;
+    std::memcpy(&front, box.payloads.data() + i * each, sizeof front);
+    if (front > each - sizeof front || front > at.frame.payload_bytes) return false;
+  }
+  if (!box.notices.empty() && !settings_.endpoints.enabled) return false;
+  for (const Crossing::NoticeArrival& at : box.notices) {
+    const bool names_hosts = at.notice.source < hosts() && at.notice.endpoint < hosts();
+    if (!is_of_kind(at, notice) || !names_hosts) return false;
+  }
+  for (const Event& event : box.events) {
+    const auto kind = static_cast<Kind>(event.place & kind_mask);
+    const bool is_known = kind == application || (kind == control && is_control(event.datum));
+    if (!accepts(event) || !is_known) return false;
+  }
+  return std::ranges::all_of(box.requests, [this](const Crossing::Request& request) {
+    return request.host < hosts() && places_[request.host].part == number_;
+  });
+}
+
+// Returns true if a message of flow control is of a kind that this network has.
+bool Part::is_control(std::uint32_t datum) const {
+  const Control message = Control::unpacked(datum);
+  if (message.packed() != datum) return false;
+  const FlowControl flow_control = settings_.switches.flow_control;
+  if (message.kind == Control::Kind::pause) return flow_control == FlowControl::pfc;
+  return flow_control == FlowControl::credits && message.credit.lane < port::classes;
+}
+
+// Returns true if the event is at one of this part's ports, and after its last round.
+bool Part::accepts(const Event& event) const {
+  const std::size_t index = event.place >> kind_bits;
+  if (index >= ends_.size() || event.at < rounds_->end().ps) return false;
+  const LinkEnd& end = ends_[index];
+  const bool is_application = (event.place & kind_mask) == static_cast<std::uint32_t>(application);
+  return places_[end.node].part == number_ && (!is_application || end.node < hosts());
+}
+
+bool Part::accepts(const Frame& frame) const {
+  const std::uint32_t groups =
+      nodes_.non_minimal == nullptr ? 0 : nodes_.non_minimal->groups().groups();
+  return frame.via <= groups && frame.source < hosts() && frame.destination < hosts() &&
+         frame.service_class < port::classes && frame.header_bytes <= Frame::header_bytes_max &&
+         frame.headers <= static_cast<std::uint8_t>(port::FrameHeaders::tcp);
+}
+
+}  // namespace tulle::sim

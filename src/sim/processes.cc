@@ -1,0 +1,31 @@
+#include "sim/processes.h"
+
+#include <algorithm>
+
+namespace tulle::sim {
+
+std::vector<std::string> ask_all(Processes& processes, const std::string& says) {
+  Bytes own;
+  Packer(own).add_all(std::span(says.data(), says.size()));
+  const std::vector<Bytes> to(processes.count(), own);
+  std::vector<Bytes> from(processes.count());
+  processes.exchange(to, from);
+  std::vector<std::string> all;
+  for (std::uint32_t process = 0; process < from.size(); ++process) {
+    const Bytes& bytes = process == processes.number() ? own : from[process];
+    all.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return all;
+}
+
+// A text without a failure is empty, and one with a failure is not.
+Result<void> agree(Processes& processes, const Result<void>& own) {
+  const auto said = ask_all(processes, own ? "" : "!" + own.error().message);
+  const auto found = std::ranges::find_if(said, [](const auto& text) { return !text.empty(); });
+  if (found == said.end()) return {};
+  const std::string message = found->substr(1);
+  if (found == said.begin()) return Error{message};
+  return Error{"rank " + std::to_string(found - said.begin()) + ": " + message};
+}
+
+}  // namespace tulle::sim

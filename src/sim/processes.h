@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/packed.h"
+#include "base/result.h"
+
+namespace tulle::sim {
+
+// The processes that simulate one network together. Each has the whole network in its memory, moves
+// its own parts of it (sim/part.h), and sends the others what crosses. This room sends nothing:
+// who runs a simulation has the processes.
+class Processes {
+ public:
+  virtual ~Processes() = default;
+
+  // Returns the number of this process, which is less than count().
+  virtual std::uint32_t number() const = 0;
+  // Returns how many processes there are, at least 1.
+  virtual std::uint32_t count() const = 0;
+  // Sends to[n] to process n, and puts what that has sent into from[n]. All processes call this as
+  // often as each other, and each waits for the others. Both lists have count() elements, of which
+  // this process's own is not used. Throws std::runtime_error, with one line, if a process cannot
+  // be reached.
+  virtual void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) = 0;
+};
+
+// Returns what each process says. All of them call this as often as each other.
+std::vector<std::string> ask_all(Processes& processes, const std::string& says);
+// Fails in all processes if it fails in one, with the error of the first one in which it does. All
+// of them call this as often as each other.
+Result<void> agree(Processes& processes, const Result<void>& own);
+
+}  // namespace tulle::sim

@@ -1,0 +1,133 @@
+// Lets another process send anything to a network of two, round after round. It is taken for
+// damaged, or played: frames of any kind and place, notices, flow control, alarms and requests, none
+// of which may reach beyond the network.
+//
+// The first byte says which network it is. Then come the messages: how many bytes each has (16
+// bits), and these, which are what crosses to part 0. The headers of frames are replaced by ones
+// that can be read, since an adapter's own packets are not checked once more where they arrive.
+// libFuzzer: -max_len=8000
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "sim/network.h"
+#include "wire/packet.h"
+
+namespace tulle::sim {
+namespace {
+
+constexpr std::uint32_t hosts = 4;
+
+// What the application is told may be anything, but must be of its own hosts.
+class Nobody final : public Application {
+ public:
+  void handle_completions(Time, std::uint32_t host) override { TULLE_CHECK(host < hosts / 2); }
+  void handle_alarm(Time, std::uint32_t host, std::uint32_t) override {
+    TULLE_CHECK(host < hosts / 2);
+  }
+  void meet_request(std::uint32_t host, std::uint32_t, std::uint32_t) override {
+    TULLE_CHECK(host < hosts / 2);
+  }
+  bool goes_on() override { return true; }
+};
+
+class OtherProcess final : public Processes {
+ public:
+  explicit OtherProcess(std::span<const std::byte> script) : script_(script) {}
+
+  std::uint32_t number() const override { return 0; }
+  std::uint32_t count() const override { return 2; }
+  void exchange(const std::vector<Bytes>&, std::vector<Bytes>& from) override {
+    RoundReport report{++round_, Time::never().ps, Time::never().ps, 1};
+    std::uint16_t length = 0;
+    std::span<const std::byte> bytes;
+    if (script_.size() > sizeof length) {
+      std::memcpy(&length, script_.data(), sizeof length);
+      script_ = script_.subspan(sizeof length);
+      bytes = script_.first(std::min<std::size_t>(length, script_.size()));
+      script_ = script_.subspan(bytes.size());
+    }
+    Crossing crossing;
+    Bytes& message = from[1];
+    if (!read_crossing(bytes, crossing)) {
+      begin_message(report, message);
+      if (!bytes.empty()) message.insert(message.end(), bytes.begin(), bytes.end());
+      return;
+    }
+    for (Crossing::FrameArrival& at : crossing.frames) give_header(at.frame);
+    note(crossing, report);
+    begin_message(report, message);
+    add_crossing(0, crossing, message);
+  }
+
+ private:
+  static constexpr std::int64_t round_ps = 1'000'000;
+
+  static void give_header(port::Frame& frame) {
+    wire::Packet packet;
+    packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::send_only);
+    packet.destination_qp = QpNumber{0xABCD};
+    frame.headers = 0;
+    frame.header_bytes = wire::encode(packet, frame.header) & 0x3F;
+  }
+  // Says when the earliest of the events is, as a process does.
+  static void note(const Crossing& crossing, RoundReport& report) {
+    const auto add = [&](const Event& event) {
+      report.earliest_event = std::min(report.earliest_event, event.at);
+    };
+    for (const auto& at : crossing.frames) add(at.event);
+    for (const auto& at : crossing.notices) add(at.event);
+    for (const Event& event : crossing.events) add(event);
+    if (Time{report.earliest_event}.is_never()) return;
+    report.earliest_round = report.earliest_event - report.earliest_event % round_ps;
+  }
+
+  std::span<const std::byte> script_;
+  std::uint64_t round_ = 0;
+};
+
+NetworkSettings settings_of(std::byte kind) {
+  NetworkSettings settings;
+  switch (std::to_integer<unsigned>(kind) % 3) {
+    case 0:
+      settings.switches.flow_control = port::FlowControl::pfc;
+      break;
+    case 1:
+      settings.link_layer = LinkLayer::infiniband;
+      settings.switches.flow_control = port::FlowControl::credits;
+      settings.endpoints.enabled = true;
+      break;
+    default:
+      settings.switches.flow_control = port::FlowControl::none;
+      break;
+  }
+  return settings;
+}
+
+}  // namespace
+}  // namespace tulle::sim
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tulle;
+  using namespace tulle::sim;
+  const std::span<const std::byte> script = std::as_bytes(std::span(data, size));
+  if (script.empty()) return 0;
+  static const auto topology =
+      *fabric::single_switch({hosts, {100'000'000'000, Time::microseconds(1)}});
+  static const auto routes = *fabric::compute_routes(topology, {});
+  OtherProcess other(script.subspan(1));
+  Nobody nobody;
+  Network network(topology, routes, settings_of(script.front()), nullptr, &other);
+  try {
+    network.play(Time::microseconds(20), nobody);
+  } catch (const std::runtime_error& error) {
+    TULLE_CHECK(std::string_view(error.what()) == "rank 1 has sent a damaged message");
+  }
+  return 0;
+}
