@@ -351,6 +351,15 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   });
 }
 
+void add_level(CLI::App& command, std::string& level) {
+  command
+      .add_option("--level", level,
+                  "Simulate packets, or flows that share links as fluids do: hundreds of times as "
+                  "fast, for what docs/simulator.md names (default: packet)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({packet_level, flow_level}));
+}
+
 void add_sim(CLI::App& app, int& status) {
   static SimOptions options;
   auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
@@ -403,6 +412,7 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
+  add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
@@ -448,6 +458,7 @@ void add_sweep(CLI::App& app, int& status) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_flag("--json", options.json, "Print the results as JSON");
+  add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Points", "a process each");
   command->footer(sweep_examples);
   command->callback([command, &status] {

@@ -124,6 +124,7 @@ int sim(const SimOptions& options) {
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
+  simulating.at_flow_level = options.level == flow_level;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);

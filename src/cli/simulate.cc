@@ -25,6 +25,7 @@
 #include "cli/progress.h"
 #include "experiment/alone.h"
 #include "experiment/capture.h"
+#include "experiment/flow_level.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
 #include "report/perfetto.h"
@@ -132,6 +133,30 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, uns
   });
 }
 
+// Does the same as simulate() below at flow level.
+Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, ProgressLine& line,
+                               Timings& timings, const std::function<void()>& begins,
+                               const std::function<bool()>& goes_on) {
+  const Clock::time_point start = Clock::now();
+  auto run = experiment::FlowLevel::prepare(std::move(setup));
+  if (!run) return run.error();
+  timings.setup_s += seconds_since(start);
+  begins();
+  catch_interrupts();
+  const Clock::time_point begin = Clock::now();
+  Result<void> played;
+  {
+    ProgressLine::Entry entry(line, name);
+    played = (*run)->run([&](const experiment::Progress& progress) {
+      entry.show(progress);
+      return goes_on();
+    });
+  }
+  timings.run_s += seconds_since(begin);
+  if (!played) return played.error();
+  return (*run)->outcome();
+}
+
 // Runs one variant. It calls `begins` when nothing can be refused any more, and ends early if
 // `goes_on` returns false.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
@@ -142,6 +167,12 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& name = scenario.variants()[variant].name;
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
+  if (options.at_flow_level) {
+    timings.setup_s += seconds_since(start);
+    auto outcome = simulate_flows(std::move(*setup), name, line, timings, begins, goes_on);
+    if (outcome || name.empty()) return outcome;
+    return Error{fmt::format("{}: {}", name, outcome.error().message)};
+  }
   setup->timeline = options.timeline;
   if (setup->wants_alone) {
     if (auto played = simulate_alone(*setup, name, options.threads, line, goes_on); !played)

@@ -53,6 +53,7 @@ struct SimulateOptions {
   unsigned jobs = 1;  // variants that run at the same time, each in its own memory
   // Threads that move the network of each variant. One does where frames are captured.
   unsigned threads = 1;
+  bool at_flow_level = false;  // flows are fluids, and there are no packets to capture
 };
 
 // Returns the number of processors that this process may use.

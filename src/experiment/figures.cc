@@ -167,20 +167,20 @@ MaybeValue cache_share(const JobView& job) {
 }
 
 // Returns how many packets a frame stood for, if that was more than one.
-MaybeValue train(const RunView& run) {
-  const std::uint64_t packets = run.setup.network.host.train_packets;
+MaybeValue train(const scenario::Setup& setup) {
+  const std::uint64_t packets = setup.network.host.train_packets;
   return packets > 1 ? MaybeValue(packets) : std::nullopt;
 }
 
-MaybeValue cost(const RunView& run) { return run.setup.price->amount; }
-MaybeValue power(const RunView& run) { return run.setup.price->watts * 1e-3; }
+MaybeValue cost(const scenario::Setup& setup) { return setup.price->amount; }
+MaybeValue power(const scenario::Setup& setup) { return setup.price->watts * 1e-3; }
 
 MaybeValue bytes_verified(const RunView& run) {
   if (!run.setup.player.carries_bytes) return {};
   return run.player.bytes_verified();
 }
 
-MaybeValue seed(const RunView& run) { return run.setup.network.seed; }
+MaybeValue seed(const scenario::Setup& setup) { return setup.network.seed; }
 MaybeValue notices(const RunView& run) { return run.network.notices(); }
 MaybeValue events(const RunView& run) { return run.network.events(); }
 MaybeValue packet_hops(const RunView& run) { return run.network.data_packet_hops(); }
@@ -495,7 +495,9 @@ bool is_of_hosts(const Row& row) { return std::holds_alternative<Reader<Stack>>(
 bool is_of_run(const Row& row) {
   if (row.total != Total::none) return row.adds_to.empty();
   return std::holds_alternative<Reader<FlowsView>>(row.read) ||
-         std::holds_alternative<RunReader>(row.read) || std::holds_alternative<JobReader>(row.read);
+         std::holds_alternative<RunReader>(row.read) ||
+         std::holds_alternative<SetupReader>(row.read) ||
+         std::holds_alternative<JobReader>(row.read);
 }
 
 }  // namespace tulle::experiment

@@ -85,12 +85,14 @@ template <typename Source>
 using Reader = report::Value (*)(const Source&);
 // Nothing means that this run does not have the figure.
 using RunReader = std::optional<report::Value> (*)(const RunView&);
+// Likewise of what is known without a run.
+using SetupReader = std::optional<report::Value> (*)(const scenario::Setup&);
 // Likewise of a job.
 using JobReader = std::optional<report::Value> (*)(const JobView&);
 using Read =
     std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
                  Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
-                 Reader<device::HostStack::Counters>, RunReader, JobReader>;
+                 Reader<device::HostStack::Counters>, RunReader, SetupReader, JobReader>;
 
 // A total says how the run's figure comes of those of its links, switches or hosts. If it is none,
 // the run has no such figure.

@@ -1,0 +1,218 @@
+#include "experiment/flow_level.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "experiment/flow_paths.h"
+#include "experiment/gather.h"
+#include "experiment/ideal.h"
+#include "wire/packet.h"
+
+namespace tulle::experiment {
+namespace {
+
+using fabric::PathChoice;
+using port::FlowControl;
+using scenario::Setup;
+
+constexpr double bits_per_byte = 8;
+constexpr double ps_per_second = 1e12;
+constexpr std::uint32_t icrc_bytes = 4;
+
+// Returns the bytes that a packet of RC takes on a link.
+std::uint32_t link_bytes(const sim::NetworkSettings& settings, wire::Operation operation,
+                         std::uint32_t payload_bytes) {
+  const port::Overhead& around = sim::overhead(settings);
+  const auto headers = static_cast<std::uint32_t>(
+      wire::header_bytes(wire::opcode(wire::TransportClass::rc, operation)));
+  return around.stored_bytes(headers + payload_bytes + icrc_bytes) + around.gap_bytes;
+}
+
+// A thing that the flow level does not model, and whether a setup has it.
+struct Beyond {
+  const char* what;
+  bool (*has)(const Setup& setup);
+};
+
+bool waits(const workload::Flow& flow) { return flow.after >= 0 || flow.connection >= 0; }
+
+bool has_window(const Setup& setup) {
+  const sim::HostSettings& host = setup.network.host;
+  return host.recovery.kind == transport::Recovery::selective_repeat;
+}
+
+bool has_control(const Setup& setup) {
+  const transport::congestion::Settings& congestion = setup.network.host.congestion;
+  return congestion.dcqcn.enabled || congestion.infiniband.enabled || congestion.endpoint_limits ||
+         congestion.window.enabled;
+}
+
+constexpr auto beyond = std::to_array<Beyond>({
+    {"jobs, whose messages wait for each other",
+     [](const Setup& setup) { return !setup.jobs.empty(); }},
+    {"flows that wait for other flows, or share connections",
+     [](const Setup& setup) { return std::ranges::any_of(setup.flows, waits); }},
+    {"another transport than reliable connections",
+     [](const Setup& setup) {
+       return setup.player.transport != verbs::QpType::rc || setup.network.host.plays_tcp;
+     }},
+    {"a kernel's network stack",
+     [](const Setup& setup) { return setup.network.host.stack.cores > 0; }},
+    {"faults, bit errors or losses",
+     [](const Setup& setup) {
+       const sim::NetworkSettings& network = setup.network;
+       return network.faults.any() || network.bit_error_rate > 0 || network.lose_every > 0;
+     }},
+    {"congestion control (congestion.control)", has_control},
+    {"paths that are chosen packet by packet (routing.path)",
+     [](const Setup& setup) {
+       return setup.network.switches.path_choice != PathChoice::flow ||
+              setup.network.non_minimal.is_used();
+     }},
+    {"RoCE without a bound on what a flow has in flight (host.recovery = \"selective-repeat\" "
+     "has one)",
+     [](const Setup& setup) {
+       return setup.network.link_layer == sim::LinkLayer::ethernet && !has_window(setup);
+     }},
+    {"several classes or lanes",
+     [](const Setup& setup) {
+       return setup.player.service_levels > 1 || setup.path_lanes.has_value();
+     }},
+    {"partitions", [](const Setup& setup) { return !setup.network.pkeys.empty(); }},
+    {"head-of-queue lifetimes",
+     [](const Setup& setup) { return setup.network.switches.has_head_lifetimes(); }},
+    {"trains of packets (host.train)",
+     [](const Setup& setup) { return setup.network.host.train_packets > 1; }},
+    {"payloads with bytes", [](const Setup& setup) { return setup.player.carries_bytes; }},
+    {"arrivals that receivers are told of (traffic.notify)",
+     [](const Setup& setup) { return setup.player.notify; }},
+    {"samples over time (report.sample)",
+     [](const Setup& setup) { return setup.report.interval > Time::zero(); }},
+});
+
+}  // namespace
+
+std::string beyond_flow_level(const Setup& setup) {
+  const auto found =
+      std::ranges::find_if(beyond, [&](const Beyond& each) { return each.has(setup); });
+  if (found == beyond.end()) return "";
+  return fmt::format("the flow level does not model {}: take --level packet", found->what);
+}
+
+Result<std::unique_ptr<FlowLevel>> FlowLevel::prepare(Setup setup) {
+  if (std::string why = beyond_flow_level(setup); !why.empty()) return Error{std::move(why)};
+  auto routes = fabric::compute_routes(setup.topology, setup.routing);
+  if (!routes) return routes.error();
+  return std::unique_ptr<FlowLevel>(new FlowLevel(std::move(setup), std::move(*routes)));
+}
+
+FlowLevel::FlowLevel(Setup setup, fabric::Routes routes)
+    : setup_(std::move(setup)), routes_(std::move(routes)), wiring_(setup_.topology) {
+  const sim::NetworkSettings& network = setup_.network;
+  const std::uint32_t packet =
+      link_bytes(network, wire::Operation::write_middle, network.host.mtu_bytes);
+  settings_.packet_bytes = packet;
+  if (has_window(setup_)) {
+    settings_.backlog = fluid::Backlog::window;
+    settings_.bytes = static_cast<double>(network.host.recovery.window_packets) * packet;
+  } else {
+    settings_.backlog = fluid::Backlog::credits;
+    settings_.bytes = network.switches.lane_buffer_bytes;
+  }
+}
+
+// Returns the shortest queue at which a switch would drop, pause or mark.
+double FlowLevel::queue_bytes_max() const {
+  const fabric::SwitchSettings& switches = setup_.network.switches;
+  // With credits, a port's queue is at most what its neighbours' ports have room for.
+  double most = std::numeric_limits<double>::infinity();
+  const auto lower = [&most](double bytes) { most = std::min(most, bytes); };
+  // A queue of several inputs pauses none of them before it has so much in all, and the shared
+  // memory that is left is less by what is held.
+  const double share = switches.alpha * static_cast<double>(switches.buffer_bytes);
+  const double left = share / (1 + switches.alpha);
+  if (switches.flow_control == FlowControl::pfc) {
+    lower(switches.xoff_bytes != 0 ? switches.xoff_bytes : left);
+  }
+  if (switches.flow_control == FlowControl::none) {
+    lower(switches.lossy_queue_bytes != 0 ? switches.lossy_queue_bytes : left);
+  }
+  if (switches.ecn.enabled) lower(switches.ecn.least_bytes);
+  return most;
+}
+
+void FlowLevel::trace() {
+  const fabric::Topology& topology = setup_.topology;
+  const sim::NetworkSettings& network = setup_.network;
+  const double queue_max = queue_bytes_max();
+  traffic_.links.reserve(2 * topology.links.size());
+  for (const fabric::Link& link : topology.links) {
+    const double rate = static_cast<double>(link.bits_per_second) / bits_per_byte / ps_per_second;
+    traffic_.links.insert(traffic_.links.end(), 2, {rate, queue_max});
+  }
+  const double mtu = network.host.mtu_bytes;
+  const double packet = link_bytes(network, wire::Operation::write_middle, 0);
+  const double more_in_first = link_bytes(network, wire::Operation::write_first, 0) - packet;
+  const IdealTimes ideals(topology, wiring_, routes_, network, setup_.player.transport);
+  FlowPaths paths(setup_, wiring_, routes_);
+  std::vector<std::uint32_t> started(topology.hosts);
+  ideals_.reserve(setup_.flows.size());
+  traffic_.flows.reserve(setup_.flows.size());
+  for (std::uint32_t i = 0; i < setup_.flows.size(); ++i) {
+    const workload::Flow& from = setup_.flows[i];
+    fluid::Flow& flow = traffic_.flows.emplace_back();
+    const auto bytes = static_cast<double>(from.bytes);
+    flow.start = static_cast<double>((from.start + setup_.player.post_delay).ps);
+    flow.bytes = bytes + std::ceil(bytes / mtu) * packet + more_in_first;
+    const auto path = paths.of(i, started[from.source]++);
+    flow.first_hop = static_cast<std::uint32_t>(traffic_.hops.size());
+    flow.hops = static_cast<std::uint32_t>(path.size());
+    traffic_.hops.insert(traffic_.hops.end(), path.begin(), path.end());
+    traffic_.hops_max = std::max(traffic_.hops_max, flow.hops);
+    const Time ideal = ideals.of(from);
+    ideals_.push_back(ideal);
+    double alone = 0;
+    for (const std::uint32_t link : path) {
+      alone = std::max(alone, flow.bytes / traffic_.links[link].rate);
+    }
+    flow.round_trip = static_cast<double>(ideal.ps) - alone;
+  }
+}
+
+Result<void> FlowLevel::run(const OnProgress& on_progress) {
+  trace();
+  play_ = std::make_unique<fluid::Play>(traffic_, settings_);
+  play_->run([&](std::uint64_t done) {
+    Progress progress;
+    progress.flows = setup_.flows.size();
+    progress.flows_done = done;
+    progress.share_done = static_cast<double>(done) / static_cast<double>(progress.flows);
+    return on_progress(progress);
+  });
+  results_.resize(setup_.flows.size());
+  for (std::uint32_t i = 0; i < results_.size(); ++i) {
+    const double delay = play_->delay(i);
+    if (delay < 0) continue;
+    const workload::Flow& flow = setup_.flows[i];
+    const Time taken = setup_.player.post_delay_of(flow.source) + ideals_[i] +
+                       Time{std::llround(delay)} +
+                       setup_.player.completion_delay_of(flow.source);
+    if (flow.start + taken > setup_.stop_at) continue;
+    results_[i].start = flow.start;
+    results_[i].end = flow.start + taken;
+  }
+  return check_findings();
+}
+
+Result<void> FlowLevel::check_findings() const { return {}; }
+
+report::Outcome FlowLevel::outcome() const {
+  return gather_flows({setup_, wiring_, routes_, results_});
+}
+
+}  // namespace tulle::experiment

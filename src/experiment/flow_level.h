@@ -1,0 +1,62 @@
+#pragma once
+
+// Runs a setup at flow level: flows are fluids that share links (fluid/play.h), on the paths that
+// their packets would take. This is hundreds of times as fast as a run of packets, and right within
+// some per cent where few things happen that only packets know of. All else is refused.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "experiment/run.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "fluid/play.h"
+#include "report/outcome.h"
+#include "scenario/setup.h"
+#include "workload/player.h"
+
+namespace tulle::experiment {
+
+// Says why a setup cannot be run at flow level: what it has that the level does not model. Returns
+// "" if it can.
+std::string beyond_flow_level(const scenario::Setup& setup);
+
+class FlowLevel {
+ public:
+  // Fails if the setup is beyond the flow level. The error is one line.
+  static Result<std::unique_ptr<FlowLevel>> prepare(scenario::Setup setup);
+
+  // Runs until all flows are done, or `on_progress` returns false. The error says what the run has
+  // shown that the flow level does not model, such as queues at which switches would drop packets.
+  Result<void> run(const OnProgress& on_progress);
+  // Returns what is known of the flows. Figures of packets, such as marks, are absent, and so are
+  // the tables of links and hosts, and samples.
+  report::Outcome outcome() const;
+
+  fluid::Backlog backlog() const { return settings_.backlog; }
+  // Returns the share of the hosts' links that was in use while flows began.
+  double load() const { return load_; }
+  const fluid::Findings& findings() const { return play_->findings(); }
+
+ private:
+  FlowLevel(scenario::Setup setup, fabric::Routes routes);
+  void trace();
+  void measure_load();
+  double queue_bytes_max() const;
+  Result<void> check_findings() const;
+
+  scenario::Setup setup_;
+  fabric::Routes routes_;
+  fabric::Wiring wiring_;
+  fluid::Settings settings_;
+  fluid::Traffic traffic_;
+  std::unique_ptr<fluid::Play> play_;  // after run()
+  std::vector<Time> ideals_;           // by flow
+  std::vector<workload::FlowResult> results_;
+  double load_ = 0;
+};
+
+}  // namespace tulle::experiment
