@@ -169,15 +169,19 @@ void FlowLevel::trace() {
     const auto bytes = static_cast<double>(from.bytes);
     flow.start = static_cast<double>((from.start + setup_.player.post_delay).ps);
     flow.bytes = bytes + std::ceil(bytes / mtu) * packet + more_in_first;
-    const auto path = paths.of(i, started[from.source]++);
+    const std::uint32_t connection = started[from.source]++;
+    const auto add = [this](std::span<const FlowPaths::Direction> path) {
+      traffic_.hops.insert(traffic_.hops.end(), path.begin(), path.end());
+      return static_cast<std::uint32_t>(path.size());
+    };
     flow.first_hop = static_cast<std::uint32_t>(traffic_.hops.size());
-    flow.hops = static_cast<std::uint32_t>(path.size());
-    traffic_.hops.insert(traffic_.hops.end(), path.begin(), path.end());
+    flow.hops = add(paths.of(i, connection));
+    flow.hops_back = add(paths.back(i, connection));
     traffic_.hops_max = std::max(traffic_.hops_max, flow.hops);
     const Time ideal = ideals.of(from);
     ideals_.push_back(ideal);
     double alone = 0;
-    for (const std::uint32_t link : path) {
+    for (const std::uint32_t link : std::span(&traffic_.hops[flow.first_hop], flow.hops)) {
       alone = std::max(alone, flow.bytes / traffic_.links[link].rate);
     }
     flow.round_trip = static_cast<double>(ideal.ps) - alone;

@@ -32,27 +32,38 @@ FlowPaths::FlowPaths(const scenario::Setup& setup, const fabric::Wiring& wiring,
 
 std::span<const FlowPaths::Direction> FlowPaths::of(std::uint32_t index, std::uint32_t started) {
   const workload::Flow& flow = setup_.flows[index];
+  return between(flow.source, flow.destination, index, started);
+}
+
+std::span<const FlowPaths::Direction> FlowPaths::back(std::uint32_t index, std::uint32_t started) {
+  const workload::Flow& flow = setup_.flows[index];
+  return between(flow.destination, flow.source, index, started);
+}
+
+// Both ends of a connection have the same flow label, and the same LID index.
+std::span<const FlowPaths::Direction> FlowPaths::between(std::uint32_t from, std::uint32_t to,
+                                                         std::uint32_t index,
+                                                         std::uint32_t started) {
+  const std::uint32_t hosts = setup_.topology.hosts;
   std::uint32_t hash = 0;
   if (!by_lid_) {
     // A label that is not 0 makes the port alone. The numbers of the queue pairs are not needed.
-    const std::uint32_t label = workload::flow_label_of(flow, index, setup_.player.seed);
+    const std::uint32_t label =
+        workload::flow_label_of(setup_.flows[index], index, setup_.player.seed);
     const std::uint16_t source_port =
         setup_.network.is_roce_v1 ? std::uint16_t{0} : port::source_port(label, {}, {});
-    hash = port::flow_hash(flow.source, flow.destination, source_port);
+    hash = port::flow_hash(from, to, source_port);
   }
   const std::uint32_t lid_path = started % setup_.player.paths;
   path_.clear();
-  Way way = ways_[first_way_[flow.source]];
+  Way way = ways_[first_way_[from]];
   for (;;) {
     path_.push_back(way.direction);
-    if (way.node < setup_.topology.hosts) return path_;
-    std::uint16_t port = 0;
-    if (by_lid_) {
-      port = routes_.port(way.node, flow.destination, lid_path);
-    } else {
-      port = fabric::equal_cost_port(hash, salts_[way.node - setup_.topology.hosts],
-                                     routes_.candidates(way.node, flow.destination));
-    }
+    if (way.node < hosts) return path_;
+    const std::uint16_t port =
+        by_lid_ ? routes_.port(way.node, to, lid_path)
+                : fabric::equal_cost_port(hash, salts_[way.node - hosts],
+                                          routes_.candidates(way.node, to));
     way = ways_[first_way_[way.node] + port];
   }
 }

@@ -26,8 +26,13 @@ class FlowPaths {
   // connections by which the source has sent before, which selects one of the 2^LMC paths of
   // InfiniBand. The span is valid until the next call.
   std::span<const Direction> of(std::uint32_t flow, std::uint32_t started);
+  // Returns those that its acknowledgements take, likewise.
+  std::span<const Direction> back(std::uint32_t flow, std::uint32_t started);
 
  private:
+  std::span<const Direction> between(std::uint32_t from, std::uint32_t to, std::uint32_t flow,
+                                     std::uint32_t started);
+
   const scenario::Setup& setup_;
   const fabric::Routes& routes_;
   bool by_lid_ = false;

@@ -52,7 +52,7 @@ void Play::begin(double now, std::uint32_t index) {
   double alone = 0;
   for (const LinkIndex link : path) alone = std::max(alone, flow.bytes / rates_.capacity(link));
   // The time of its share is added when it ends.
-  delays_[index] = wait(now, flow) - now - alone;
+  delays_[index] = wait(now, path) - now - alone;
   const FlowSlot slot = rates_.add(path);
   if (slot >= active_.size()) active_.resize(slot + 1);
   active_[slot] = {index, now, flow.bytes, 0, 0, static_cast<std::uint32_t>(heap_.size())};
@@ -61,8 +61,12 @@ void Play::begin(double now, std::uint32_t index) {
 
 void Play::end(double now) {
   const Ending first = heap_.front();
-  double& delay = delays_[active_[first.slot].flow];
+  const std::uint32_t index = active_[first.slot].flow;
+  const Flow& flow = traffic_.flows[index];
+  double& delay = delays_[index];
+  // Rounding must not make a flow that is alone faster than its links.
   delay = std::max(delay + now, 0.0);
+  delay += wait(now, {&traffic_.hops[flow.first_hop + flow.hops], flow.hops_back});
   rates_.remove(first.slot);
   const Ending last = heap_.back();
   heap_.pop_back();
@@ -144,13 +148,13 @@ double Play::queue(double now, LinkIndex link, bool& is_blocked) {
   return bytes;
 }
 
-// Returns how long a packet waits in the queues that a flow finds. A queue leaves at the rate of
+// Returns how long a packet waits in the queues on its path, where a flow begins or where its
+// acknowledgement goes back. A queue leaves at the rate of
 // its link, or, where a bottleneck further on holds it up, at that of its flows.
-double Play::wait(double now, const Flow& flow) {
+double Play::wait(double now, std::span<const LinkIndex> path) {
   double time = 0;
   bool is_blocked = false;
-  for (std::uint32_t hop = 1; hop < flow.hops; ++hop) {
-    const LinkIndex link = traffic_.hops[flow.first_hop + hop];
+  for (const LinkIndex link : path.subspan(1)) {
     const double rate = rates_.capacity(link);
     const double used = std::min(rates_.used(link), rate);
     time += used / rate * settings_.packet_bytes / (2 * rate);

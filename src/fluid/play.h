@@ -29,15 +29,17 @@ struct Flow {
   double start = 0;
   double bytes = 0;       // on the links, with headers and gaps
   double round_trip = 0;  // of one packet in an empty network
-  std::uint32_t first_hop = 0;  // of its path, in Traffic::hops
+  // Its path, and the one of its acknowledgements, which lies behind it in Traffic::hops.
+  std::uint32_t first_hop = 0;
   std::uint32_t hops = 0;
+  std::uint32_t hops_back = 0;
 };
 
 struct Traffic {
   std::vector<Link> links;
   std::vector<Flow> flows;
   std::vector<LinkIndex> hops;  // the paths of all flows, one behind the other
-  std::uint32_t hops_max = 0;   // of one path
+  std::uint32_t hops_max = 0;   // of the path of one flow
 };
 
 // What holds a sender back.
@@ -103,7 +105,7 @@ class Play {
   void catch_up(double now, FlowSlot slot);
   double backlog(double now, FlowSlot slot) const;
   double queue(double now, LinkIndex link, bool& is_blocked);
-  double wait(double now, const Flow& flow);
+  double wait(double now, std::span<const LinkIndex> path);
   void lift(std::uint32_t place);
   void sink(std::uint32_t place);
   void put(std::uint32_t place, Ending ending) {
