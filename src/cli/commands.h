@@ -78,6 +78,7 @@ struct SimOptions {
   unsigned jobs = 1;                                 // variants that run at the same time
   unsigned threads = 1;                              // of each variant
   std::string level = packet_level;
+  bool unvalidated = false;
   bool list = false;
   bool json = false;
   bool gallery = false;
@@ -95,7 +96,7 @@ struct SweepOptions {
   std::string output;   // a folder
   std::string again;    // the command that has the same results, for people
   std::string level = packet_level;
-  unsigned jobs = 1;    // points that are simulated at the same time
+  unsigned jobs = 1;  // points that are simulated at the same time
   bool json = false;
 };
 // Returns 1 also if a point has no results.

@@ -413,6 +413,9 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
   add_level(*command, options.level);
+  command->add_flag("--unvalidated", options.unvalidated,
+                    "With --level flow: simulate also what lies beyond the range in which the flow "
+                    "level was measured beside packets");
   add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :

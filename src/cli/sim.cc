@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/results.h"
@@ -110,6 +111,12 @@ int sim(const SimOptions& options) {
                     "--variant",
                     scenario->name(), scenario->variants().size()));
   }
+  if (!options.capture.empty() && options.level == flow_level) {
+    return fail("--capture writes packets, and the flow level has none: take --level packet");
+  }
+  if (options.unvalidated && options.level != flow_level) {
+    return fail("--unvalidated is for --level flow");
+  }
   const std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
   if (wanted.empty()) {
     return fail(no_such_variant(*scenario, options.variant));
@@ -125,12 +132,18 @@ int sim(const SimOptions& options) {
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
   simulating.at_flow_level = options.level == flow_level;
+  simulating.is_unvalidated = options.unvalidated;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
+  if (simulating.at_flow_level && !options.json) {
+    if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
+      return fail(noted.error().message);
+    }
+  }
   if (!options.output.empty()) {
     auto written =
         write_results(options.output, *scenario, wanted, *results, "variant", options.again);

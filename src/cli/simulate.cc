@@ -21,6 +21,7 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/progress.h"
 #include "experiment/alone.h"
@@ -133,9 +134,16 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, uns
   });
 }
 
+// Returns an error with the variant that it concerns, if the scenario has several.
+Error of_variant(const Scenario& scenario, std::size_t variant, const std::string& message) {
+  const std::string& name = scenario.variants()[variant].name;
+  return Error{name.empty() ? message : fmt::format("{}: {}", name, message)};
+}
+
 // Does the same as simulate() below at flow level.
-Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, ProgressLine& line,
-                               Timings& timings, const std::function<void()>& begins,
+Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, bool is_unvalidated,
+                               ProgressLine& line, Timings& timings,
+                               const std::function<void()>& begins,
                                const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
   auto run = experiment::FlowLevel::prepare(std::move(setup));
@@ -153,8 +161,14 @@ Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, P
     });
   }
   timings.run_s += seconds_since(begin);
+  if (is_interrupted()) return (*run)->outcome({});
+  if (is_unvalidated) return (*run)->outcome({});
   if (!played) return played.error();
-  return (*run)->outcome();
+  auto ranges = validated_ranges();
+  if (!ranges) return ranges.error();
+  auto range = (*run)->range_among(*ranges);
+  if (!range) return range.error();
+  return (*run)->outcome(*range);
 }
 
 // Runs one variant. It calls `begins` when nothing can be refused any more, and ends early if
@@ -169,9 +183,10 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!setup) return setup.error();
   if (options.at_flow_level) {
     timings.setup_s += seconds_since(start);
-    auto outcome = simulate_flows(std::move(*setup), name, line, timings, begins, goes_on);
-    if (outcome || name.empty()) return outcome;
-    return Error{fmt::format("{}: {}", name, outcome.error().message)};
+    auto outcome = simulate_flows(std::move(*setup), name, options.is_unvalidated, line, timings,
+                                  begins, goes_on);
+    if (outcome) return outcome;
+    return of_variant(scenario, variant, outcome.error().message);
   }
   setup->timeline = options.timeline;
   if (setup->wants_alone) {
@@ -230,11 +245,15 @@ struct Checked {
   std::exception_ptr thrown;
 };
 
-Checked check(const Scenario& scenario, std::size_t variant) {
+Checked check(const SimulateOptions& options, const Scenario& scenario, std::size_t variant) {
   Checked checked;
   try {
     auto setup = scenario.build(variant);
     if (!setup) checked.error = setup.error();
+    if (setup && options.at_flow_level) {
+      std::string why = experiment::beyond_flow_level(*setup);
+      if (!why.empty()) checked.error = of_variant(scenario, variant, why);
+    }
     checked.is_long = setup && setup->network.host.stack.cores > 0;
   } catch (...) {
     checked.thrown = std::current_exception();
@@ -245,14 +264,15 @@ Checked check(const Scenario& scenario, std::size_t variant) {
 // Checks the variants, and returns the order in which to run them, as indices. Where several run at
 // the same time, those with a kernel at each host go first: they take several times as long as the
 // others, and the last one may have no other beside it.
-Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
-                                          std::span<const std::size_t> variants, unsigned jobs) {
+Result<std::vector<std::size_t>> order_of(const SimulateOptions& options, const Scenario& scenario,
+                                          std::span<const std::size_t> variants) {
+  const unsigned jobs = options.jobs;
   if (variants.size() == 1) return std::vector<std::size_t>{0};  // it is checked when it is run
   std::vector<Checked> checked(variants.size());
   std::atomic<std::size_t> next = 0;
   on_threads(std::min<std::size_t>(jobs, variants.size()), [&] {
     for (std::size_t i = next++; i < checked.size(); i = next++) {
-      checked[i] = check(scenario, variants[i]);
+      checked[i] = check(options, scenario, variants[i]);
     }
   });
   std::vector<std::size_t> order;
@@ -279,7 +299,7 @@ unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurren
 
 Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings) {
-  auto order = order_of(scenario, variants, options.jobs);
+  auto order = order_of(options, scenario, variants);
   if (!order) return order.error();
   ProgressLine line(options.progress);
   std::vector<Ended> runs(variants.size());

@@ -54,6 +54,8 @@ struct SimulateOptions {
   // Threads that move the network of each variant. One does where frames are captured.
   unsigned threads = 1;
   bool at_flow_level = false;  // flows are fluids, and there are no packets to capture
+  // At flow level: what lies beyond the ranges in which it was measured is simulated, too.
+  bool is_unvalidated = false;
 };
 
 // Returns the number of processors that this process may use.

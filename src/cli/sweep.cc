@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/simulate.h"
 #include "cli/workers.h"
 #include "experiment/figures.h"
@@ -474,9 +475,11 @@ Result<void> Sweep::print() const {
   if (options_.json) return cli::print(json());
   const report::Results shown = results();
   if (shown.outcomes.empty()) return {};
-  return cli::print(title_ + "\n" +
-                    report::plain_text(report::telling_figures("point", shown.outcomes),
-                                       isatty(STDOUT_FILENO) != 0));
+  std::string text = title_ + "\n" +
+                     report::plain_text(report::telling_figures("point", shown.outcomes),
+                                        isatty(STDOUT_FILENO) != 0);
+  if (options_.level == flow_level) text += flow_level_note(shown.outcomes);
+  return cli::print(text);
 }
 
 }  // namespace

@@ -186,6 +186,10 @@ MaybeValue events(const RunView& run) { return run.network.events(); }
 MaybeValue packet_hops(const RunView& run) { return run.network.data_packet_hops(); }
 MaybeValue link_traversals(const RunView& run) { return run.network.frames_sent(); }
 
+MaybeValue offered_load(const FlowLevelView& level) { return level.offered_load; }
+MaybeValue bottleneck_flows(const FlowLevelView& level) { return level.bottleneck_flows; }
+MaybeValue slowdown_error(const FlowLevelView& level) { return level.slowdown_error; }
+
 // --- the table ----------------------------------------------------------------------------------
 
 constexpr auto fct = &FlowsView::completion_us;
@@ -471,6 +475,21 @@ constexpr auto table = std::to_array<Row>({
      Total::none,
      When::always,
      Listing::simulator},
+    {{"offered_load", "1", "offered load", per_cent},
+     offered_load,
+     Total::none,
+     When::always,
+     Listing::simulator},
+    {{"bottleneck_flows", "flows", "flows at a bottleneck"},
+     bottleneck_flows,
+     Total::none,
+     When::always,
+     Listing::simulator},
+    {{"slowdown_error", "1", "error of mean slowdown", per_cent},
+     slowdown_error,
+     Total::none,
+     When::always,
+     Listing::simulator},
 });
 
 bool is_of_ports(const Row& row) {
@@ -497,6 +516,7 @@ bool is_of_run(const Row& row) {
   return std::holds_alternative<Reader<FlowsView>>(row.read) ||
          std::holds_alternative<RunReader>(row.read) ||
          std::holds_alternative<SetupReader>(row.read) ||
+         std::holds_alternative<FlowLevelReader>(row.read) ||
          std::holds_alternative<JobReader>(row.read);
 }
 

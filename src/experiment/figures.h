@@ -72,6 +72,16 @@ struct JobView {
   std::optional<TrainingView> training;
 };
 
+// A run at flow level.
+struct FlowLevelView {
+  // Bytes of flows as a share of what the hosts' links carry while they begin; nothing: they begin
+  // at once.
+  std::optional<double> offered_load;
+  std::uint64_t bottleneck_flows = 0;  // the most flows that had one bottleneck at a time
+  // The greatest error of the mean slowdown that was measured for such runs, as a share of it.
+  std::optional<double> slowdown_error;
+};
+
 struct RunView {
   const scenario::Setup& setup;
   const sim::Network& network;
@@ -87,12 +97,14 @@ using Reader = report::Value (*)(const Source&);
 using RunReader = std::optional<report::Value> (*)(const RunView&);
 // Likewise of what is known without a run.
 using SetupReader = std::optional<report::Value> (*)(const scenario::Setup&);
+// Likewise of a run at flow level.
+using FlowLevelReader = std::optional<report::Value> (*)(const FlowLevelView&);
 // Likewise of a job.
 using JobReader = std::optional<report::Value> (*)(const JobView&);
-using Read =
-    std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
-                 Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
-                 Reader<device::HostStack::Counters>, RunReader, SetupReader, JobReader>;
+using Read = std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
+                          Reader<fabric::Switch>, Reader<device::Counters>,
+                          Reader<transport::Counters>, Reader<device::HostStack::Counters>,
+                          RunReader, SetupReader, JobReader, FlowLevelReader>;
 
 // A total says how the run's figure comes of those of its links, switches or hosts. If it is none,
 // the run has no such figure.

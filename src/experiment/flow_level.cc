@@ -33,6 +33,10 @@ std::uint32_t link_bytes(const sim::NetworkSettings& settings, wire::Operation o
   return around.stored_bytes(headers + payload_bytes + icrc_bytes) + around.gap_bytes;
 }
 
+double bytes_per_ps(const fabric::Link& link) {
+  return static_cast<double>(link.bits_per_second) / bits_per_byte / ps_per_second;
+}
+
 // A thing that the flow level does not model, and whether a setup has it.
 struct Beyond {
   const char* what;
@@ -78,6 +82,10 @@ constexpr auto beyond = std::to_array<Beyond>({
      "has one)",
      [](const Setup& setup) {
        return setup.network.link_layer == sim::LinkLayer::ethernet && !has_window(setup);
+     }},
+    {"topologies other than trees",
+     [](const Setup& setup) {
+       return !std::holds_alternative<fabric::Tiers>(setup.topology.shape);
      }},
     {"several classes or lanes",
      [](const Setup& setup) {
@@ -146,15 +154,31 @@ double FlowLevel::queue_bytes_max() const {
   return most;
 }
 
+// Returns the rate at which credits come back, at most. A receiver tells its neighbour of room when
+// a quarter of a lane has become free, so that three quarters are on their way at a time: a frame
+// goes there, and an update comes back.
+double FlowLevel::credits_rate(const fabric::Link& link) const {
+  if (settings_.backlog != fluid::Backlog::credits) return std::numeric_limits<double>::infinity();
+  const sim::NetworkSettings& network = setup_.network;
+  const Time delay = link.delay + network.fec_delay;
+  const double round_trip = static_cast<double>((delay + delay + network.switch_latency).ps) +
+                            settings_.packet_bytes / bytes_per_ps(link);
+  return 0.75 * settings_.bytes / round_trip;
+}
+
 void FlowLevel::trace() {
   const fabric::Topology& topology = setup_.topology;
   const sim::NetworkSettings& network = setup_.network;
   const double queue_max = queue_bytes_max();
   traffic_.links.reserve(2 * topology.links.size());
   for (const fabric::Link& link : topology.links) {
-    const double rate = static_cast<double>(link.bits_per_second) / bits_per_byte / ps_per_second;
+    const double rate = std::min(bytes_per_ps(link), credits_rate(link));
     traffic_.links.insert(traffic_.links.end(), 2, {rate, queue_max});
   }
+  const auto rate_of = [&](fluid::LinkIndex link) { return bytes_per_ps(topology.links[link / 2]); };
+  const auto path_of = [this](const fluid::Flow& flow) {
+    return std::span(&traffic_.hops[flow.first_hop], flow.hops);
+  };
   const double mtu = network.host.mtu_bytes;
   const double packet = link_bytes(network, wire::Operation::write_middle, 0);
   const double more_in_first = link_bytes(network, wire::Operation::write_first, 0) - packet;
@@ -163,8 +187,13 @@ void FlowLevel::trace() {
   std::vector<std::uint32_t> started(topology.hosts);
   ideals_.reserve(setup_.flows.size());
   traffic_.flows.reserve(setup_.flows.size());
+  double bytes_all = 0;
+  Time first = Time::never();
+  Time last = Time::zero();
   for (std::uint32_t i = 0; i < setup_.flows.size(); ++i) {
     const workload::Flow& from = setup_.flows[i];
+    first = std::min(first, from.start);
+    last = std::max(last, from.start);
     fluid::Flow& flow = traffic_.flows.emplace_back();
     const auto bytes = static_cast<double>(from.bytes);
     flow.start = static_cast<double>((from.start + setup_.player.post_delay).ps);
@@ -180,12 +209,20 @@ void FlowLevel::trace() {
     traffic_.hops_max = std::max(traffic_.hops_max, flow.hops);
     const Time ideal = ideals.of(from);
     ideals_.push_back(ideal);
-    double alone = 0;
-    for (const std::uint32_t link : std::span(&traffic_.hops[flow.first_hop], flow.hops)) {
-      alone = std::max(alone, flow.bytes / traffic_.links[link].rate);
-    }
-    flow.round_trip = static_cast<double>(ideal.ps) - alone;
+    const auto slowest = std::ranges::min_element(path_of(flow), {}, rate_of);
+    flow.alone = flow.bytes / rate_of(*slowest);
+    flow.round_trip = static_cast<double>(ideal.ps) - flow.alone;
+    bytes_all += flow.bytes;
   }
+  double capacity = 0;  // of all hosts' links together
+  for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
+    const bool is_of_host =
+        topology.is_host(topology.links[link].a) || topology.is_host(topology.links[link].b);
+    if (is_of_host) capacity += rate_of(2 * link);
+  }
+  if (setup_.flows.empty()) return;
+  const double carried = capacity * static_cast<double>((last - first).ps);
+  offered_load_ = carried > 0 ? bytes_all / carried : std::numeric_limits<double>::infinity();
 }
 
 Result<void> FlowLevel::run(const OnProgress& on_progress) {
@@ -204,8 +241,7 @@ Result<void> FlowLevel::run(const OnProgress& on_progress) {
     if (delay < 0) continue;
     const workload::Flow& flow = setup_.flows[i];
     const Time taken = setup_.player.post_delay_of(flow.source) + ideals_[i] +
-                       Time{std::llround(delay)} +
-                       setup_.player.completion_delay_of(flow.source);
+                       Time{std::llround(delay)} + setup_.player.completion_delay_of(flow.source);
     if (flow.start + taken > setup_.stop_at) continue;
     results_[i].start = flow.start;
     results_[i].end = flow.start + taken;
@@ -213,10 +249,55 @@ Result<void> FlowLevel::run(const OnProgress& on_progress) {
   return check_findings();
 }
 
-Result<void> FlowLevel::check_findings() const { return {}; }
+// A queue that is too long now and then changes little. Where flows find many such queues, packets
+// would be lost, marked or held up.
+Result<void> FlowLevel::check_findings() const {
+  constexpr double share_max = 1e-3;
+  const fluid::Findings& found = play_->findings();
+  const double share =
+      found.queues == 0 ? 0
+                        : static_cast<double>(found.too_long) / static_cast<double>(found.queues);
+  if (share <= share_max) return {};
+  return Error{fmt::format(
+      "{:.1f} % of the queues that flows would find are longer than {:.0f} bytes, where switches "
+      "drop, mark or pause, which the flow level does not model: take --level packet",
+      share * 100, traffic_.links.front().queue_bytes_max)};
+}
 
-report::Outcome FlowLevel::outcome() const {
-  return gather_flows({setup_, wiring_, routes_, results_});
+Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ranges) const {
+  const bool at_once = offered_load_ > 1;
+  const auto found = std::ranges::find_if(ranges, [&](const ValidatedRange& range) {
+    return range.backlog == settings_.backlog && range.at_once == at_once;
+  });
+  const auto beyond_range = [](const std::string& what) {
+    return Error{
+        fmt::format("the flow level was measured beside packets only for {}: take --level "
+                    "packet, or --unvalidated",
+                    what)};
+  };
+  if (found == ranges.end()) {
+    return beyond_range(at_once ? "flows that begin over time on this fabric, and here they begin "
+                                  "at once"
+                                : "other fabrics");
+  }
+  if (!at_once && offered_load_ > found->load_max) {
+    return beyond_range(fmt::format("loads up to {:.0f} %, and here it is {:.0f} %",
+                                    found->load_max * 100, offered_load_ * 100));
+  }
+  const std::uint64_t flows = play_->findings().most_bound;
+  if (flows > found->bottleneck_flows_max) {
+    return beyond_range(fmt::format("up to {} flows that share a bottleneck, and here they are {}",
+                                    found->bottleneck_flows_max, flows));
+  }
+  return *found;
+}
+
+report::Outcome FlowLevel::outcome(const std::optional<ValidatedRange>& range) const {
+  FlowLevelView level;
+  if (offered_load_ <= 1) level.offered_load = offered_load_;
+  level.bottleneck_flows = play_->findings().most_bound;
+  if (range) level.slowdown_error = range->error_max;
+  return gather_flows({setup_, wiring_, routes_, results_}, level);
 }
 
 }  // namespace tulle::experiment

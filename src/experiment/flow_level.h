@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,18 @@ namespace tulle::experiment {
 // "" if it can.
 std::string beyond_flow_level(const scenario::Setup& setup);
 
+// How far the flow level has been measured beside packets: for one kind of backlog, and for flows
+// that begin over time, or all at once.
+struct ValidatedRange {
+  fluid::Backlog backlog = fluid::Backlog::window;
+  bool at_once = false;
+  double load_max = 0;  // of flows that begin over time: FlowLevel::offered_load()
+  std::uint64_t bottleneck_flows_max = 0;
+  double error_max = 0;  // the greatest error of the mean slowdown, as a share of it
+  std::uint64_t runs = 0;
+  std::string date;
+};
+
 class FlowLevel {
  public:
   // Fails if the setup is beyond the flow level. The error is one line.
@@ -32,20 +46,24 @@ class FlowLevel {
   // Runs until all flows are done, or `on_progress` returns false. The error says what the run has
   // shown that the flow level does not model, such as queues at which switches would drop packets.
   Result<void> run(const OnProgress& on_progress);
-  // Returns what is known of the flows. Figures of packets, such as marks, are absent, and so are
+  // Returns what is known of the flows, and of the error of such runs. Figures of packets, such as marks, are absent, and so are
   // the tables of links and hosts, and samples.
-  report::Outcome outcome() const;
+  report::Outcome outcome(const std::optional<ValidatedRange>& range) const;
 
-  fluid::Backlog backlog() const { return settings_.backlog; }
-  // Returns the share of the hosts' links that was in use while flows began.
-  double load() const { return load_; }
+  // Returns the range in which a run lies that has ended. The error says what about it lies beyond
+  // all of them.
+  Result<ValidatedRange> range_among(std::span<const ValidatedRange> ranges) const;
+
+  // Returns the bytes of the flows as a share of what the hosts' links carry from the first start
+  // of a flow to the last. Above 1 means that the flows begin all at once, more or less.
+  double offered_load() const { return offered_load_; }
   const fluid::Findings& findings() const { return play_->findings(); }
 
  private:
   FlowLevel(scenario::Setup setup, fabric::Routes routes);
   void trace();
-  void measure_load();
   double queue_bytes_max() const;
+  double credits_rate(const fabric::Link& link) const;
   Result<void> check_findings() const;
 
   scenario::Setup setup_;
@@ -56,7 +74,7 @@ class FlowLevel {
   std::unique_ptr<fluid::Play> play_;  // after run()
   std::vector<Time> ideals_;           // by flow
   std::vector<workload::FlowResult> results_;
-  double load_ = 0;
+  double offered_load_ = 0;
 };
 
 }  // namespace tulle::experiment

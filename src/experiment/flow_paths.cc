@@ -1,8 +1,8 @@
 #include "experiment/flow_paths.h"
 
 #include "fabric/switch.h"
-#include "port/framing/roce_v2.h"
 #include "port/frame.h"
+#include "port/framing/roce_v2.h"
 #include "workload/player.h"
 
 namespace tulle::experiment {
@@ -60,10 +60,9 @@ std::span<const FlowPaths::Direction> FlowPaths::between(std::uint32_t from, std
   for (;;) {
     path_.push_back(way.direction);
     if (way.node < hosts) return path_;
-    const std::uint16_t port =
-        by_lid_ ? routes_.port(way.node, to, lid_path)
-                : fabric::equal_cost_port(hash, salts_[way.node - hosts],
-                                          routes_.candidates(way.node, to));
+    const std::uint16_t port = by_lid_ ? routes_.port(way.node, to, lid_path)
+                                       : fabric::equal_cost_port(hash, salts_[way.node - hosts],
+                                                                 routes_.candidates(way.node, to));
     way = ways_[first_way_[way.node] + port];
   }
 }

@@ -159,6 +159,11 @@ std::optional<Value> read(const Row& row, const scenario::Setup& setup) {
   return {};
 }
 
+std::optional<Value> read(const Row& row, const FlowLevelView& level) {
+  if (const auto* reader = std::get_if<FlowLevelReader>(&row.read)) return (*reader)(level);
+  return {};
+}
+
 std::optional<Value> read(const Row& row, const JobView& job) {
   if (const auto* reader = std::get_if<JobReader>(&row.read)) return (*reader)(job);
   return {};
@@ -335,8 +340,8 @@ std::vector<Value> Gathering::measure(bool (*is_of)(const Row&), const Sources&.
 }
 
 void Gathering::gather_flows() {
-  outcome_.flows = flows_of(
-      {remains_.setup, remains_.wiring, remains_.routes, remains_.player.results()});
+  outcome_.flows =
+      flows_of({remains_.setup, remains_.wiring, remains_.routes, remains_.player.results()});
   all_ = view_of(outcome_.flows);
   // Flows that are not done count with the bytes that were acknowledged.
   if (all_.end > Time::zero()) {
@@ -404,7 +409,7 @@ void Gathering::gather_run() {
 
 report::Outcome gather(const Remains& remains) { return Gathering(remains).outcome(); }
 
-report::Outcome gather_flows(const FlowRemains& remains) {
+report::Outcome gather_flows(const FlowRemains& remains, const FlowLevelView& level) {
   Outcome outcome;
   outcome.variant = remains.setup.variant;
   outcome.flows = flows_of(remains);
@@ -416,9 +421,10 @@ report::Outcome gather_flows(const FlowRemains& remains) {
     if (!has(row, remains.setup)) continue;
     std::optional<Value> value = read(row, remains.setup);
     if (!value) value = read(row, all);
-    if (value && (row.when != When::not_zero || !is_zero(*value))) {
-      outcome.figures.push_back({&row.figure, *value});
-    }
+    if (!value) value = read(row, level);
+    if (!value || (row.when == When::not_zero && is_zero(*value))) continue;
+    const bool of_simulator = row.listing == Listing::simulator;
+    (of_simulator ? outcome.simulator : outcome.figures).push_back({&row.figure, *value});
   }
   return outcome;
 }

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "experiment/figures.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "report/outcome.h"
@@ -36,6 +37,6 @@ struct FlowRemains {
 
 // Returns the outcome of flows alone: with their figures, and without those of packets, links and
 // hosts.
-report::Outcome gather_flows(const FlowRemains& remains);
+report::Outcome gather_flows(const FlowRemains& remains, const FlowLevelView& level);
 
 }  // namespace tulle::experiment

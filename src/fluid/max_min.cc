@@ -57,6 +57,7 @@ void MaxMin::remove(FlowSlot slot) {
     stops_of(last.flow)[last.hop].place = stop.place;
     link.members.pop_back();
     link.used = link.members.empty() ? 0 : link.used - flow.rate;
+    if (hop == flow.bottleneck && flow.rate > 0) --link.bound;
   }
   for (std::uint32_t hop = 0; hop < flow.hops; ++hop) take_bound_by(stops_of(slot)[hop].link);
   flow.hops = 0;
@@ -175,6 +176,8 @@ void MaxMin::commit() {
   for (const FlowSlot slot : solving_) {
     Flow& flow = flows_[slot];
     flow.is_taken = false;
+    if (flow.rate > 0) --links_[stops_of(slot)[flow.bottleneck].link].bound;
+    if (flow.next_rate > 0) ++links_[stops_of(slot)[flow.next_bottleneck].link].bound;
     flow.bottleneck = flow.next_bottleneck;
     if (flow.rate == flow.next_rate) continue;
     const double more = flow.next_rate - std::exchange(flow.rate, flow.next_rate);

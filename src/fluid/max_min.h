@@ -51,6 +51,8 @@ class MaxMin {
   std::uint32_t hops(FlowSlot flow) const { return flows_[flow].hops; }
   LinkIndex link(FlowSlot flow, std::uint32_t hop) const { return stops_of(flow)[hop].link; }
   std::span<const Member> members(LinkIndex link) const { return links_[link].members; }
+  // Returns the number of flows of which the link is the bottleneck.
+  std::uint32_t bound(LinkIndex link) const { return links_[link].bound; }
   double capacity(LinkIndex link) const { return links_[link].capacity; }
   // Returns the sum of the rates on a link.
   double used(LinkIndex link) const { return links_[link].used; }
@@ -60,8 +62,8 @@ class MaxMin {
  private:
   struct Flow {
     double rate = 0;
-    double next_rate = 0;           // while it is among the flows that are solved
-    std::uint32_t bottleneck = 0;   // a hop
+    double next_rate = 0;          // while it is among the flows that are solved
+    std::uint32_t bottleneck = 0;  // a hop
     std::uint32_t next_bottleneck = 0;
     std::uint32_t hops = 0;
     bool is_taken = false;  // it is among the flows that are solved
@@ -75,10 +77,11 @@ class MaxMin {
   struct Link {
     double capacity = 0;
     double used = 0;
-    double left = 0;   // while it is solved: capacity that no flow has yet
-    double level = 0;  // likewise: the rate of the flows of which it is the bottleneck
-    double most = 0;   // likewise: the most that one of the solved flows has
+    double left = 0;         // while it is solved: capacity that no flow has yet
+    double level = 0;        // likewise: the rate of the flows of which it is the bottleneck
+    double most = 0;         // likewise: the most that one of the solved flows has
     std::uint32_t open = 0;  // likewise: flows that have no rate yet
+    std::uint32_t bound = 0;
     std::uint32_t mark = 0;
     std::vector<Member> members;
   };

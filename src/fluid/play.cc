@@ -49,10 +49,8 @@ void Play::run(const std::function<bool(std::uint64_t done)>& goes_on) {
 void Play::begin(double now, std::uint32_t index) {
   const Flow& flow = traffic_.flows[index];
   const std::span<const LinkIndex> path(&traffic_.hops[flow.first_hop], flow.hops);
-  double alone = 0;
-  for (const LinkIndex link : path) alone = std::max(alone, flow.bytes / rates_.capacity(link));
   // The time of its share is added when it ends.
-  delays_[index] = wait(now, path) - now - alone;
+  delays_[index] = wait(now, path) - now - flow.alone;
   const FlowSlot slot = rates_.add(path);
   if (slot >= active_.size()) active_.resize(slot + 1);
   active_[slot] = {index, now, flow.bytes, 0, 0, static_cast<std::uint32_t>(heap_.size())};
@@ -80,6 +78,8 @@ void Play::settle(double now) {
     catch_up(now, slot);
     Active& active = active_[slot];
     active.rate = rates_.rate(slot);
+    const LinkIndex narrowest = rates_.link(slot, rates_.bottleneck(slot));
+    findings_.most_bound = std::max(findings_.most_bound, rates_.bound(narrowest));
     const double before = heap_[active.place].at;
     const double at = now + active.left / active.rate;
     heap_[active.place].at = at;

@@ -28,7 +28,8 @@ struct Link {
 struct Flow {
   double start = 0;
   double bytes = 0;       // on the links, with headers and gaps
-  double round_trip = 0;  // of one packet in an empty network
+  double alone = 0;  // the time that its bytes take in an empty network
+  double round_trip = 0;  // of one packet there
   // Its path, and the one of its acknowledgements, which lies behind it in Traffic::hops.
   std::uint32_t first_hop = 0;
   std::uint32_t hops = 0;
@@ -54,17 +55,18 @@ enum class Backlog : std::uint8_t {
 
 struct Settings {
   Backlog backlog = Backlog::window;
-  double bytes = 0;      // of a window, or of a switch's room for each port
+  double bytes = 0;         // of a window, or of a switch's room for each port
   double packet_bytes = 0;  // of a long packet on a link
-  double tolerance = 0;  // of max-min fairness: MaxMin::Settings
+  double tolerance = 0;     // of max-min fairness: MaxMin::Settings
 };
 
 // Counts what the flows have found when they came.
 struct Findings {
-  std::uint64_t queues = 0;    // all queues on their paths
-  std::uint64_t too_long = 0;  // those that were longer than Link::queue_bytes_max
-  double longest = 0;          // bytes
-  double longest_of_max = 0;   // the most that one had of its link's queue_bytes_max
+  std::uint64_t queues = 0;      // all queues on their paths
+  std::uint64_t too_long = 0;    // those that were longer than Link::queue_bytes_max
+  double longest = 0;            // bytes
+  double longest_of_max = 0;     // the most that one had of its link's queue_bytes_max
+  std::uint32_t most_bound = 0;  // the most flows that had one bottleneck at a time
   std::uint64_t flows = 0;
   std::uint64_t blocked = 0;  // flows that met a link held up by a bottleneck further on
 };
