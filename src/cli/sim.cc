@@ -82,6 +82,7 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   nlohmann::ordered_json json;
   json["setup_s"] = timings.setup_s;
   json["run_s"] = timings.run_s;
+  json["run_cpu_s"] = timings.run_cpu_s;
   json["user_s"] = static_cast<double>(usage.ru_utime.tv_sec) +
                    static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
   json["peak_bytes"] = usage.ru_maxrss * 1'024;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -48,6 +49,8 @@ void handle_interrupt(int) { interrupted.store(true, std::memory_order_relaxed);
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions& options,
                                                           const scenario::Setup& setup) {
@@ -152,6 +155,7 @@ Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, b
   begins();
   catch_interrupts();
   const Clock::time_point begin = Clock::now();
+  const double cpu_begin = cpu_seconds();
   Result<void> played;
   {
     ProgressLine::Entry entry(line, name);
@@ -161,6 +165,7 @@ Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, b
     });
   }
   timings.run_s += seconds_since(begin);
+  timings.run_cpu_s += cpu_seconds() - cpu_begin;
   if (is_interrupted()) return (*run)->outcome({});
   if (is_unvalidated) return (*run)->outcome({});
   if (!played) return played.error();
@@ -211,6 +216,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   begins();
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
+  const double cpu_begin = cpu_seconds();
   {
     ProgressLine::Entry entry(line, name);
     (*run)->run([&](const experiment::Progress& progress) {
@@ -219,6 +225,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
     });
   }
   timings.run_s += seconds_since(begin);
+  timings.run_cpu_s += cpu_seconds() - cpu_begin;
   if (*capture) {
     if (auto written = (*capture)->finish(); !written) return written.error();
   }
@@ -337,6 +344,7 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
     if (!*run.outcome) return run.outcome->error();
     timings.setup_s += run.timings.setup_s;
     timings.run_s += run.timings.run_s;
+    timings.run_cpu_s += run.timings.run_cpu_s;
   }
   for (Ended& run : runs) {
     if (run.outcome) results.outcomes.push_back(std::move(**run.outcome));

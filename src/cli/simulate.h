@@ -41,6 +41,7 @@ void take_large_pages();
 struct Timings {
   double setup_s = 0;
   double run_s = 0;
+  double run_cpu_s = 0;  // processor time of this process meanwhile
 };
 
 struct SimulateOptions {

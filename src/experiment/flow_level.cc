@@ -24,6 +24,10 @@ constexpr double bits_per_byte = 8;
 constexpr double ps_per_second = 1e12;
 constexpr std::uint32_t icrc_bytes = 4;
 
+// Rates are shared within 3 %: on a busy fabric, a flow that comes or goes would otherwise change
+// those of many others a little. It changes mean slowdowns by less than 1 % (decision 049).
+constexpr double sharing_tolerance = 0.03;
+
 // Returns the bytes that a packet of RC takes on a link.
 std::uint32_t link_bytes(const sim::NetworkSettings& settings, wire::Operation operation,
                          std::uint32_t payload_bytes) {
@@ -125,6 +129,7 @@ FlowLevel::FlowLevel(Setup setup, fabric::Routes routes)
   const std::uint32_t packet =
       link_bytes(network, wire::Operation::write_middle, network.host.mtu_bytes);
   settings_.packet_bytes = packet;
+  settings_.tolerance = sharing_tolerance;
   if (has_window(setup_)) {
     settings_.backlog = fluid::Backlog::window;
     settings_.bytes = static_cast<double>(network.host.recovery.window_packets) * packet;
@@ -175,7 +180,9 @@ void FlowLevel::trace() {
     const double rate = std::min(bytes_per_ps(link), credits_rate(link));
     traffic_.links.insert(traffic_.links.end(), 2, {rate, queue_max});
   }
-  const auto rate_of = [&](fluid::LinkIndex link) { return bytes_per_ps(topology.links[link / 2]); };
+  const auto rate_of = [&](fluid::LinkIndex link) {
+    return bytes_per_ps(topology.links[link / 2]);
+  };
   const auto path_of = [this](const fluid::Flow& flow) {
     return std::span(&traffic_.hops[flow.first_hop], flow.hops);
   };
@@ -279,6 +286,10 @@ Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ra
     return beyond_range(at_once ? "flows that begin over time on this fabric, and here they begin "
                                   "at once"
                                 : "other fabrics");
+  }
+  if (const std::uint32_t hosts = setup_.topology.adapters(); hosts < found->hosts_min) {
+    return beyond_range(fmt::format("networks of {} hosts and more, and here they are {}",
+                                    found->hosts_min, hosts));
   }
   if (!at_once && offered_load_ > found->load_max) {
     return beyond_range(fmt::format("loads up to {:.0f} %, and here it is {:.0f} %",

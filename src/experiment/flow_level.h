@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "experiment/run.h"
+#include "experiment/validated_ranges.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "fluid/play.h"
@@ -25,18 +26,6 @@ namespace tulle::experiment {
 // Says why a setup cannot be run at flow level: what it has that the level does not model. Returns
 // "" if it can.
 std::string beyond_flow_level(const scenario::Setup& setup);
-
-// How far the flow level has been measured beside packets: for one kind of backlog, and for flows
-// that begin over time, or all at once.
-struct ValidatedRange {
-  fluid::Backlog backlog = fluid::Backlog::window;
-  bool at_once = false;
-  double load_max = 0;  // of flows that begin over time: FlowLevel::offered_load()
-  std::uint64_t bottleneck_flows_max = 0;
-  double error_max = 0;  // the greatest error of the mean slowdown, as a share of it
-  std::uint64_t runs = 0;
-  std::string date;
-};
 
 class FlowLevel {
  public:

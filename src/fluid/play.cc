@@ -49,22 +49,22 @@ void Play::run(const std::function<bool(std::uint64_t done)>& goes_on) {
 void Play::begin(double now, std::uint32_t index) {
   const Flow& flow = traffic_.flows[index];
   const std::span<const LinkIndex> path(&traffic_.hops[flow.first_hop], flow.hops);
-  // The time of its share is added when it ends.
-  delays_[index] = wait(now, path) - now - flow.alone;
+  const double waits = wait(now, path);
   const FlowSlot slot = rates_.add(path);
   if (slot >= active_.size()) active_.resize(slot + 1);
-  active_[slot] = {index, now, flow.bytes, 0, 0, static_cast<std::uint32_t>(heap_.size())};
+  active_[slot] = {index, waits, now, flow.bytes, 0, 0, static_cast<std::uint32_t>(heap_.size())};
   heap_.push_back({std::numeric_limits<double>::infinity(), slot});
 }
 
 void Play::end(double now) {
   const Ending first = heap_.front();
-  const std::uint32_t index = active_[first.slot].flow;
-  const Flow& flow = traffic_.flows[index];
-  double& delay = delays_[index];
+  const Active& active = active_[first.slot];
+  const Flow& flow = traffic_.flows[active.flow];
   // Rounding must not make a flow that is alone faster than its links.
-  delay = std::max(delay + now, 0.0);
-  delay += wait(now, {&traffic_.hops[flow.first_hop + flow.hops], flow.hops_back});
+  const double shares = std::max(now - flow.start - flow.alone, 0.0);
+  const double waits_back =
+      wait(now, {traffic_.hops.data() + flow.first_hop + flow.hops, flow.hops_back});
+  delays_[active.flow] = shares + active.waits + waits_back;
   rates_.remove(first.slot);
   const Ending last = heap_.back();
   heap_.pop_back();
@@ -154,7 +154,7 @@ double Play::queue(double now, LinkIndex link, bool& is_blocked) {
 double Play::wait(double now, std::span<const LinkIndex> path) {
   double time = 0;
   bool is_blocked = false;
-  for (const LinkIndex link : path.subspan(1)) {
+  for (const LinkIndex link : path.subspan(std::min<std::size_t>(path.size(), 1))) {
     const double rate = rates_.capacity(link);
     const double used = std::min(rates_.used(link), rate);
     time += used / rate * settings_.packet_bytes / (2 * rate);
@@ -167,7 +167,6 @@ double Play::wait(double now, std::span<const LinkIndex> path) {
     findings_.longest_of_max = std::max(findings_.longest_of_max, bytes / most);
     time += bytes / used;
   }
-  ++findings_.flows;
   if (is_blocked) ++findings_.blocked;
   return time;
 }

@@ -28,7 +28,7 @@ struct Link {
 struct Flow {
   double start = 0;
   double bytes = 0;       // on the links, with headers and gaps
-  double alone = 0;  // the time that its bytes take in an empty network
+  double alone = 0;       // the time that its bytes take in an empty network
   double round_trip = 0;  // of one packet there
   // Its path, and the one of its acknowledgements, which lies behind it in Traffic::hops.
   std::uint32_t first_hop = 0;
@@ -67,8 +67,8 @@ struct Findings {
   double longest = 0;            // bytes
   double longest_of_max = 0;     // the most that one had of its link's queue_bytes_max
   std::uint32_t most_bound = 0;  // the most flows that had one bottleneck at a time
-  std::uint64_t flows = 0;
-  std::uint64_t blocked = 0;  // flows that met a link held up by a bottleneck further on
+  // Paths, there and back, with a link that a bottleneck further on held up.
+  std::uint64_t blocked = 0;
 };
 
 class Play {
@@ -89,6 +89,7 @@ class Play {
   // A flow that is under way.
   struct Active {
     std::uint32_t flow = 0;
+    double waits = 0;    // in the queues that it has found
     double since = 0;    // when the next three were so
     double left = 0;     // bytes
     double backlog = 0;  // bytes that wait before the bottleneck, and behind it
