@@ -67,7 +67,9 @@ constexpr auto beyond = std::to_array<Beyond>({
      [](const Setup& setup) { return std::ranges::any_of(setup.flows, waits); }},
     {"another transport than reliable connections",
      [](const Setup& setup) {
-       return setup.player.transport != verbs::QpType::rc || setup.network.host.plays_tcp;
+       // By default flows have reliable connections.
+       return setup.player.transport != workload::PlayerSettings().transport ||
+              setup.network.host.plays_tcp;
      }},
     {"a kernel's network stack",
      [](const Setup& setup) { return setup.network.host.stack.cores > 0; }},

@@ -115,7 +115,7 @@ void expect_paths_of_packets(const std::string& text) {
   auto setup = setup_of(text, "", {"seed = 5", "traffic.duration = \"300us\""});
   ASSERT_TRUE(setup);
   const fabric::Wiring wiring(setup->topology);
-  const auto routes = fabric::compute_routes(setup->topology, setup->routing);
+  auto routes = fabric::compute_routes(setup->topology, setup->routing);
   FlowPaths paths(*setup, wiring, *routes);
   std::vector<std::uint64_t> frames(2 * setup->topology.links.size());
   std::vector<std::uint32_t> started(setup->topology.hosts);
@@ -200,7 +200,7 @@ TEST(FlowLevel, SaysWhatItDoesNotModel) {
   for (const auto& [set, what] : cases) {
     auto setup = setup_of(std::string(web_search) + window, "", set);
     ASSERT_TRUE(setup) << set.front();
-    const auto run = FlowLevel::prepare(std::move(*setup));
+    auto run = FlowLevel::prepare(std::move(*setup));
     ASSERT_FALSE(run) << set.front();
     EXPECT_NE(run.error().message.find(what), std::string::npos) << run.error().message;
     EXPECT_NE(run.error().message.find("--level packet"), std::string::npos);
@@ -213,7 +213,7 @@ TEST(FlowLevel, RefusesQueuesAtWhichSwitchesWouldDrop) {
   ASSERT_TRUE(setup);
   auto run = FlowLevel::prepare(std::move(*setup));
   ASSERT_TRUE(run);
-  const auto played = (*run)->run([](const Progress&) { return true; });
+  auto played = (*run)->run([](const Progress&) { return true; });
   ASSERT_FALSE(played);
   EXPECT_NE(played.error().message.find("of the queues"), std::string::npos)
       << played.error().message;
@@ -228,14 +228,14 @@ const std::vector<ValidatedRange> some_ranges = {
 std::string refusal(const std::string& text, const std::vector<std::string>& set) {
   const auto run = play_flows(text, "", set);
   if (run == nullptr) return "";
-  const auto range = run->range_among(some_ranges);
+  auto range = run->range_among(some_ranges);
   return range ? "" : range.error().message;
 }
 
 TEST(FlowLevel, TheRangeOfARunSaysItsError) {
   const auto run = play_flows(std::string(web_search) + window);
   ASSERT_NE(run, nullptr);
-  const auto range = run->range_among(some_ranges);
+  auto range = run->range_among(some_ranges);
   ASSERT_TRUE(range) << range.error().message;
   EXPECT_EQ(range->error_max, 0.05);
   EXPECT_DOUBLE_EQ(number(run->outcome(*range), "slowdown_error"), 0.05);

@@ -16,7 +16,7 @@ std::string range(const std::string& change = "") {
 }
 
 TEST(ValidatedRanges, AreRead) {
-  const auto ranges = parse_ranges(range(), "f.json");
+  auto ranges = parse_ranges(range(), "f.json");
   ASSERT_TRUE(ranges) << ranges.error().message;
   ASSERT_EQ(ranges->size(), 1u);
   const ValidatedRange& one = ranges->front();
@@ -51,7 +51,7 @@ TEST(ValidatedRanges, AWrongFileIsRefusedInOneLine) {
       range(R"(, "at_once": 1)"),
   };
   for (const std::string& text : texts) {
-    const auto ranges = parse_ranges(text, "f.json");
+    auto ranges = parse_ranges(text, "f.json");
     ASSERT_FALSE(ranges) << text;
     EXPECT_EQ(ranges.error().message.rfind("f.json: ", 0), 0u) << ranges.error().message;
     EXPECT_EQ(ranges.error().message.find('\n'), std::string::npos) << ranges.error().message;
@@ -63,7 +63,7 @@ TEST(ValidatedRanges, ThoseThatComeAlongHoldTheBound) {
   std::ifstream in(TULLE_TEST_DATA "/../../scenarios/flow-level.json");
   std::ostringstream text;
   text << in.rdbuf();
-  const auto ranges = parse_ranges(text.str(), "flow-level.json");
+  auto ranges = parse_ranges(text.str(), "flow-level.json");
   ASSERT_TRUE(ranges) << ranges.error().message;
   bool has_window = false;
   bool has_credits = false;

@@ -12,6 +12,13 @@ namespace {
 // Rates that differ by less are equal: sums of rates have rounding errors.
 constexpr double rounding = 1e-9;
 
+// Among so many links, looking at each is faster than a heap.
+constexpr std::size_t scanned_max = 256;
+
+constexpr auto is_wider = [](const auto& a, const auto& b) {
+  return a.share != b.share ? a.share > b.share : a.link > b.link;
+};
+
 }  // namespace
 
 MaxMin::MaxMin(std::vector<double> capacities, std::uint32_t hops_max, Settings settings)
@@ -112,26 +119,14 @@ void MaxMin::fill() {
     }
   }
   solved_ += solving_.size();
-  open_.assign(touched_.begin(), touched_.end());
+  open_.clear();
+  for (const LinkIndex index : touched_) open_.push_back({links_[index].share(), index});
+  const bool is_heap = open_.size() > scanned_max;
+  if (is_heap) std::ranges::make_heap(open_, is_wider);
   std::size_t to_fix = solving_.size();
   while (to_fix > 0) {
-    double level = std::numeric_limits<double>::infinity();
-    LinkIndex narrowest = 0;
-    for (std::size_t i = 0; i < open_.size();) {
-      const Link& link = links_[open_[i]];
-      if (link.open == 0) {
-        open_[i] = open_.back();
-        open_.pop_back();
-        continue;
-      }
-      const double share = link.left / link.open;
-      if (share < level || (share == level && open_[i] < narrowest)) {
-        level = share;
-        narrowest = open_[i];
-      }
-      ++i;
-    }
-    level = std::max(level, 0.0);
+    const LinkIndex narrowest = is_heap ? take_from_heap() : find_by_scan();
+    const double level = std::max(links_[narrowest].share(), 0.0);
     Link& full = links_[narrowest];
     full.level = level;
     for (const Member member : full.members) {
@@ -149,6 +144,40 @@ void MaxMin::fill() {
         --link.open;
       }
     }
+  }
+}
+
+LinkIndex MaxMin::find_by_scan() {
+  Narrow best{std::numeric_limits<double>::infinity(), 0};
+  for (std::size_t i = 0; i < open_.size();) {
+    const Link& link = links_[open_[i].link];
+    if (link.open == 0) {
+      open_[i] = open_.back();
+      open_.pop_back();
+      continue;
+    }
+    const Narrow narrow{link.share(), open_[i].link};
+    if (is_wider(best, narrow)) best = narrow;
+    ++i;
+  }
+  return best.link;
+}
+
+// A link's share grows while flows on others are fixed. The share in the heap may be an older one,
+// which is less.
+LinkIndex MaxMin::take_from_heap() {
+  for (;;) {
+    std::ranges::pop_heap(open_, is_wider);
+    Narrow& first = open_.back();
+    const Link& link = links_[first.link];
+    const LinkIndex index = first.link;
+    if (link.open > 0 && link.share() > first.share) {
+      first.share = link.share();
+      std::ranges::push_heap(open_, is_wider);
+      continue;
+    }
+    open_.pop_back();
+    if (link.open > 0) return index;
   }
 }
 

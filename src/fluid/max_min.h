@@ -84,6 +84,12 @@ class MaxMin {
     std::uint32_t bound = 0;
     std::uint32_t mark = 0;
     std::vector<Member> members;
+
+    double share() const { return left / open; }  // of each flow that has no rate yet
+  };
+  struct Narrow {
+    double share = 0;
+    LinkIndex link = 0;
   };
 
   Stop* stops_of(FlowSlot flow) { return &stops_[std::size_t{flow} * hops_max_]; }
@@ -91,6 +97,8 @@ class MaxMin {
   void take(FlowSlot flow);
   void take_bound_by(LinkIndex link);
   void fill();
+  LinkIndex find_by_scan();
+  LinkIndex take_from_heap();
   bool grow();
   void commit();
 
@@ -105,7 +113,7 @@ class MaxMin {
   std::uint64_t solved_ = 0;
   std::vector<FlowSlot> solving_;
   std::vector<LinkIndex> touched_;
-  std::vector<LinkIndex> open_;
+  std::vector<Narrow> open_;  // links that may be full next
   std::vector<FlowSlot> changed_;
 };
 

@@ -144,6 +144,26 @@ TEST(MaxMin, RandomFlowsAreFairWhateverComesAndGoes) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) play_at_random(seed, 0);
 }
 
+// So many links that they are in a heap: flows that all come before the rates are computed.
+TEST(MaxMin, ManyFlowsThatComeAtOnceAreFair) {
+  constexpr std::uint32_t links = 2'000;
+  Random random(31);
+  std::vector<double> capacities(links);
+  for (double& capacity : capacities) capacity = 1 + static_cast<double>(random.below(4));
+  MaxMin rates(capacities, 4, {});
+  std::vector<FlowSlot> flows;
+  for (int i = 0; i < 3'000; ++i) {
+    Path path;
+    while (path.size() < 4) {
+      const auto link = static_cast<LinkIndex>(random.below(links));
+      if (std::ranges::count(path, link) == 0) path.push_back(link);
+    }
+    flows.push_back(rates.add(path));
+  }
+  rates.settle();
+  expect_max_min(rates, flows, links, 0);
+}
+
 TEST(MaxMin, AToleranceNeverOverloadsALink) {
   for (std::uint64_t seed = 11; seed <= 20; ++seed) play_at_random(seed, 0.03);
 }
