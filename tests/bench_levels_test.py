@@ -13,10 +13,10 @@ sys.path.insert(0, str(ROOT / "bench"))
 import levels  # noqa: E402
 
 
-def row(error, flows, load=0.5, hosts=128, backlog="credits"):
+def row(error, flows, load=0.5, hosts=128, backlog="credits", flow_bytes=100_000):
     return {
         "backlog": backlog, "network": "a tree", "hosts": hosts, "traffic": "web-search", "load": load, "seed": 3,
-        "flows": 100, "packet_slowdown": 2.0, "flow_slowdown": 2.0 * (1 + error), "error": error, "packet_p99": 5.0,
+        "flows": 100, "flow_bytes": flow_bytes, "packet_slowdown": 2.0, "flow_slowdown": 2.0 * (1 + error), "error": error, "packet_p99": 5.0,
         "flow_p99": 5.1, "offered_load": load or None, "bottleneck_flows": flows, "packet_s": 1.0, "flow_s": 0.01,
         "speed_up": 100.0,
     }
@@ -38,6 +38,14 @@ class Ranges(unittest.TestCase):
         found = levels.range_of(rows, "credits", False, "2026-01-01")
         self.assertEqual((found["hosts_min"], found["runs"]), (128, 1))
         self.assertFalse(levels.is_within(rows[1], [found]))
+
+    def test_long_flows_have_a_range_of_their_own(self):
+        rows = [row(0.01, 3), row(0.2, 9), row(0.03, 12, flow_bytes=2_000_000)]
+        found = levels.ranges_of(rows, "window", False, "2026-01-01")
+        self.assertEqual([(r["bottleneck_flows_max"], r["flow_bytes_min"]) for r in found], [(3, 100_000), (12, 2_000_000)])
+        self.assertTrue(levels.is_within(row(0, 12, flow_bytes=2_000_000, backlog="window"), found))
+        self.assertFalse(levels.is_within(row(0, 12, backlog="window"), found))
+        self.assertEqual(len(levels.ranges_of(rows[2:], "window", False, "2026-01-01")), 1)
 
     def test_no_case_that_holds_is_no_range(self):
         self.assertIsNone(levels.range_of([row(0.2, 3)], "credits", False, "2026-01-01"))

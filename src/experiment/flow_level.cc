@@ -223,6 +223,7 @@ void FlowLevel::trace() {
     flow.round_trip = static_cast<double>(ideal.ps) - flow.alone;
     bytes_all += flow.bytes;
   }
+  mean_bytes_ = bytes_all / static_cast<double>(std::max<std::size_t>(setup_.flows.size(), 1));
   double capacity = 0;  // of all hosts' links together
   for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
     const bool is_of_host =
@@ -273,36 +274,43 @@ Result<void> FlowLevel::check_findings() const {
       share * 100, traffic_.links.front().queue_bytes_max)};
 }
 
-Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ranges) const {
-  const bool at_once = offered_load_ > 1;
-  const auto found = std::ranges::find_if(ranges, [&](const ValidatedRange& range) {
-    return range.backlog == settings_.backlog && range.at_once == at_once;
-  });
-  const auto beyond_range = [](const std::string& what) {
-    return Error{
-        fmt::format("the flow level was measured beside packets only for {}: take --level "
-                    "packet, or --unvalidated",
-                    what)};
-  };
-  if (found == ranges.end()) {
-    return beyond_range(at_once ? "flows that begin over time on this fabric, and here they begin "
-                                  "at once"
-                                : "other fabrics");
+// Returns what lies beyond a range that is for this kind of backlog and start; "" if nothing does.
+std::string FlowLevel::beyond(const ValidatedRange& range) const {
+  const std::uint32_t hosts = setup_.topology.adapters();
+  if (hosts < range.hosts_min) {
+    return fmt::format("networks of {} hosts and more, and here they are {}", range.hosts_min,
+                       hosts);
   }
-  if (const std::uint32_t hosts = setup_.topology.adapters(); hosts < found->hosts_min) {
-    return beyond_range(fmt::format("networks of {} hosts and more, and here they are {}",
-                                    found->hosts_min, hosts));
+  if (mean_bytes_ < range.flow_bytes_min) {
+    return fmt::format("flows of {:.0f} bytes and more in the mean, and here they have {:.0f}",
+                       range.flow_bytes_min, mean_bytes_);
   }
-  if (!at_once && offered_load_ > found->load_max) {
-    return beyond_range(fmt::format("loads up to {:.0f} %, and here it is {:.0f} %",
-                                    found->load_max * 100, offered_load_ * 100));
+  if (!range.at_once && offered_load_ > range.load_max) {
+    return fmt::format("loads up to {:.0f} %, and here it is {:.0f} %", range.load_max * 100,
+                       offered_load_ * 100);
   }
   const std::uint64_t flows = play_->findings().most_bound;
-  if (flows > found->bottleneck_flows_max) {
-    return beyond_range(fmt::format("up to {} flows that share a bottleneck, and here they are {}",
-                                    found->bottleneck_flows_max, flows));
+  if (flows > range.bottleneck_flows_max) {
+    return fmt::format("up to {} flows that share a bottleneck, and here they are {}",
+                       range.bottleneck_flows_max, flows);
   }
-  return *found;
+  return "";
+}
+
+Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ranges) const {
+  const bool at_once = offered_load_ > 1;
+  std::string what = at_once ? "flows that begin over time on this fabric, and here they begin at "
+                               "once"
+                             : "other fabrics";
+  for (const ValidatedRange& range : ranges) {
+    if (range.backlog != settings_.backlog || range.at_once != at_once) continue;
+    what = beyond(range);
+    if (what.empty()) return range;
+  }
+  return Error{
+      fmt::format("the flow level was measured beside packets only for {}: take --level "
+                  "packet, or --unvalidated",
+                  what)};
 }
 
 report::Outcome FlowLevel::outcome(const std::optional<ValidatedRange>& range) const {

@@ -54,6 +54,7 @@ class FlowLevel {
   double queue_bytes_max() const;
   double credits_rate(const fabric::Link& link) const;
   Result<void> check_findings() const;
+  std::string beyond(const ValidatedRange& range) const;
 
   scenario::Setup setup_;
   fabric::Routes routes_;
@@ -64,6 +65,7 @@ class FlowLevel {
   std::vector<Time> ideals_;           // by flow
   std::vector<workload::FlowResult> results_;
   double offered_load_ = 0;
+  double mean_bytes_ = 0;  // of a flow, on the links
 };
 
 }  // namespace tulle::experiment

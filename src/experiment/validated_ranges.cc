@@ -37,6 +37,7 @@ ValidatedRange range_of(const json_t& json) {
   return {backlog_of(json),
           json.at("at_once").get<bool>(),
           count_of(json, "hosts_min"),
+          static_cast<double>(count_of(json, "flow_bytes_min")),
           share_of(json, "load_max"),
           count_of(json, "bottleneck_flows_max"),
           share_of(json, "error_max"),

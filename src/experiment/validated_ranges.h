@@ -17,7 +17,8 @@ struct ValidatedRange {
   fluid::Backlog backlog = fluid::Backlog::window;
   bool at_once = false;
   std::uint32_t hosts_min = 0;
-  double load_max = 0;  // of flows that begin over time: FlowLevel::offered_load()
+  double flow_bytes_min = 0;  // the mean of all flows
+  double load_max = 0;        // of flows that begin over time: FlowLevel::offered_load()
   std::uint64_t bottleneck_flows_max = 0;
   double error_max = 0;  // the greatest error of the mean slowdown, as a share of it
   std::uint64_t runs = 0;

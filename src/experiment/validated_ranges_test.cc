@@ -10,7 +10,7 @@ namespace tulle::experiment {
 namespace {
 
 std::string range(const std::string& change = "") {
-  return R"({"ranges": [{"backlog": "credits", "at_once": false, "hosts_min": 64, "load_max": 0.5,
+  return R"({"ranges": [{"backlog": "credits", "at_once": false, "hosts_min": 64, "flow_bytes_min": 1000, "load_max": 0.5,
  "bottleneck_flows_max": 8, "error_max": 0.07, "runs": 12, "more": [])" +
          change + "}]}";
 }
@@ -23,6 +23,7 @@ TEST(ValidatedRanges, AreRead) {
   EXPECT_EQ(one.backlog, fluid::Backlog::credits);
   EXPECT_FALSE(one.at_once);
   EXPECT_EQ(one.hosts_min, 64u);
+  EXPECT_EQ(one.flow_bytes_min, 1000);
   EXPECT_EQ(one.load_max, 0.5);
   EXPECT_EQ(one.bottleneck_flows_max, 8u);
   EXPECT_EQ(one.error_max, 0.07);
