@@ -47,6 +47,10 @@ class Ranges(unittest.TestCase):
         self.assertFalse(levels.is_within(row(0, 12, backlog="window"), found))
         self.assertEqual(len(levels.ranges_of(rows[2:], "window", False, "2026-01-01")), 1)
 
+    def test_with_credits_flows_that_begin_at_once_validate_nothing(self):
+        self.assertEqual(levels.ranges_of([row(0.01, 3, load=0)], "credits", True, "2026-01-01"), [])
+        self.assertEqual(len(levels.ranges_of([row(0.01, 3, load=0)], "window", True, "2026-01-01")), 1)
+
     def test_no_case_that_holds_is_no_range(self):
         self.assertIsNone(levels.range_of([row(0.2, 3)], "credits", False, "2026-01-01"))
 

@@ -110,14 +110,16 @@ using Read = std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<Link
 // the run has no such figure.
 enum class Total : std::uint8_t { none, sum, most };
 // The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
-// those whose hosts have a kernel's stack, and those with jobs.
+// those whose hosts have a kernel's stack, those with jobs, those with prices, and those at flow
+// level.
 enum class When : std::uint8_t {
   always,
   not_zero,
   with_faults,
   with_stacks,
   with_jobs,
-  with_prices
+  with_prices,
+  at_flow_level
 };
 // A listing says where a figure stands: in links.csv too if it is one of links, in summary.json
 // alone, or at the end of summary.json, with what the simulator itself did.

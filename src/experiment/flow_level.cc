@@ -79,7 +79,7 @@ constexpr auto beyond = std::to_array<Beyond>({
        return network.faults.any() || network.bit_error_rate > 0 || network.lose_every > 0;
      }},
     {"congestion control (congestion.control)", has_control},
-    {"paths that are chosen packet by packet (routing.path)",
+    {"paths that are chosen packet by packet (fabric.path)",
      [](const Setup& setup) {
        return setup.network.switches.path_choice != PathChoice::flow ||
               setup.network.non_minimal.is_used();

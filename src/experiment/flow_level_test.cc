@@ -16,16 +16,18 @@
 namespace tulle::experiment {
 namespace {
 
-constexpr char web_search[] = R"([topology]
+constexpr char tree[] = R"([topology]
 kind = "fat-tree"
 k = 4
 link_rate = "100Gbps"
-[traffic]
+)";
+constexpr char web_search_on_it[] = R"([traffic]
 pattern = "poisson"
 sizes = "web-search"
 load = 0.5
 duration = "2ms"
 )";
+const std::string web_search = std::string(tree) + web_search_on_it;
 constexpr char window[] = R"([fabric]
 flow_control = "none"
 [host]
@@ -60,8 +62,9 @@ class BesidePackets : public testing::TestWithParam<std::string> {};
 TEST_P(BesidePackets, TheMeanSlowdownOfWebSearchIsWithinTenPerCent) {
   const std::string text = web_search + GetParam();
   for (const char* seed : {"seed = 21", "seed = 22"}) {
-    const double packets = mean_slowdown(outcome_of(text, "", {seed, "traffic.load = 0.3"}));
-    const auto run = play_flows(text, "", {seed, "traffic.load = 0.3"});
+    const std::vector<std::string> set = {seed, "topology.k = 8", "traffic.duration = \"500us\""};
+    const double packets = mean_slowdown(outcome_of(text, "", set));
+    const auto run = play_flows(text, "", set);
     ASSERT_NE(run, nullptr);
     const double flows = mean_slowdown(run->outcome({}));
     EXPECT_GT(packets, 1.2) << "flows meet";
@@ -99,10 +102,9 @@ TEST(FlowLevel, AFlowThatIsAloneHasTheTimeOfAnEmptyNetwork) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n3,12,300000,7.5\n");
   for (const char* fabric : {window, credits}) {
-    const std::string text = std::string(web_search) + fabric;
-    const std::vector<std::string> set = {"traffic = {pattern = \"file\", file = \"f.csv\"}",
-                                          "host.post_delay = \"1ns\""};
-    const auto run = play_flows(text, folder.path(), set);
+    const std::string text =
+        std::string(tree) + "[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n" + fabric;
+    const auto run = play_flows(text, folder.path(), {"host.post_delay = \"1ns\""});
     ASSERT_NE(run, nullptr);
     const report::Outcome outcome = run->outcome({});
     EXPECT_EQ(outcome.flows[0].start, Time{7'500});
@@ -148,16 +150,14 @@ void expect_paths_of_packets(const std::string& text) {
   EXPECT_GT(used, outcome.links.rows.size() / 2);
 }
 
-TEST(FlowPaths, AreThoseOfThePacketsOnEthernet) {
-  expect_paths_of_packets(std::string(web_search) + window);
-}
+TEST(FlowPaths, AreThoseOfThePacketsOnEthernet) { expect_paths_of_packets(web_search + window); }
 
 TEST(FlowPaths, AreThoseOfThePacketsOnInfiniband) {
-  expect_paths_of_packets(std::string(web_search) + credits + "[routing]\nlmc = 1\n");
+  expect_paths_of_packets(web_search + credits + "[routing]\nlmc = 1\n");
 }
 
 TEST(FlowLevel, TheSameSeedHasTheSameResult) {
-  const std::string text = std::string(web_search) + window;
+  const std::string text = web_search + window;
   const auto first = play_flows(text);
   const auto again = play_flows(text);
   const auto other = play_flows(text, "", {"seed = 2"});
@@ -168,7 +168,7 @@ TEST(FlowLevel, TheSameSeedHasTheSameResult) {
 }
 
 TEST(FlowLevel, FiguresOfPacketsAreAbsent) {
-  const auto run = play_flows(std::string(web_search) + window);
+  const auto run = play_flows(web_search + window);
   ASSERT_NE(run, nullptr);
   const report::Outcome outcome = run->outcome({});
   for (const char* key : {"marked", "pauses", "dropped", "events", "slowdown_error"}) {
@@ -179,37 +179,44 @@ TEST(FlowLevel, FiguresOfPacketsAreAbsent) {
   EXPECT_TRUE(outcome.links.rows.empty());
 }
 
+void expect_beyond(const std::string& text, const std::vector<std::string>& set,
+                   const std::string& what) {
+  SCOPED_TRACE(what);
+  auto setup = setup_of(text, "", set);
+  ASSERT_TRUE(setup);
+  auto run = FlowLevel::prepare(std::move(*setup));
+  ASSERT_FALSE(run);
+  EXPECT_NE(run.error().message.find(what), std::string::npos) << run.error().message;
+  EXPECT_NE(run.error().message.find("--level packet"), std::string::npos);
+  EXPECT_EQ(run.error().message.find('\n'), std::string::npos);
+}
+
 TEST(FlowLevel, SaysWhatItDoesNotModel) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"host.recovery = \"go-back-n\""}, "what a flow has in flight"},
       {{"host.transport = \"tcp\"", "host.recovery = \"go-back-n\""}, "another transport"},
-      {{"routing.path = \"packet\""}, "packet by packet"},
+      {{"fabric.path = \"packet\""}, "packet by packet"},
       {{"fabric.bit_error_rate = 1e-9"}, "faults, bit errors or losses"},
-      {{"fault = [{kind = \"link-down\", link = [\"edge 0\", \"aggregation 0\"], at = \"1us\"}]"},
-       "faults, bit errors or losses"},
       {{"fabric.ecn = {}", "congestion.control = \"dcqcn\""}, "congestion control"},
       {{"host.service_levels = 2"}, "several classes"},
       {{"traffic.notify = true"}, "traffic.notify"},
       {{"report.sample = \"1us\""}, "report.sample"},
       {{"host.train = 4"}, "host.train"},
       {{"traffic.payload = \"bytes\"", "traffic.duration = \"10us\""}, "payloads"},
-      {{"traffic = {pattern = \"ring-all-reduce\", bytes = \"1MB\"}"}, "wait for other flows"},
-      {{"topology = {kind = \"torus\", size = [3, 3]}", "routing.kind = \"up-down\""},
-       "topologies other than trees"},
   };
-  for (const auto& [set, what] : cases) {
-    auto setup = setup_of(std::string(web_search) + window, "", set);
-    ASSERT_TRUE(setup) << set.front();
-    auto run = FlowLevel::prepare(std::move(*setup));
-    ASSERT_FALSE(run) << set.front();
-    EXPECT_NE(run.error().message.find(what), std::string::npos) << run.error().message;
-    EXPECT_NE(run.error().message.find("--level packet"), std::string::npos);
-    EXPECT_EQ(run.error().message.find('\n'), std::string::npos);
-  }
+  for (const auto& [set, what] : cases) expect_beyond(web_search + window, set, what);
+  const std::string torus =
+      "[topology]\nkind = \"torus\"\nsize = [3, 3]\n[routing]\nkind = \"up-down\"\n";
+  expect_beyond(torus + web_search_on_it + window, {}, "topologies other than trees");
+  const std::string ring = "[traffic]\npattern = \"ring-all-reduce\"\nbytes = \"1MB\"\n";
+  expect_beyond(tree + ring + window, {}, "wait for other flows");
+  const std::string fault =
+      "[[fault]]\nkind = \"bit-errors\"\nlink = [\"host 0\", \"edge 0\"]\nrate = 1e-9\n";
+  expect_beyond(web_search + window + fault, {}, "faults, bit errors or losses");
 }
 
 TEST(FlowLevel, RefusesQueuesAtWhichSwitchesWouldDrop) {
-  auto setup = setup_of(std::string(web_search) + window, "", {"fabric.buffer = \"500KB\""});
+  auto setup = setup_of(web_search + window, "", {"fabric.buffer = \"500KB\""});
   ASSERT_TRUE(setup);
   auto run = FlowLevel::prepare(std::move(*setup));
   ASSERT_TRUE(run);
@@ -235,7 +242,7 @@ std::string refusal(const std::string& text, const std::vector<std::string>& set
 }
 
 TEST(FlowLevel, TheRangeOfARunSaysItsError) {
-  const auto run = play_flows(std::string(web_search) + window);
+  const auto run = play_flows(web_search + window, "", {"traffic.load = 0.3"});
   ASSERT_NE(run, nullptr);
   auto range = run->range_among(some_ranges);
   ASSERT_TRUE(range) << range.error().message;
@@ -244,23 +251,21 @@ TEST(FlowLevel, TheRangeOfARunSaysItsError) {
 }
 
 TEST(FlowLevel, RefusesWhatLiesBeyondItsRanges) {
-  const std::string by_window = std::string(web_search) + window;
-  const std::string by_credits = std::string(web_search) + credits;
-  EXPECT_NE(refusal(by_window, {"traffic.load = 0.95"}).find("loads up to 60 %"),
+  EXPECT_NE(refusal(web_search + window, {"traffic.load = 0.95"}).find("loads up to 60 %"),
             std::string::npos);
-  EXPECT_NE(refusal(by_credits, {}).find("loads up to 30 %"), std::string::npos);
-  EXPECT_NE(refusal(by_credits, {"traffic = {pattern = \"permutation\", bytes = \"1MB\"}"})
-                .find("at once"),
+  EXPECT_NE(refusal(web_search + credits, {}).find("loads up to 30 %"), std::string::npos);
+  EXPECT_NE(refusal(web_search + window, {"topology.hosts_per_edge = 1"}).find("16 hosts and more"),
             std::string::npos);
-  EXPECT_NE(refusal(by_window, {"topology.hosts_per_edge = 1"}).find("16 hosts and more"),
+  const std::string permutation = "[traffic]\npattern = \"permutation\"\nbytes = \"1MB\"\n";
+  EXPECT_NE(refusal(tree + permutation + credits, {}).find("at once"), std::string::npos);
+  EXPECT_EQ(refusal(tree + permutation + window, {}), "");
+  // The last range is for longer flows.
+  const std::string incast = "[traffic]\npattern = \"incast\"\nsenders = 12\nbytes = \"1MB\"\n";
+  EXPECT_NE(refusal(tree + incast + window, {}).find("flows of 10000000 bytes and more"),
             std::string::npos);
-  EXPECT_EQ(refusal(by_window, {"traffic = {pattern = \"permutation\", bytes = \"1MB\"}"}), "");
-  const std::vector<std::string> incast = {
-      "traffic = {pattern = \"incast\", senders = 12, bytes = \"1MB\"}"};
-  EXPECT_NE(refusal(by_window, incast).find("up to 6 flows that share a bottleneck"),
-            std::string::npos);
-  EXPECT_EQ(
-      refusal(by_window, {"traffic = {pattern = \"incast\", senders = 12, bytes = \"10MB\"}"}), "");
+  EXPECT_EQ(refusal(tree + incast + window, {"traffic.bytes = \"10MB\""}), "");
+  const std::string many = "[traffic]\npattern = \"incast\"\nsenders = 15\nbytes = \"10MB\"\n";
+  EXPECT_EQ(refusal(tree + many + window, {}), "");
 }
 
 }  // namespace

@@ -183,6 +183,7 @@ bool has(const Row& row, const scenario::Setup& setup) {
       return !setup.jobs.empty();
     case When::always:
     case When::not_zero:
+    case When::at_flow_level:
       break;
   }
   return true;
