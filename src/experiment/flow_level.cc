@@ -298,7 +298,7 @@ std::string FlowLevel::beyond(const ValidatedRange& range) const {
 }
 
 Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ranges) const {
-  const bool at_once = offered_load_ > 1;
+  const bool at_once = begins_at_once();
   std::string what = at_once ? "flows that begin over time on this fabric, and here they begin at "
                                "once"
                              : "other fabrics";
@@ -315,7 +315,7 @@ Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ra
 
 report::Outcome FlowLevel::outcome(const std::optional<ValidatedRange>& range) const {
   FlowLevelView level;
-  if (offered_load_ <= 1) level.offered_load = offered_load_;
+  if (!begins_at_once()) level.offered_load = offered_load_;
   level.bottleneck_flows = play_->findings().most_bound;
   if (range) level.slowdown_error = range->error_max;
   return gather_flows({setup_, wiring_, routes_, results_}, level);

@@ -44,8 +44,11 @@ class FlowLevel {
   Result<ValidatedRange> range_among(std::span<const ValidatedRange> ranges) const;
 
   // Returns the bytes of the flows as a share of what the hosts' links carry from the first start
-  // of a flow to the last. Above 1 means that the flows begin all at once, more or less.
+  // of a flow to the last.
   double offered_load() const { return offered_load_; }
+  // Returns true if the flows begin all at once, more or less: within half of the time that the
+  // hosts' links need for them. Random arrivals at full load hardly ever do.
+  bool begins_at_once() const { return offered_load_ > 2; }
   const fluid::Findings& findings() const { return play_->findings(); }
 
  private:
