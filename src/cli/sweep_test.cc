@@ -207,7 +207,8 @@ TEST_F(Sweep, TheFlowLevelHasResultsOfItsOwn) {
   ASSERT_EQ(packets.status, 0) << packets.error;
   EXPECT_EQ(packets.out.find("Flow level"), std::string::npos) << packets.out;
   EXPECT_EQ(files("o"), 4u);
-  expect_refused(sweep + "flow --set traffic.load=1", "2 of 2 points have no results");
+  expect_refused(sweep + "flow --set 'host.recovery=\"go-back-n\"'",
+                 "2 of 2 points have no results");
 }
 
 TEST_F(Sweep, TwoDoNotWriteToOneFolder) {
