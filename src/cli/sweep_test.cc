@@ -195,7 +195,7 @@ TEST_F(Sweep, MistakesAreOneLine) {
 TEST_F(Sweep, TheFlowLevelHasResultsOfItsOwn) {
   folder.write("open.toml",
                "[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"100Gbps\"\n[traffic]\n"
-               "pattern = \"poisson\"\nload = 0.2\nduration = \"200us\"\n[fabric]\n"
+               "pattern = \"poisson\"\nload = 0.1\nduration = \"4ms\"\n[fabric]\n"
                "flow_control = \"none\"\n[host]\nrecovery = \"selective-repeat\"\n");
   const std::string sweep =
       "'" + folder.path("open.toml") + "' -k seed=1,2 -o '" + folder.path("o") + "' --level ";
