@@ -123,7 +123,8 @@ def measure(case, backlog, folder):
                                  key=lambda run: run[0])
     mean_packet, mean_flow = statistics.mean(packets), statistics.mean(flows)
     return {
-        "backlog": backlog, "network": case.network, "hosts": HOSTS[case.network], "traffic": case.name, "load": case.load, "seed": case.seed,
+        "backlog": backlog, "network": case.network, "hosts": HOSTS[case.network],
+        "traffic": case.name, "load": case.load, "seed": case.seed,
         "flows": len(flows), "flow_bytes": mean_bytes, "packet_slowdown": mean_packet, "flow_slowdown": mean_flow,
         "error": mean_flow / mean_packet - 1,
         "packet_p99": quantile(packets, 99), "flow_p99": quantile(flows, 99),

@@ -16,7 +16,8 @@ import levels  # noqa: E402
 def row(error, flows, load=0.5, hosts=128, backlog="credits", flow_bytes=100_000):
     return {
         "backlog": backlog, "network": "a tree", "hosts": hosts, "traffic": "web-search", "load": load, "seed": 3,
-        "flows": 100, "flow_bytes": flow_bytes, "packet_slowdown": 2.0, "flow_slowdown": 2.0 * (1 + error), "error": error, "packet_p99": 5.0,
+        "flows": 100, "flow_bytes": flow_bytes,
+        "packet_slowdown": 2.0, "flow_slowdown": 2.0 * (1 + error), "error": error, "packet_p99": 5.0,
         "flow_p99": 5.1, "offered_load": load or None, "bottleneck_flows": flows, "packet_s": 1.0, "flow_s": 0.01,
         "speed_up": 100.0,
     }
