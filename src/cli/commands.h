@@ -56,6 +56,10 @@ struct CaptureOptions {
 };
 int capture(const live::Settings& settings, const CaptureOptions& options);
 
+// The levels of a simulation: packets, or flows that share links as fluids do.
+inline constexpr char packet_level[] = "packet";
+inline constexpr char flow_level[] = "flow";
+
 struct SimOptions {
   // Files, or names from --list: one, or none if the scenario comes from the tables. A gallery
   // takes any number.
@@ -73,6 +77,8 @@ struct SimOptions {
   std::vector<std::string> capture_at = {"host 0"};  // nodes
   unsigned jobs = 1;                                 // variants that run at the same time
   unsigned threads = 1;                              // of each variant
+  std::string level = packet_level;
+  bool unvalidated = false;
   bool list = false;
   bool json = false;
   bool gallery = false;
@@ -89,7 +95,8 @@ struct SweepOptions {
   std::string variant;  // empty: all
   std::string output;   // a folder
   std::string again;    // the command that has the same results, for people
-  unsigned jobs = 1;    // points that are simulated at the same time
+  std::string level = packet_level;
+  unsigned jobs = 1;  // points that are simulated at the same time
   bool json = false;
 };
 // Returns 1 also if a point has no results.

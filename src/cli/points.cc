@@ -28,11 +28,14 @@ using scenario::Scenario;
 
 // --- identities ---------------------------------------------------------------------------------
 
-// Returns what the results of a point depend on: the keys of its variants, and the version that
-// simulates. The files that they name stand beside the results, once they have been read.
-std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants) {
+// Returns what the results of a point depend on: the keys of its variants, the level, and the
+// version that simulates. The files that they name stand beside the results, once they have been
+// read.
+std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants,
+                        const std::string& level) {
   json_t identity;
   identity["tulle"] = build_version();
+  if (level != packet_level) identity["level"] = level;
   identity["variants"] = json_t::array();
   for (const std::size_t variant : variants) {
     identity["variants"].push_back(
@@ -159,7 +162,7 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   Point point;
   point.name = std::move(name);
   point.lines = std::move(lines);
-  point.identity = identity_of(*scenario, variants);
+  point.identity = identity_of(*scenario, variants, options_.level);
   constexpr std::size_t name_digits = 24;
   const std::string file = digest_of(point.identity).substr(0, name_digits) + ".json";
   point.file = (fs::path(options_.folder) / "points" / file).string();
@@ -174,7 +177,7 @@ std::string Points::simulate_point(std::size_t index) const {
   auto scenario = scenario_of(point.lines);
   if (!scenario) return scenario.error().message;
   const auto variants = wanted_variants(*scenario, options_.variant);
-  if (identity_of(*scenario, variants) != point.identity) {
+  if (identity_of(*scenario, variants, options_.level) != point.identity) {
     return "the scenario has changed since the sweep began";
   }
   json_t files = json_t::object();
@@ -182,7 +185,9 @@ std::string Points::simulate_point(std::size_t index) const {
     files[absolute(path)] = digest_of(text);
   });
   Timings timings;
-  auto results = cli::simulate({}, *scenario, variants, timings);
+  SimulateOptions simulating;
+  simulating.at_flow_level = options_.level == flow_level;
+  auto results = cli::simulate(simulating, *scenario, variants, timings);
   if (!results) return results.error().message;
   if (is_interrupted()) return "interrupted";
   json_t json;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/commands.h"
 #include "live/unique_fd.h"
 #include "report/outcome.h"
 #include "scenario/scenario.h"
@@ -36,6 +37,7 @@ struct PointsOptions {
   std::string variant;           // empty: all
   std::string folder;            // of the results
   unsigned jobs = 1;             // points that are simulated at the same time
+  std::string level = packet_level;
 };
 
 class Points {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
@@ -82,6 +83,7 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   nlohmann::ordered_json json;
   json["setup_s"] = timings.setup_s;
   json["run_s"] = timings.run_s;
+  json["run_cpu_s"] = timings.run_cpu_s;
   json["user_s"] = static_cast<double>(usage.ru_utime.tv_sec) +
                    static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
   json["peak_bytes"] = usage.ru_maxrss * 1'024;
@@ -111,6 +113,15 @@ Result<Wanted> prepare(const SimOptions& options) {
         fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
                     "--variant",
                     scenario->name(), scenario->variants().size())};
+  }
+  if (!options.capture.empty() && options.level == flow_level) {
+    return Error{"--capture writes packets, and the flow level has none: take --level packet"};
+  }
+  if (options.unvalidated && options.level != flow_level) {
+    return Error{"--unvalidated is for --level flow"};
+  }
+  if (options.level == flow_level && has_ranks()) {
+    return Error{"the flow level is simulated by one process: start it without mpirun"};
   }
   std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
   if (wanted.empty()) return Error{no_such_variant(*scenario, options.variant)};
@@ -145,6 +156,8 @@ int sim(const SimOptions& options) {
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
+  simulating.at_flow_level = options.level == flow_level;
+  simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) simulating.keep = write;
   simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario.title();
@@ -154,6 +167,11 @@ int sim(const SimOptions& options) {
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
+  if (simulating.at_flow_level && !options.json) {
+    if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
+      return fail(noted.error().message);
+    }
+  }
   if (!options.output.empty()) {
     if (auto written = write(*results); !written) return fail(written.error().message);
   }

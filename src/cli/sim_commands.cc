@@ -140,6 +140,15 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   });
 }
 
+void add_level(CLI::App& command, std::string& level) {
+  command
+      .add_option("--level", level,
+                  "Simulate packets, or flows that share links as fluids do: hundreds of times as "
+                  "fast, for what docs/simulator.md names (default: packet)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({packet_level, flow_level}));
+}
+
 }  // namespace
 
 void add_sim(CLI::App& app, int& status) {
@@ -194,6 +203,10 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
+  add_level(*command, options.level);
+  command->add_flag("--unvalidated", options.unvalidated,
+                    "With --level flow: simulate also what lies beyond the range in which the flow "
+                    "level was measured beside packets");
   add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
@@ -239,6 +252,7 @@ void add_sweep(CLI::App& app, int& status) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_flag("--json", options.json, "Print the results as JSON");
+  add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Points", "a process each");
   command->footer(sweep_examples);
   command->callback([command, &status] {

@@ -205,5 +205,64 @@ TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   for (const auto& variant : both["variants"]) EXPECT_GT(variant["packet_hops"], 0);
 }
 
+constexpr char open_text[] = R"(title = "Web search"
+[topology]
+kind = "fat-tree"
+k = 4
+link_rate = "100Gbps"
+[traffic]
+pattern = "poisson"
+load = 0.3
+duration = "1ms"
+[fabric]
+flow_control = "none"
+[host]
+recovery = "selective-repeat"
+)";
+
+TEST_F(SimTest, TheFlowLevelSaysItsError) {
+  folder.write("s.toml", open_text);
+  const ProgramOutcome outcome = run(folder.path("s.toml") + " --level flow");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "slowdown p99")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\nFlow level: in such runs the mean slowdown was within "))
+      << outcome.out;
+  const auto json = nlohmann::json::parse(run(folder.path("s.toml") + " --level flow --json").out);
+  EXPECT_GT(json["slowdown_error"], 0);
+  EXPECT_LE(json["slowdown_error"], 0.1);
+  EXPECT_EQ(json["finished"], json["flows"]);
+  EXPECT_FALSE(json.contains("marked"));
+}
+
+TEST_F(SimTest, TheFlowLevelWritesFilesAndAPage) {
+  folder.write("s.toml", open_text);
+  const ProgramOutcome outcome =
+      run(folder.path("s.toml") + " --level flow -o '" + folder.path("o") + "'");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(folder.read("o/flows.csv"), ",done,")) << folder.read("o/flows.csv");
+  EXPECT_TRUE(contains(folder.read("o/report.html"), "Web search"));
+}
+
+// Packets of incasts and their victims wait as no fluid does.
+TEST_F(SimTest, TheFlowLevelRefusesWhatItWouldGetWrong) {
+  for (const char* scenario : {"incast", "victim"}) {
+    for (const char* variant : {"", " --variant infiniband"}) {
+      const std::string arguments = std::string(scenario) + variant + " --level flow";
+      expect_refused(arguments, "--level packet");
+    }
+  }
+  expect_refused("incast --variant lossy-selective-repeat --level flow", "--level packet");
+  folder.write("s.toml", open_text);
+  const std::string windows = folder.path("s.toml") + " --level flow";
+  expect_refused(windows + " --set traffic.load=1", "the flow level was measured");
+  expect_refused(windows + " --set 'host.recovery=\"go-back-n\"'", "in flight");
+  const ProgramOutcome unvalidated = run(windows + " --unvalidated --set traffic.load=1");
+  EXPECT_EQ(unvalidated.status, 0) << unvalidated.error;
+  EXPECT_TRUE(contains(unvalidated.out, "nobody knows its error")) << unvalidated.out;
+  expect_refused(windows + " --capture '" + folder.path("c.pcapng") + "'", "--capture");
+  expect_refused(folder.path("s.toml") + " --unvalidated", "--level flow");
+  EXPECT_NE(run(folder.path("s.toml") + " --level magic").status, 0);
+}
+
 }  // namespace
 }  // namespace tulle::cli

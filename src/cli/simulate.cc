@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -21,11 +22,13 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "experiment/alone.h"
 #include "experiment/capture.h"
+#include "experiment/flow_level.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
 #include "report/perfetto.h"
@@ -56,6 +59,8 @@ Result<void> outcome_of(Result<Value>& result) {
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions& options,
                                                           const scenario::Setup& setup) {
@@ -163,6 +168,45 @@ Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario
   return all;
 }
 
+// Returns an error with the variant that it concerns, if the scenario has several.
+Error of_variant(const Scenario& scenario, std::size_t variant, const std::string& message) {
+  const std::string& name = scenario.variants()[variant].name;
+  return Error{name.empty() ? message : fmt::format("{}: {}", name, message)};
+}
+
+// Does the same as simulate() below at flow level.
+Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, bool is_unvalidated,
+                               ProgressLine& line, Timings& timings,
+                               const std::function<void()>& begins,
+                               const std::function<bool()>& goes_on) {
+  const Clock::time_point start = Clock::now();
+  auto run = experiment::FlowLevel::prepare(std::move(setup));
+  if (!run) return run.error();
+  timings.setup_s += seconds_since(start);
+  begins();
+  catch_interrupts();
+  const Clock::time_point begin = Clock::now();
+  const double cpu_begin = cpu_seconds();
+  Result<void> played;
+  {
+    ProgressLine::Entry entry(line, name);
+    played = (*run)->run([&](const experiment::Progress& progress) {
+      entry.show(progress);
+      return goes_on();
+    });
+  }
+  timings.run_s += seconds_since(begin);
+  timings.run_cpu_s += cpu_seconds() - cpu_begin;
+  if (is_interrupted()) return (*run)->outcome({});
+  if (is_unvalidated) return (*run)->outcome({});
+  if (!played) return played.error();
+  auto ranges = validated_ranges();
+  if (!ranges) return ranges.error();
+  auto range = (*run)->range_among(*ranges);
+  if (!range) return range.error();
+  return (*run)->outcome(*range);
+}
+
 // Runs one variant. It calls `begins` when nothing can be refused any more, and ends early if
 // `goes_on` returns false. All ranks call this. Those that have no part in it, or are not the first
 // one, return nothing of worth.
@@ -175,6 +219,13 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant);
   if (auto built = agree(outcome_of(setup)); !built) return built.error();
+  if (options.at_flow_level) {
+    timings.setup_s += seconds_since(start);
+    auto outcome = simulate_flows(std::move(*setup), variant_name, options.is_unvalidated, line,
+                                  timings, begins, goes_on);
+    if (outcome) return outcome;
+    return of_variant(scenario, variant, outcome.error().message);
+  }
   setup->timeline = options.timeline;
   auto processes = ranks_for(options, *setup, name, line);
   if (!processes) return processes.error();
@@ -201,6 +252,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   begins();
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
+  const double cpu_begin = cpu_seconds();
   {
     ProgressLine::Entry entry(line, variant_name);
     (*run)->run([&](const experiment::Progress& progress) {
@@ -209,6 +261,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
     });
   }
   timings.run_s += seconds_since(begin);
+  timings.run_cpu_s += cpu_seconds() - cpu_begin;
   if (*capture) {
     if (auto written = (*capture)->finish(); !written) return written.error();
   }
@@ -236,11 +289,15 @@ struct Checked {
   std::exception_ptr thrown;
 };
 
-Checked check(const Scenario& scenario, std::size_t variant) {
+Checked check(const SimulateOptions& options, const Scenario& scenario, std::size_t variant) {
   Checked checked;
   try {
     auto setup = scenario.build(variant);
     if (!setup) checked.error = setup.error();
+    if (setup && options.at_flow_level) {
+      std::string why = experiment::beyond_flow_level(*setup);
+      if (!why.empty()) checked.error = of_variant(scenario, variant, why);
+    }
     checked.is_long = setup && setup->network.host.stack.cores > 0;
   } catch (...) {
     checked.thrown = std::current_exception();
@@ -251,14 +308,15 @@ Checked check(const Scenario& scenario, std::size_t variant) {
 // Checks the variants, and returns the order in which to run them, as indices. Where several run at
 // the same time, those with a kernel at each host go first: they take several times as long as the
 // others, and the last one may have no other beside it.
-Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
-                                          std::span<const std::size_t> variants, unsigned jobs) {
+Result<std::vector<std::size_t>> order_of(const SimulateOptions& options, const Scenario& scenario,
+                                          std::span<const std::size_t> variants) {
+  const unsigned jobs = options.jobs;
   if (variants.size() == 1) return std::vector<std::size_t>{0};  // it is checked when it is run
   std::vector<Checked> checked(variants.size());
   std::atomic<std::size_t> next = 0;
   on_threads(std::min<std::size_t>(jobs, variants.size()), [&] {
     for (std::size_t i = next++; i < checked.size(); i = next++) {
-      checked[i] = check(scenario, variants[i]);
+      checked[i] = check(options, scenario, variants[i]);
     }
   });
   std::vector<std::size_t> order;
@@ -313,6 +371,7 @@ Result<std::vector<Outcome>> simulate_in_threads(const SimulateOptions& options,
     if (!*ended.outcome) return ended.outcome->error();
     timings.setup_s += ended.timings.setup_s;
     timings.run_s += ended.timings.run_s;
+    timings.run_cpu_s += ended.timings.run_cpu_s;
   }
   std::vector<Outcome> outcomes;
   for (Ended& ended : runs) {
@@ -355,7 +414,7 @@ unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurren
 
 Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings) {
-  auto order = order_of(scenario, variants, options.jobs);
+  auto order = order_of(options, scenario, variants);
   if (auto all = agree(outcome_of(order)); !all) return all.error();
   ProgressLine line(options.progress);
   report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};

@@ -42,6 +42,7 @@ void take_large_pages();
 struct Timings {
   double setup_s = 0;
   double run_s = 0;
+  double run_cpu_s = 0;  // processor time of this process meanwhile
 };
 
 struct SimulateOptions {
@@ -57,7 +58,10 @@ struct SimulateOptions {
   // With ranks, rank 0 calls it with the results so far after each variant that is not the last:
   // they are lost otherwise if another rank dies.
   std::function<Result<void>(const report::Results&)> keep = {};
-  std::string kept_in = {};  // where it keeps them, for people
+  std::string kept_in = {};    // where it keeps them, for people
+  bool at_flow_level = false;  // flows are fluids, and there are no packets to capture
+  // At flow level: what lies beyond the ranges in which it was measured is simulated, too.
+  bool is_unvalidated = false;
 };
 
 // Returns the number of processors that this process may use.

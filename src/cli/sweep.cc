@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/points.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
@@ -49,7 +50,8 @@ class Sweep {
   Sweep(const SweepOptions& options, scenario::Grid grid)
       : options_(options),
         grid_(std::move(grid)),
-        points_({options.scenario, options.set, options.variant, options.output, options.jobs}) {}
+        points_({options.scenario, options.set, options.variant, options.output, options.jobs,
+                 options.level}) {}
 
   Result<void> prepare();
   void run();
@@ -233,9 +235,11 @@ Result<void> Sweep::print() const {
   if (options_.json) return cli::print(json());
   const report::Results shown = results();
   if (shown.outcomes.empty()) return {};
-  return cli::print(points_.title() + "\n" +
-                    report::plain_text(report::telling_figures("point", shown.outcomes),
-                                       isatty(STDOUT_FILENO) != 0));
+  std::string text = points_.title() + "\n" +
+                     report::plain_text(report::telling_figures("point", shown.outcomes),
+                                        isatty(STDOUT_FILENO) != 0);
+  if (options_.level == flow_level) text += flow_level_note(shown.outcomes);
+  return cli::print(text);
 }
 
 }  // namespace

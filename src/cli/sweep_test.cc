@@ -191,6 +191,26 @@ TEST_F(Sweep, MistakesAreOneLine) {
   expect_refused("'" + folder.path("s.toml") + "' -k seed=1 -o /proc/nowhere", "/proc/nowhere");
 }
 
+// A point is another one at another level.
+TEST_F(Sweep, TheFlowLevelHasResultsOfItsOwn) {
+  folder.write("open.toml",
+               "[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"100Gbps\"\n[traffic]\n"
+               "pattern = \"poisson\"\nload = 0.1\nduration = \"4ms\"\n[fabric]\n"
+               "flow_control = \"none\"\n[host]\nrecovery = \"selective-repeat\"\n");
+  const std::string sweep =
+      "'" + folder.path("open.toml") + "' -k seed=1,2 -o '" + folder.path("o") + "' --level ";
+  const ProgramOutcome flows = run(sweep + "flow");
+  ASSERT_EQ(flows.status, 0) << flows.error;
+  EXPECT_NE(flows.out.find("Flow level: in such runs"), std::string::npos) << flows.out;
+  EXPECT_EQ(files("o"), 2u);
+  const ProgramOutcome packets = run(sweep + "packet");
+  ASSERT_EQ(packets.status, 0) << packets.error;
+  EXPECT_EQ(packets.out.find("Flow level"), std::string::npos) << packets.out;
+  EXPECT_EQ(files("o"), 4u);
+  expect_refused(sweep + "flow --set 'host.recovery=\"go-back-n\"'",
+                 "2 of 2 points have no results");
+}
+
 TEST_F(Sweep, TwoDoNotWriteToOneFolder) {
   const std::string first = command("o", "-j 1 -k seed=1..200 --set 'traffic.bytes=\"64MB\"'");
   const std::string whole = "exec " + program() + first + " >/dev/null 2>&1";

@@ -163,24 +163,28 @@ MaybeValue cache_share(const JobView& job) {
 }
 
 // Returns how many packets a frame stood for, if that was more than one.
-MaybeValue train(const RunView& run) {
-  const std::uint64_t packets = run.setup.network.host.train_packets;
+MaybeValue train(const scenario::Setup& setup) {
+  const std::uint64_t packets = setup.network.host.train_packets;
   return packets > 1 ? MaybeValue(packets) : std::nullopt;
 }
 
-MaybeValue cost(const RunView& run) { return run.setup.price->amount; }
-MaybeValue power(const RunView& run) { return run.setup.price->watts * 1e-3; }
+MaybeValue cost(const scenario::Setup& setup) { return setup.price->amount; }
+MaybeValue power(const scenario::Setup& setup) { return setup.price->watts * 1e-3; }
 
 MaybeValue bytes_verified(const RunView& run) {
   if (!run.setup.player.carries_bytes) return {};
   return run.player.bytes_verified();
 }
 
-MaybeValue seed(const RunView& run) { return run.setup.network.seed; }
+MaybeValue seed(const scenario::Setup& setup) { return setup.network.seed; }
 MaybeValue notices(const RunView& run) { return run.measured.totals().notices; }
 MaybeValue events(const RunView& run) { return run.measured.totals().events; }
 MaybeValue packet_hops(const RunView& run) { return run.measured.totals().data_packet_hops; }
 MaybeValue link_traversals(const RunView& run) { return run.measured.totals().frames_sent; }
+
+MaybeValue offered_load(const FlowLevelView& level) { return level.offered_load; }
+MaybeValue bottleneck_flows(const FlowLevelView& level) { return level.bottleneck_flows; }
+MaybeValue slowdown_error(const FlowLevelView& level) { return level.slowdown_error; }
 
 // --- the table ----------------------------------------------------------------------------------
 
@@ -471,6 +475,21 @@ constexpr auto table = std::to_array<Row>({
      Total::none,
      When::always,
      Listing::simulator},
+    {{"offered_load", "1", "offered load", per_cent},
+     offered_load,
+     Total::none,
+     When::at_flow_level,
+     Listing::simulator},
+    {{"bottleneck_flows", "flows", "flows at a bottleneck"},
+     bottleneck_flows,
+     Total::none,
+     When::at_flow_level,
+     Listing::simulator},
+    {{"slowdown_error", "1", "error of mean slowdown", per_cent},
+     slowdown_error,
+     Total::none,
+     When::at_flow_level,
+     Listing::simulator},
 });
 
 bool is_of_ports(const Row& row) {
@@ -495,7 +514,10 @@ bool is_of_hosts(const Row& row) { return std::holds_alternative<Reader<Stack>>(
 bool is_of_run(const Row& row) {
   if (row.total != Total::none) return row.adds_to.empty();
   return std::holds_alternative<Reader<FlowsView>>(row.read) ||
-         std::holds_alternative<RunReader>(row.read) || std::holds_alternative<JobReader>(row.read);
+         std::holds_alternative<RunReader>(row.read) ||
+         std::holds_alternative<SetupReader>(row.read) ||
+         std::holds_alternative<FlowLevelReader>(row.read) ||
+         std::holds_alternative<JobReader>(row.read);
 }
 
 }  // namespace tulle::experiment

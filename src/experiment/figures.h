@@ -71,6 +71,16 @@ struct JobView {
   std::optional<TrainingView> training;
 };
 
+// A run at flow level.
+struct FlowLevelView {
+  // Bytes of flows as a share of what the hosts' links carry while they begin; nothing: they begin
+  // at once.
+  std::optional<double> offered_load;
+  std::uint64_t bottleneck_flows = 0;  // the most flows that had one bottleneck at a time
+  // The greatest error of the mean slowdown that was measured for such runs, as a share of it.
+  std::optional<double> slowdown_error;
+};
+
 struct RunView {
   const scenario::Setup& setup;
   const Measured& measured;
@@ -84,25 +94,31 @@ template <typename Source>
 using Reader = report::Value (*)(const Source&);
 // Nothing means that this run does not have the figure.
 using RunReader = std::optional<report::Value> (*)(const RunView&);
+// Likewise of what is known without a run.
+using SetupReader = std::optional<report::Value> (*)(const scenario::Setup&);
+// Likewise of a run at flow level.
+using FlowLevelReader = std::optional<report::Value> (*)(const FlowLevelView&);
 // Likewise of a job.
 using JobReader = std::optional<report::Value> (*)(const JobView&);
-using Read =
-    std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
-                 Reader<SwitchCounters>, Reader<device::Counters>, Reader<transport::Counters>,
-                 Reader<device::HostStack::Counters>, RunReader, JobReader>;
+using Read = std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
+                          Reader<SwitchCounters>, Reader<device::Counters>,
+                          Reader<transport::Counters>, Reader<device::HostStack::Counters>,
+                          RunReader, SetupReader, JobReader, FlowLevelReader>;
 
 // A total says how the run's figure comes of those of its links, switches or hosts. If it is none,
 // the run has no such figure.
 enum class Total : std::uint8_t { none, sum, most };
 // The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
-// those whose hosts have a kernel's stack, and those with jobs.
+// those whose hosts have a kernel's stack, those with jobs, those with prices, and those at flow
+// level.
 enum class When : std::uint8_t {
   always,
   not_zero,
   with_faults,
   with_stacks,
   with_jobs,
-  with_prices
+  with_prices,
+  at_flow_level
 };
 // A listing says where a figure stands: in links.csv too if it is one of links, in summary.json
 // alone, or at the end of summary.json, with what the simulator itself did.

@@ -183,8 +183,8 @@ rate = 1e-9
 )");
   for (const Row& row : rows()) {
     const std::string key(row.figure.key);
-    const bool is_needed =
-        row.when != When::not_zero && row.when != When::with_jobs && row.when != When::with_prices;
+    const bool is_needed = row.when != When::not_zero && row.when != When::with_jobs &&
+                           row.when != When::with_prices && row.when != When::at_flow_level;
     if (is_of_run(row) && is_needed) {
       EXPECT_NE(find(outcome, key), nullptr) << key;
     }

@@ -154,9 +154,100 @@ std::optional<Value> read(const Row& row, const RunView& run) {
   return {};
 }
 
+std::optional<Value> read(const Row& row, const scenario::Setup& setup) {
+  if (const auto* reader = std::get_if<SetupReader>(&row.read)) return (*reader)(setup);
+  return {};
+}
+
+std::optional<Value> read(const Row& row, const FlowLevelView& level) {
+  if (const auto* reader = std::get_if<FlowLevelReader>(&row.read)) return (*reader)(level);
+  return {};
+}
+
 std::optional<Value> read(const Row& row, const JobView& job) {
   if (const auto* reader = std::get_if<JobReader>(&row.read)) return (*reader)(job);
   return {};
+}
+
+// Returns true if a run of the setup has the row's figure.
+bool has(const Row& row, const scenario::Setup& setup) {
+  const sim::NetworkSettings& network = setup.network;
+  switch (row.when) {
+    case When::with_faults:
+      return network.faults.any() || network.switches.watchdog > Time::zero();
+    case When::with_stacks:
+      return network.host.stack.cores > 0;
+    case When::with_prices:
+      return setup.price.has_value();
+    case When::with_jobs:
+      return !setup.jobs.empty();
+    case When::always:
+    case When::not_zero:
+    case When::at_flow_level:
+      break;
+  }
+  return true;
+}
+
+// A flow begins with the first of its parts and is done with the last.
+Flow flow_of(const FlowRemains& remains, std::uint32_t first, std::uint32_t end) {
+  const scenario::Setup& setup = remains.setup;
+  const workload::Flow& part = setup.flows[first];
+  Flow flow;
+  flow.source = part.source / setup.topology.planes;
+  flow.destination = part.destination / setup.topology.planes;
+  flow.end = flow.arrived = Time::zero();
+  for (std::uint32_t i = first; i < end; ++i) {
+    const workload::FlowResult& result = remains.results[i];
+    flow.bytes += setup.flows[i].bytes;
+    flow.start = std::min(flow.start, result.start);
+    flow.end = std::max(flow.end, result.end);
+    flow.arrived = std::max(flow.arrived, result.arrived);
+    if (result.status != verbs::CompletionStatus::success) flow.failed = true;
+  }
+  return flow;
+}
+
+std::vector<Flow> flows_of(const FlowRemains& remains) {
+  const scenario::Setup& setup = remains.setup;
+  const IdealTimes ideals(setup.topology, remains.wiring, remains.routes, setup.network,
+                          setup.player.transport);
+  const std::vector<std::uint32_t>& first = setup.first_parts;
+  std::vector<Flow> flows;
+  for (std::size_t i = 0; i + 1 < first.size(); ++i) {
+    Flow& flow = flows.emplace_back(flow_of(remains, first[i], first[i + 1]));
+    if (!flow.is_done()) continue;
+    // Parts in several planes share no link, and the first one is the longest.
+    workload::Flow whole = setup.flows[first[i]];
+    if (setup.topology.planes == 1) whole.bytes = flow.bytes;
+    const Time ideal = ideals.of(whole) + setup.player.post_delay_of(whole.source) +
+                       setup.player.completion_delay_of(whole.source);
+    flow.slowdown = static_cast<double>(flow.taken().ps) / static_cast<double>(ideal.ps);
+  }
+  return flows;
+}
+
+// Adds the flows of each kind to an outcome that has its flows. `more` returns what else the kind
+// has of a row.
+template <typename More>
+void add_kinds(const scenario::Setup& setup, Outcome& outcome, const More& more) {
+  const std::vector<scenario::TrafficKind>& kinds = setup.kinds;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const std::size_t first = kinds[kind].first_message;
+    const std::size_t last =
+        kind + 1 < kinds.size() ? kinds[kind + 1].first_message : outcome.flows.size();
+    outcome.kind_of.resize(last, static_cast<std::uint32_t>(kind));
+    const FlowsView view = view_of(std::span(outcome.flows).subspan(first, last - first));
+    report::Kind& of_kind = outcome.kinds.emplace_back();
+    of_kind.name = kinds[kind].name;
+    const auto read_more = more(kind, of_kind);
+    for (const Row& row : rows()) {
+      if (!has(row, setup)) continue;
+      std::optional<Value> value = read(row, view);
+      if (!value) value = read_more(row);
+      if (value) of_kind.figures.push_back({&row.figure, *value});
+    }
+  }
 }
 
 bool is_zero(const Value& value) { return report::exact(value) == 0; }
@@ -166,7 +257,7 @@ class Gathering {
  public:
   explicit Gathering(const Remains& remains) : remains_(remains) {
     for (const Row& row : rows()) {
-      if (has(row)) slots_.push_back({&row});
+      if (has(row, remains.setup)) slots_.push_back({&row});
     }
     for (Slot& slot : slots_) slot.adds_to = place_of_total(*slot.row);
   }
@@ -182,7 +273,6 @@ class Gathering {
   }
 
  private:
-  Flow flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows();
   void gather_kinds();
   void gather_links();
@@ -196,7 +286,6 @@ class Gathering {
     std::optional<Value> total = {};
   };
 
-  bool has(const Row& row) const;
   std::size_t place_of_total(const Row& row) const;
   std::vector<const report::Figure*> figures(bool (*is_of)(const Row&)) const;
   void add_to_total(const Slot& from, const Value& value);
@@ -210,24 +299,6 @@ class Gathering {
   FlowsView all_;
   std::vector<Slot> slots_;
 };
-
-bool Gathering::has(const Row& row) const {
-  const sim::NetworkSettings& network = remains_.setup.network;
-  switch (row.when) {
-    case When::with_faults:
-      return network.faults.any() || network.switches.watchdog > Time::zero();
-    case When::with_stacks:
-      return network.host.stack.cores > 0;
-    case When::with_prices:
-      return remains_.setup.price.has_value();
-    case When::with_jobs:
-      return remains_.jobs != nullptr;
-    case When::always:
-    case When::not_zero:
-      break;
-  }
-  return true;
-}
 
 // Returns the place of the run's figure that has the row's total.
 std::size_t Gathering::place_of_total(const Row& row) const {
@@ -269,39 +340,9 @@ std::vector<Value> Gathering::measure(bool (*is_of)(const Row&), const Sources&.
   return values;
 }
 
-// A flow begins with the first of its parts and is done with the last.
-Flow Gathering::flow(std::uint32_t first, std::uint32_t end) const {
-  const workload::Flow& part = remains_.setup.flows[first];
-  Flow flow;
-  flow.source = part.source / remains_.setup.topology.planes;
-  flow.destination = part.destination / remains_.setup.topology.planes;
-  flow.end = flow.arrived = Time::zero();
-  for (std::uint32_t i = first; i < end; ++i) {
-    const workload::FlowResult& result = remains_.player.results()[i];
-    flow.bytes += remains_.setup.flows[i].bytes;
-    flow.start = std::min(flow.start, result.start);
-    flow.end = std::max(flow.end, result.end);
-    flow.arrived = std::max(flow.arrived, result.arrived);
-    if (result.status != verbs::CompletionStatus::success) flow.failed = true;
-  }
-  return flow;
-}
-
 void Gathering::gather_flows() {
-  const scenario::Setup& setup = remains_.setup;
-  const IdealTimes ideals(setup.topology, remains_.wiring, remains_.routes, setup.network,
-                          setup.player.transport);
-  const std::vector<std::uint32_t>& first = setup.first_parts;
-  for (std::size_t i = 0; i + 1 < first.size(); ++i) {
-    Flow& flow = outcome_.flows.emplace_back(this->flow(first[i], first[i + 1]));
-    if (!flow.is_done()) continue;
-    // Parts in several planes share no link, and the first one is the longest.
-    workload::Flow whole = setup.flows[first[i]];
-    if (setup.topology.planes == 1) whole.bytes = flow.bytes;
-    const Time ideal = ideals.of(whole) + setup.player.post_delay_of(whole.source) +
-                       setup.player.completion_delay_of(whole.source);
-    flow.slowdown = static_cast<double>(flow.taken().ps) / static_cast<double>(ideal.ps);
-  }
+  outcome_.flows =
+      flows_of({remains_.setup, remains_.wiring, remains_.routes, remains_.player.results()});
   all_ = view_of(outcome_.flows);
   // Flows that are not done count with the bytes that were acknowledged.
   if (all_.end > Time::zero()) {
@@ -310,25 +351,12 @@ void Gathering::gather_flows() {
 }
 
 void Gathering::gather_kinds() {
-  const std::vector<scenario::TrafficKind>& kinds = remains_.setup.kinds;
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    const std::size_t first = kinds[kind].first_message;
-    const std::size_t last =
-        kind + 1 < kinds.size() ? kinds[kind + 1].first_message : outcome_.flows.size();
-    outcome_.kind_of.resize(last, static_cast<std::uint32_t>(kind));
-    const FlowsView view = view_of(std::span(outcome_.flows).subspan(first, last - first));
-    report::Kind& of_kind = outcome_.kinds.emplace_back();
-    of_kind.name = kinds[kind].name;
+  add_kinds(remains_.setup, outcome_, [this](std::size_t kind, report::Kind& of_kind) {
     // If there are jobs, each of them is a kind.
-    const JobView job = remains_.jobs == nullptr ? JobView() : view_of(remains_, kind);
+    JobView job = remains_.jobs == nullptr ? JobView() : view_of(remains_, kind);
     of_kind.method = name_of(job.method);
-    for (const Row& row : rows()) {
-      if (!has(row)) continue;
-      std::optional<Value> value = read(row, view);
-      if (!value) value = read(row, job);
-      if (value) of_kind.figures.push_back({&row.figure, *value});
-    }
-  }
+    return [job = std::move(job)](const Row& row) { return read(row, job); };
+  });
 }
 
 void Gathering::gather_links() {
@@ -369,6 +397,7 @@ void Gathering::gather_run() {
     if (!is_of_run(*row)) continue;
     std::optional<Value> value = total;
     if (!value) value = read(*row, run);
+    if (!value) value = read(*row, remains_.setup);
     if (!value) value = read(*row, jobs);
     if (!value) value = read(*row, all_);
     if (!value || (row->when == When::not_zero && is_zero(*value))) continue;
@@ -380,5 +409,25 @@ void Gathering::gather_run() {
 }  // namespace
 
 report::Outcome gather(const Remains& remains) { return Gathering(remains).outcome(); }
+
+report::Outcome gather_flows(const FlowRemains& remains, const FlowLevelView& level) {
+  Outcome outcome;
+  outcome.variant = remains.setup.variant;
+  outcome.flows = flows_of(remains);
+  add_kinds(remains.setup, outcome, [](std::size_t, report::Kind&) {
+    return [](const Row&) { return std::optional<Value>(); };
+  });
+  const FlowsView all = view_of(outcome.flows);
+  for (const Row& row : rows()) {
+    if (!has(row, remains.setup)) continue;
+    std::optional<Value> value = read(row, remains.setup);
+    if (!value) value = read(row, all);
+    if (!value) value = read(row, level);
+    if (!value || (row.when == When::not_zero && is_zero(*value))) continue;
+    const bool of_simulator = row.listing == Listing::simulator;
+    (of_simulator ? outcome.simulator : outcome.figures).push_back({&row.figure, *value});
+  }
+  return outcome;
+}
 
 }  // namespace tulle::experiment

@@ -2,6 +2,9 @@
 
 // Makes an outcome of what a run has left behind.
 
+#include <span>
+
+#include "experiment/figures.h"
 #include "experiment/measured.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
@@ -23,5 +26,17 @@ struct Remains {
 
 // Returns the outcome without its samples.
 report::Outcome gather(const Remains& remains);
+
+// What is left of flows that no network has carried.
+struct FlowRemains {
+  const scenario::Setup& setup;
+  const fabric::Wiring& wiring;
+  const fabric::Routes& routes;
+  std::span<const workload::FlowResult> results;
+};
+
+// Returns the outcome of flows alone: with their figures, and without those of packets, links and
+// hosts.
+report::Outcome gather_flows(const FlowRemains& remains, const FlowLevelView& level);
 
 }  // namespace tulle::experiment

@@ -32,14 +32,28 @@ std::uint32_t scaled(std::uint32_t hash, std::size_t bound) {
 // shortest whenever the same sender's next packet arrives, and that sender would keep its path.
 int grade(std::uint64_t queue_bytes) { return static_cast<int>(std::bit_width(queue_bytes >> 14)); }
 
+// Returns the stream of random numbers of the switch at a node. Its first number is the salt.
+Random stream_of(std::uint64_t seed, std::uint32_t node) {
+  return Random(seed ^ 0x5717'C400'0000'0000 ^ node);
+}
+
 }  // namespace
+
+std::uint32_t path_salt(std::uint64_t seed, std::uint32_t node) {
+  return static_cast<std::uint32_t>(stream_of(seed, node).next());
+}
+
+std::uint16_t equal_cost_port(std::uint32_t flow_hash, std::uint32_t salt,
+                              std::span<const std::uint16_t> candidates) {
+  return candidates[scaled(mixed(flow_hash ^ salt), candidates.size())];
+}
 
 Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t ports,
                std::uint64_t seed, port::FramePool& frames)
     : settings_(&settings),
       frames_(&frames),
       node_(node),
-      random_(seed ^ 0x5717'C400'0000'0000 ^ node),
+      random_(stream_of(seed, node)),
       is_leaf_port_(ports) {
   salt_ = static_cast<std::uint32_t>(random_.next());
   ports_.reserve(ports);
@@ -261,7 +275,7 @@ std::uint16_t Switch::choose(Time now, const port::Frame& frame,
 std::uint16_t Switch::choose_by_flow(const port::Frame& frame,
                                      std::span<const std::uint16_t> candidates) const {
   const std::size_t count = candidates.size();
-  return count == 1 ? candidates[0] : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
+  return count == 1 ? candidates[0] : equal_cost_port(frame.flow_hash(), salt_, candidates);
 }
 
 // Returns the port with the lowest grade. Of equal ones, it is the first at or after `first`.

@@ -68,6 +68,14 @@ struct SwitchSettings : port::Settings {
   }
 };
 
+// Returns the number by which the switch at a node mixes the hashes of flows, which differs from
+// switch to switch.
+std::uint32_t path_salt(std::uint64_t seed, std::uint32_t node);
+// Returns the port that a switch of that salt chooses among its candidates for a flow (ECMP).
+// There must be a candidate.
+std::uint16_t equal_cost_port(std::uint32_t flow_hash, std::uint32_t salt,
+                              std::span<const std::uint16_t> candidates);
+
 using SwitchPartitions = std::vector<port::Partitions>;  // by port
 
 class Switch {

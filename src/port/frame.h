@@ -27,6 +27,15 @@ inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or
 
 // A frame occupies one cache line. Every switch on its path touches it, and no switch touches two
 // frames in a row.
+// Returns the hash of a flow's addresses and ports by which equal-cost paths are chosen. Source and
+// destination are hosts.
+constexpr std::uint32_t flow_hash(std::uint32_t source, std::uint32_t destination,
+                                  std::uint16_t source_port) {
+  std::uint64_t h = std::uint64_t{source} << 32 | destination;
+  h = (h ^ std::uint64_t{source_port} << 24) * 0x9E37'79B9'7F4A'7C15;
+  return static_cast<std::uint32_t>(h >> 32);
+}
+
 struct alignas(64) Frame {
   // Room for BTH and AtomicETH (there is no XRC header yet), or TCP and two blocks of SACK.
   static constexpr std::size_t header_bytes_max = 40;
@@ -53,11 +62,7 @@ struct alignas(64) Frame {
   bool is_tcp() const { return headers == static_cast<std::uint8_t>(FrameHeaders::tcp); }
   std::uint32_t link_bytes() const { return std::uint32_t{buffer_bytes} + gap_bytes; }
   // Returns the hash of the flow's addresses and ports by which equal-cost paths are chosen.
-  std::uint32_t flow_hash() const {
-    std::uint64_t h = std::uint64_t{source} << 32 | destination;
-    h = (h ^ std::uint64_t{source_port} << 24) * 0x9E37'79B9'7F4A'7C15;
-    return static_cast<std::uint32_t>(h >> 32);
-  }
+  std::uint32_t flow_hash() const { return port::flow_hash(source, destination, source_port); }
 };
 static_assert(sizeof(Frame) == 64);
 

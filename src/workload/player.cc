@@ -56,6 +56,13 @@ AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::r
 
 }  // namespace
 
+std::uint32_t flow_label_of(const Flow& flow, std::uint32_t index, std::uint64_t seed) {
+  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // 20 bits (IPv6); 0 means none
+  const auto way = flow.connection >= 0 ? static_cast<std::uint32_t>(flow.connection) : index;
+  Random path(seed ^ 0x9B00'0000'0000'0000 ^ way);
+  return static_cast<std::uint32_t>(1 + path.below(flow_labels));
+}
+
 Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage)
     : flows_(flows),
       settings_(settings),
@@ -189,12 +196,9 @@ std::uint32_t Player::receiver_hint(std::uint32_t index) const {
 }
 
 verbs::AddressVector Player::address_of(std::uint32_t index, std::uint8_t path_bits) const {
-  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // 20 bits (IPv6); 0 means none
-  const auto way = shares(index) ? static_cast<std::uint32_t>(flows_[index].connection) : index;
-  Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ way);
   verbs::AddressVector address;
   address.traffic_class = settings_.traffic_class;
-  address.flow_label = static_cast<std::uint32_t>(1 + path.below(flow_labels));
+  address.flow_label = flow_label_of(flows_[index], index, settings_.seed);
   address.service_level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
   address.path_bits = path_bits;

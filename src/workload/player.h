@@ -118,6 +118,10 @@ struct FlowCounts {
   std::uint64_t bytes_done = 0;
 };
 
+// Returns the flow label of the connection of a flow, given by its index in the list. Ethernet's
+// switches choose its path by it (the UDP source port follows from it).
+std::uint32_t flow_label_of(const Flow& flow, std::uint32_t index, std::uint64_t seed);
+
 class Player final : public Carrier {
  public:
   Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);

@@ -1,0 +1,21 @@
+#pragma once
+
+// What people are told of the flow level: how far it has been measured beside packets.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "experiment/validated_ranges.h"
+#include "report/outcome.h"
+
+namespace tulle::cli {
+
+// Reads flow-level.json, which comes with the scenarios. The error is one line.
+Result<std::vector<experiment::ValidatedRange>> validated_ranges();
+
+// Returns a line that says how far the outcomes may be off, or that nobody knows.
+std::string flow_level_note(std::span<const report::Outcome> outcomes);
+
+}  // namespace tulle::cli

@@ -1,0 +1,120 @@
+#pragma once
+
+// Shares the capacity of links among flows, max-min fairly (Bertsekas and Gallager, "Data Networks",
+// 6.5.2): no flow's rate can rise without lowering that of a flow which has no more. Each flow then
+// has a bottleneck: a link on its path that is full, and on which no flow is faster.
+//
+// A flow that comes or goes changes the rates of few others. The solver keeps all rates, computes
+// those of a small set of flows anew, and adds to the set the flows whose bottleneck is one no
+// longer, until there are none. This gives the same rates as computing all of them anew.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tulle::fluid {
+
+using LinkIndex = std::uint32_t;
+// Flows that are active have numbers from 0 on. A number is given anew after its flow has gone.
+using FlowSlot = std::uint32_t;
+
+class MaxMin {
+ public:
+  struct Settings {
+    // Flows and links are left as they are if they are off by no more than this share: at most 0.1.
+    // The sum of the rates on a link never exceeds its capacity, whatever the tolerance is. It is
+    // what bounds the work on large networks, where each change reaches some flow far away a
+    // little.
+    double tolerance = 0;
+  };
+  // A flow on a link, and the place of the link on the flow's path.
+  struct Member {
+    FlowSlot flow = 0;
+    std::uint32_t hop = 0;
+  };
+
+  // The capacities are those of the links, above 0, in any unit of rates. No path is longer than
+  // `hops_max` links.
+  MaxMin(std::vector<double> capacities, std::uint32_t hops_max, Settings settings);
+
+  // Adds a flow with a path of at least one link, on which no link stands twice. Returns its
+  // number.
+  FlowSlot add(std::span<const LinkIndex> path);
+  void remove(FlowSlot flow);
+  // Computes the rates anew, after any number of flows were added and removed. Until then, no rate
+  // may be asked for. Returns the flows whose rates have changed, each once.
+  std::span<const FlowSlot> settle();
+
+  double rate(FlowSlot flow) const { return flows_[flow].rate; }
+  // Returns the place of the flow's bottleneck on its path.
+  std::uint32_t bottleneck(FlowSlot flow) const { return flows_[flow].bottleneck; }
+  std::uint32_t hops(FlowSlot flow) const { return flows_[flow].hops; }
+  LinkIndex link(FlowSlot flow, std::uint32_t hop) const { return stops_of(flow)[hop].link; }
+  std::span<const Member> members(LinkIndex link) const { return links_[link].members; }
+  // Returns the number of flows of which the link is the bottleneck.
+  std::uint32_t bound(LinkIndex link) const { return links_[link].bound; }
+  double capacity(LinkIndex link) const { return links_[link].capacity; }
+  // Returns the sum of the rates on a link.
+  double used(LinkIndex link) const { return links_[link].used; }
+  // Returns the number of flows whose rates were computed so far, which is the work that was done.
+  std::uint64_t solved() const { return solved_; }
+
+ private:
+  struct Flow {
+    double rate = 0;
+    double next_rate = 0;          // while it is among the flows that are solved
+    std::uint32_t bottleneck = 0;  // a hop
+    std::uint32_t next_bottleneck = 0;
+    std::uint32_t hops = 0;
+    bool is_taken = false;  // it is among the flows that are solved
+    bool is_fixed = false;  // likewise: it has its next rate
+  };
+  // A link on a flow's path, and the flow's place among its members.
+  struct Stop {
+    LinkIndex link = 0;
+    std::uint32_t place = 0;
+  };
+  struct Link {
+    double capacity = 0;
+    double used = 0;
+    double left = 0;         // while it is solved: capacity that no flow has yet
+    double level = 0;        // likewise: the rate of the flows of which it is the bottleneck
+    double most = 0;         // likewise: the most that one of the solved flows has
+    std::uint32_t open = 0;  // likewise: flows that have no rate yet
+    std::uint32_t bound = 0;
+    std::uint32_t mark = 0;
+    std::vector<Member> members;
+
+    double share() const { return left / open; }  // of each flow that has no rate yet
+  };
+  struct Narrow {
+    double share = 0;
+    LinkIndex link = 0;
+  };
+
+  Stop* stops_of(FlowSlot flow) { return &stops_[std::size_t{flow} * hops_max_]; }
+  const Stop* stops_of(FlowSlot flow) const { return &stops_[std::size_t{flow} * hops_max_]; }
+  void take(FlowSlot flow);
+  void take_bound_by(LinkIndex link);
+  void fill();
+  LinkIndex find_by_scan();
+  LinkIndex take_from_heap();
+  bool grow();
+  void commit();
+
+  std::vector<Link> links_;
+  std::vector<Flow> flows_;
+  std::vector<Stop> stops_;  // by flow, hops_max_ each
+  std::vector<FlowSlot> free_;
+  std::vector<FlowSlot> removed_;  // since the rates were computed
+  std::uint32_t hops_max_;
+  double tolerance_;
+  std::uint32_t mark_ = 0;
+  std::uint64_t solved_ = 0;
+  std::vector<FlowSlot> solving_;
+  std::vector<LinkIndex> touched_;
+  std::vector<Narrow> open_;  // links that may be full next
+  std::vector<FlowSlot> changed_;
+};
+
+}  // namespace tulle::fluid
