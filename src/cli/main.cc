@@ -110,7 +110,8 @@ constexpr char sim_examples[] =
     "                                                flows and links from tables\n"
     "  mpirun -n 4 tulle sim my.toml                 by four ranks of Open MPI or MPICH together\n"
     "\n"
-    "Results depend only on the scenario and its seed. With TULLE_MPI=none, each process that mpirun\n"
+    "Results depend only on the scenario and its seed. With TULLE_MPI=none, each process that "
+    "mpirun\n"
     "starts simulates by itself.\n";
 
 constexpr char compare_examples[] =
