@@ -132,15 +132,21 @@ int compare(const CompareOptions& options) {
   if (auto agreed = agree(ready); !agreed) return fail(agreed.error().message);
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
-  const auto write = [&](const report::Results& results) {
-    return write_results(options.output, *scenario, all, results, "fabric", options.again);
+  const auto write = [&](const report::Results& results, bool are_several) {
+    return write_results(options.output, *scenario, all, results, "fabric", options.again,
+                         are_several);
   };
   Timings timings;
   SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
-  if (!options.output.empty()) simulating.keep = write;
+  if (!options.output.empty()) {
+    // They lie where they are to lie when all are there.
+    simulating.keep = [&](const report::Results& results) {
+      return write(results, all.size() > 1);
+    };
+  }
   simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
@@ -161,7 +167,8 @@ int compare(const CompareOptions& options) {
     }
   }
   if (!options.output.empty()) {
-    if (auto written = write(*results); !written) return fail(written.error().message);
+    if (auto written = write(*results, results->outcomes.size() > 1); !written)
+      return fail(written.error().message);
   }
   if (is_interrupted()) return fail(interrupted_results);
   return status_of(results->outcomes);

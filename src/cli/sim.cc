@@ -146,8 +146,9 @@ int sim(const SimOptions& options) {
     return fail(all.error().message);
   }
   const auto& [scenario, variants] = *wanted;
-  const auto write = [&](const report::Results& results) {
-    return write_results(options.output, scenario, variants, results, "variant", options.again);
+  const auto write = [&](const report::Results& results, bool are_several) {
+    return write_results(options.output, scenario, variants, results, "variant", options.again,
+                         are_several);
   };
   Timings timings;
   SimulateOptions simulating;
@@ -158,7 +159,12 @@ int sim(const SimOptions& options) {
   simulating.threads = options.threads;
   simulating.at_flow_level = options.level == flow_level;
   simulating.is_unvalidated = options.unvalidated;
-  if (!options.output.empty()) simulating.keep = write;
+  if (!options.output.empty()) {
+    // They lie where they are to lie when all are there.
+    simulating.keep = [&](const report::Results& results) {
+      return write(results, variants.size() > 1);
+    };
+  }
   simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario.title();
   auto results = simulate(simulating, scenario, variants, timings);
@@ -173,7 +179,8 @@ int sim(const SimOptions& options) {
     }
   }
   if (!options.output.empty()) {
-    if (auto written = write(*results); !written) return fail(written.error().message);
+    if (auto written = write(*results, results->outcomes.size() > 1); !written)
+      return fail(written.error().message);
   }
   if (!options.timings.empty()) {
     if (auto written = write_timings(options.timings, timings); !written) {

@@ -449,8 +449,8 @@ Result<void> prepare_folder(const std::string& folder) {
 
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
-                           const std::string& what, const std::string& again) {
-  auto written = report::write_results(folder, results, variants.size() > 1);
+                           const std::string& what, const std::string& again, bool are_several) {
+  auto written = report::write_results(folder, results, are_several);
   if (!written) return written;
   report::PageText text{again, what, {}};
   for (const std::size_t variant : variants.first(results.outcomes.size())) {

@@ -82,10 +82,10 @@ Result<void> prepare_folder(const std::string& folder);
 // Writes the files of report/results.h, report.html and a trace for Perfetto of each variant,
 // VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
 // is what the variants are, and `again` the command that makes them. If the first variants alone have
-// results, the others are left out.
+// results, the others are left out. Each variant has a folder of its own if they are several.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
-                           const std::string& what, const std::string& again);
+                           const std::string& what, const std::string& again, bool are_several);
 // Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 
