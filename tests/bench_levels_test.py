@@ -40,6 +40,15 @@ class Ranges(unittest.TestCase):
         self.assertEqual((found["hosts_min"], found["runs"]), (128, 1))
         self.assertFalse(levels.is_within(rows[1], [found]))
 
+    def test_jobs_have_a_bound_of_their_own(self):
+        rows = [{**row(error, flows), "of_jobs": True, "pauses": 0} for error, flows in ((0.001, 1), (-0.009, 2), (0.011, 4), (0.0, 5))]
+        found, = levels.job_range(rows, "credits", "2026-01-01")
+        self.assertEqual((found["bottleneck_flows_max"], found["error_max"], found["runs"]), (2, 0.009, 2))
+        self.assertTrue(found["of_jobs"])
+        self.assertEqual(levels.job_range(rows[2:3], "credits", "2026-01-01"), [])
+        rows[1]["pauses"] = 3
+        self.assertEqual(levels.job_range(rows, "credits", "2026-01-01")[0]["bottleneck_flows_max"], 1)
+
     def test_long_flows_have_a_range_of_their_own(self):
         rows = [row(0.01, 3), row(0.2, 9), row(0.03, 12, flow_bytes=2_000_000)]
         found = levels.ranges_of(rows, "window", False, "2026-01-01")

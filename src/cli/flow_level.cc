@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/layout.h"
 #include "scenario/scenario.h"
@@ -17,19 +18,26 @@ Result<std::vector<experiment::ValidatedRange>> validated_ranges() {
 }
 
 std::string flow_level_note(std::span<const report::Outcome> outcomes) {
-  double error = 0;
-  for (const report::Outcome& outcome : outcomes) {
-    const report::Measured* found = report::find(outcome, "slowdown_error");
-    if (found == nullptr) {
-      return "Flow level, beyond the range in which it was measured beside packets: nobody knows "
-             "its error.\n";
+  std::string text;
+  for (const auto& [figure, what] : {std::pair("slowdown_error", "the mean slowdown"),
+                                     std::pair("time_error", "a job's time")}) {
+    double error = -1;
+    for (const report::Outcome& outcome : outcomes) {
+      const report::Measured* found = report::find(outcome, figure);
+      if (found != nullptr) error = std::max(error, report::exact(found->value));
     }
-    error = std::max(error, report::exact(found->value));
+    if (error < 0) continue;
+    text += fmt::format(
+        "Flow level: in such runs {} was within {:.1f} % of that of packets (docs/fidelity.md).\n",
+        what, error * 100);
   }
-  return fmt::format(
-      "Flow level: in such runs the mean slowdown was within {:.1f} % of that of "
-      "packets (docs/fidelity.md).\n",
-      error * 100);
+  const bool all_are_known = std::ranges::all_of(outcomes, [](const report::Outcome& outcome) {
+    return report::find(outcome, "slowdown_error") != nullptr ||
+           report::find(outcome, "time_error") != nullptr;
+  });
+  if (all_are_known) return text;
+  return "Flow level, beyond the range in which it was measured beside packets: nobody knows its "
+         "error.\n";
 }
 
 }  // namespace tulle::cli

@@ -243,6 +243,40 @@ TEST_F(SimTest, TheFlowLevelWritesFilesAndAPage) {
   EXPECT_TRUE(contains(folder.read("o/report.html"), "Web search"));
 }
 
+constexpr char job_text[] = R"(title = "A ring"
+[topology]
+kind = "rail-optimised"
+servers = 2
+rails = 8
+link_rate = "400Gbps"
+link_delay = "100ns"
+[traffic]
+pattern = "collective"
+bytes = "16MiB"
+algorithm = "ring"
+servers = { gpus = 8, adapters = 8 }
+[fabric]
+kind = "infiniband"
+)";
+
+TEST_F(SimTest, TheFlowLevelOfAJobSaysItsError) {
+  folder.write("s.toml", job_text);
+  const ProgramOutcome outcome = run(folder.path("s.toml") + " --level flow");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "busbw")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\nFlow level: in such runs a job's time was within "));
+  const auto flows = nlohmann::json::parse(run(folder.path("s.toml") + " --level flow --json").out);
+  const auto packets = nlohmann::json::parse(run(folder.path("s.toml") + " --json").out);
+  EXPECT_LE(flows["time_error"], 0.01);
+  EXPECT_NEAR(flows["job_us"].get<double>() / packets["job_us"].get<double>(), 1,
+              flows["time_error"].get<double>());
+  // Seventeen messages share a bottleneck here, and the error would be more.
+  expect_refused(folder.path("s.toml") +
+                     " --level flow --set 'traffic.collective=\"all-to-all\"' "
+                     "--set 'traffic.algorithm=\"direct\"'",
+                 "flows that share a bottleneck");
+}
+
 // Packets of incasts and their victims wait as no fluid does.
 TEST_F(SimTest, TheFlowLevelRefusesWhatItWouldGetWrong) {
   for (const char* scenario : {"incast", "victim"}) {

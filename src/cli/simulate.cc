@@ -217,7 +217,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const Clock::time_point start = Clock::now();
   const std::string& variant_name = scenario.variants()[variant].name;
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
-  auto setup = scenario.build(variant);
+  auto setup = scenario.build(variant, !options.at_flow_level);
   if (auto built = agree(outcome_of(setup)); !built) return built.error();
   if (options.at_flow_level) {
     timings.setup_s += seconds_since(start);
@@ -292,7 +292,7 @@ struct Checked {
 Checked check(const SimulateOptions& options, const Scenario& scenario, std::size_t variant) {
   Checked checked;
   try {
-    auto setup = scenario.build(variant);
+    auto setup = scenario.build(variant, !options.at_flow_level);
     if (!setup) checked.error = setup.error();
     if (setup && options.at_flow_level) {
       std::string why = experiment::beyond_flow_level(*setup);

@@ -185,6 +185,7 @@ MaybeValue link_traversals(const RunView& run) { return run.measured.totals().fr
 MaybeValue offered_load(const FlowLevelView& level) { return level.offered_load; }
 MaybeValue bottleneck_flows(const FlowLevelView& level) { return level.bottleneck_flows; }
 MaybeValue slowdown_error(const FlowLevelView& level) { return level.slowdown_error; }
+MaybeValue time_error(const FlowLevelView& level) { return level.time_error; }
 
 // --- the table ----------------------------------------------------------------------------------
 
@@ -487,6 +488,11 @@ constexpr auto table = std::to_array<Row>({
      Listing::simulator},
     {{"slowdown_error", "1", "error of mean slowdown", per_cent},
      slowdown_error,
+     Total::none,
+     When::at_flow_level,
+     Listing::simulator},
+    {{"time_error", "1", "error of the time", per_cent},
+     time_error,
      Total::none,
      When::at_flow_level,
      Listing::simulator},

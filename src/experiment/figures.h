@@ -79,6 +79,7 @@ struct FlowLevelView {
   std::uint64_t bottleneck_flows = 0;  // the most flows that had one bottleneck at a time
   // The greatest error of the mean slowdown that was measured for such runs, as a share of it.
   std::optional<double> slowdown_error;
+  std::optional<double> time_error;  // likewise of the time of a job
 };
 
 struct RunView {

@@ -41,10 +41,31 @@ double bytes_per_ps(const fabric::Link& link) {
   return static_cast<double>(link.bits_per_second) / bits_per_byte / ps_per_second;
 }
 
-// A thing that the flow level does not model, and whether a setup has it.
+// Returns the rate at which credits come back, at most, in bytes a picosecond. A receiver tells its
+// neighbour of room when a quarter of a lane has become free, so that three quarters are on their
+// way at a time: a frame goes there, and an update comes back.
+double credits_rate(const sim::NetworkSettings& network, const fabric::Link& link) {
+  if (network.switches.flow_control != FlowControl::credits) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const double packet = link_bytes(network, wire::Operation::write_middle, network.host.mtu_bytes);
+  const Time delay = link.delay + network.fec_delay;
+  const double round_trip = static_cast<double>((delay + delay + network.switch_latency).ps) +
+                            packet / bytes_per_ps(link);
+  return 0.75 * network.switches.lane_buffer_bytes / round_trip;
+}
+
+// A thing that the flow level does not model, and whether a setup has it. Some of these are
+// modelled for the messages of jobs, or concern these alone.
 struct Beyond {
+  enum class Of : std::uint8_t { all, flows, jobs };
   const char* what;
   bool (*has)(const Setup& setup);
+  Of of = Of::all;
+
+  bool concerns(const Setup& setup) const {
+    return of == Of::all || (of == Of::jobs) == !setup.jobs.empty();
+  }
 };
 
 bool waits(const workload::Flow& flow) { return flow.after >= 0 || flow.connection >= 0; }
@@ -61,10 +82,23 @@ bool has_control(const Setup& setup) {
 }
 
 constexpr auto beyond = std::to_array<Beyond>({
-    {"jobs, whose messages wait for each other",
-     [](const Setup& setup) { return !setup.jobs.empty(); }},
     {"flows that wait for other flows, or share connections",
-     [](const Setup& setup) { return std::ranges::any_of(setup.flows, waits); }},
+     [](const Setup& setup) { return std::ranges::any_of(setup.flows, waits); }, Beyond::Of::flows},
+    {"switches that reduce (algorithm = \"in-network\")",
+     [](const Setup& setup) { return setup.aggregation.nodes() > 0; }, Beyond::Of::jobs},
+    {"several planes", [](const Setup& setup) { return setup.topology.planes > 1; },
+     Beyond::Of::jobs},
+    {"several LIDs for each host (routing.lmc)",
+     [](const Setup& setup) { return setup.player.paths > 1; }, Beyond::Of::jobs},
+    {"links that are too long for their credits (fabric.lane_buffer)",
+     [](const Setup& setup) {
+       return std::ranges::any_of(setup.topology.links, [&](const fabric::Link& link) {
+         return credits_rate(setup.network, link) < bytes_per_ps(link);
+       });
+     },
+     Beyond::Of::jobs},
+    {"jobs that are compared with themselves alone (report.alone)",
+     [](const Setup& setup) { return setup.wants_alone; }, Beyond::Of::jobs},
     {"another transport than reliable connections",
      [](const Setup& setup) {
        // By default flows have reliable connections.
@@ -78,7 +112,7 @@ constexpr auto beyond = std::to_array<Beyond>({
        const sim::NetworkSettings& network = setup.network;
        return network.faults.any() || network.bit_error_rate > 0 || network.lose_every > 0;
      }},
-    {"congestion control (congestion.control)", has_control},
+    {"congestion control (congestion.control)", has_control, Beyond::Of::flows},
     {"paths that are chosen packet by packet (fabric.path)",
      [](const Setup& setup) {
        return setup.network.switches.path_choice != PathChoice::flow ||
@@ -88,7 +122,8 @@ constexpr auto beyond = std::to_array<Beyond>({
      "has one)",
      [](const Setup& setup) {
        return setup.network.link_layer == sim::LinkLayer::ethernet && !has_window(setup);
-     }},
+     },
+     Beyond::Of::flows},
     {"topologies other than trees",
      [](const Setup& setup) {
        return !std::holds_alternative<fabric::Tiers>(setup.topology.shape);
@@ -112,8 +147,8 @@ constexpr auto beyond = std::to_array<Beyond>({
 }  // namespace
 
 std::string beyond_flow_level(const Setup& setup) {
-  const auto found =
-      std::ranges::find_if(beyond, [&](const Beyond& each) { return each.has(setup); });
+  const auto found = std::ranges::find_if(
+      beyond, [&](const Beyond& each) { return each.concerns(setup) && each.has(setup); });
   if (found == beyond.end()) return "";
   return fmt::format("the flow level does not model {}: take --level packet", found->what);
 }
@@ -135,6 +170,11 @@ FlowLevel::FlowLevel(Setup setup, fabric::Routes routes)
   if (has_window(setup_)) {
     settings_.backlog = fluid::Backlog::window;
     settings_.bytes = static_cast<double>(network.host.recovery.window_packets) * packet;
+  } else if (network.link_layer == sim::LinkLayer::ethernet) {
+    // Nothing bounds what a message has in flight but its length. Where that makes queues at which
+    // switches pause, drop or mark, the run is refused.
+    settings_.backlog = fluid::Backlog::window;
+    settings_.bytes = std::numeric_limits<double>::infinity();
   } else {
     settings_.backlog = fluid::Backlog::credits;
     settings_.bytes = network.switches.lane_buffer_bytes;
@@ -161,25 +201,13 @@ double FlowLevel::queue_bytes_max() const {
   return most;
 }
 
-// Returns the rate at which credits come back, at most. A receiver tells its neighbour of room when
-// a quarter of a lane has become free, so that three quarters are on their way at a time: a frame
-// goes there, and an update comes back.
-double FlowLevel::credits_rate(const fabric::Link& link) const {
-  if (settings_.backlog != fluid::Backlog::credits) return std::numeric_limits<double>::infinity();
-  const sim::NetworkSettings& network = setup_.network;
-  const Time delay = link.delay + network.fec_delay;
-  const double round_trip = static_cast<double>((delay + delay + network.switch_latency).ps) +
-                            settings_.packet_bytes / bytes_per_ps(link);
-  return 0.75 * settings_.bytes / round_trip;
-}
-
 void FlowLevel::trace() {
   const fabric::Topology& topology = setup_.topology;
   const sim::NetworkSettings& network = setup_.network;
   const double queue_max = queue_bytes_max();
   traffic_.links.reserve(2 * topology.links.size());
   for (const fabric::Link& link : topology.links) {
-    const double rate = std::min(bytes_per_ps(link), credits_rate(link));
+    const double rate = std::min(bytes_per_ps(link), credits_rate(network, link));
     traffic_.links.insert(traffic_.links.end(), 2, {rate, queue_max});
   }
   const auto rate_of = [&](fluid::LinkIndex link) {
@@ -217,12 +245,13 @@ void FlowLevel::trace() {
     flow.hops_back = add(paths.back(i, connection));
     traffic_.hops_max = std::max(traffic_.hops_max, flow.hops);
     const Time ideal = ideals.of(from);
-    ideals_.push_back(ideal);
+    ideals_.push_back({setup_.jobs.empty() ? ideal : ideals.one_way(from), ideal});
     const auto slowest = std::ranges::min_element(path_of(flow), {}, rate_of);
     flow.alone = flow.bytes / rate_of(*slowest);
     flow.round_trip = static_cast<double>(ideal.ps) - flow.alone;
     bytes_all += flow.bytes;
   }
+  if (!setup_.jobs.empty()) make_room_for_acknowledgements();
   mean_bytes_ = bytes_all / static_cast<double>(std::max<std::size_t>(setup_.flows.size(), 1));
   double capacity = 0;  // of all hosts' links together
   for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
@@ -235,28 +264,57 @@ void FlowLevel::trace() {
   offered_load_ = carried > 0 ? bytes_all / carried : std::numeric_limits<double>::infinity();
 }
 
+// Takes off each direction of a link what the acknowledgements of the data in the other one take,
+// over the whole of the jobs. Jobs keep links busy in both directions, so that this is what limits
+// them; flows that come now and then leave room enough.
+void FlowLevel::make_room_for_acknowledgements() {
+  std::vector<double> data(traffic_.links.size());
+  for (const fluid::Flow& flow : traffic_.flows) {
+    for (std::uint32_t hop = 0; hop < flow.hops; ++hop) {
+      data[traffic_.hops[flow.first_hop + hop]] += flow.bytes;
+    }
+  }
+  const double acknowledgement = link_bytes(setup_.network, wire::Operation::acknowledge, 0);
+  const double packets = setup_.network.host.congestion.packets_per_ack_request;
+  const double share = acknowledgement / (packets * settings_.packet_bytes);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const double other_way = data[i ^ 1] * share;
+    if (data[i] > 0) traffic_.links[i].rate *= data[i] / (data[i] + other_way);
+  }
+}
+
 Result<void> FlowLevel::run(const OnProgress& on_progress) {
   trace();
   play_ = std::make_unique<fluid::Play>(traffic_, settings_);
-  play_->run([&](std::uint64_t done) {
+  const auto goes_on = [&](std::uint64_t done) {
     Progress progress;
     progress.flows = setup_.flows.size();
     progress.flows_done = done;
     progress.share_done = static_cast<double>(done) / static_cast<double>(progress.flows);
     return on_progress(progress);
-  });
+  };
+  if (setup_.jobs.empty()) {
+    play_->run(goes_on);
+    note_results();
+  } else {
+    jobs_ = std::make_unique<FlowJobs>(setup_, ideals_, traffic_, *play_);
+    jobs_->run(goes_on);
+  }
+  return check_findings();
+}
+
+void FlowLevel::note_results() {
   results_.resize(setup_.flows.size());
   for (std::uint32_t i = 0; i < results_.size(); ++i) {
     const double delay = play_->delay(i);
     if (delay < 0) continue;
     const workload::Flow& flow = setup_.flows[i];
-    const Time taken = setup_.player.post_delay_of(flow.source) + ideals_[i] +
+    const Time taken = setup_.player.post_delay_of(flow.source) + ideals_[i].whole +
                        Time{std::llround(delay)} + setup_.player.completion_delay_of(flow.source);
     if (flow.start + taken > setup_.stop_at) continue;
     results_[i].start = flow.start;
     results_[i].end = flow.start + taken;
   }
-  return check_findings();
 }
 
 // A queue that is too long now and then changes little. Where flows find many such queues, packets
@@ -285,7 +343,7 @@ std::string FlowLevel::beyond(const ValidatedRange& range) const {
     return fmt::format("flows of {:.0f} bytes and more in the mean, and here they have {:.0f}",
                        range.flow_bytes_min, mean_bytes_);
   }
-  if (!range.at_once && offered_load_ > range.load_max) {
+  if (!range.of_jobs && !range.at_once && offered_load_ > range.load_max) {
     return fmt::format("loads up to {:.0f} %, and here it is {:.0f} %", range.load_max * 100,
                        offered_load_ * 100);
   }
@@ -299,11 +357,15 @@ std::string FlowLevel::beyond(const ValidatedRange& range) const {
 
 Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ranges) const {
   const bool at_once = begins_at_once();
-  std::string what = at_once ? "flows that begin over time on this fabric, and here they begin at "
-                               "once"
-                             : "other fabrics";
+  const bool of_jobs = !setup_.jobs.empty();
+  std::string what = of_jobs ? "jobs on other fabrics"
+                     : at_once
+                         ? "flows that begin over time on this fabric, and here they begin at "
+                           "once"
+                         : "other fabrics";
   for (const ValidatedRange& range : ranges) {
-    if (range.backlog != settings_.backlog || range.at_once != at_once) continue;
+    if (range.backlog != settings_.backlog || range.of_jobs != of_jobs) continue;
+    if (!of_jobs && range.at_once != at_once) continue;
     what = beyond(range);
     if (what.empty()) return range;
   }
@@ -315,8 +377,12 @@ Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ra
 
 report::Outcome FlowLevel::outcome(const std::optional<ValidatedRange>& range) const {
   FlowLevelView level;
-  if (!begins_at_once()) level.offered_load = offered_load_;
   level.bottleneck_flows = play_->findings().most_bound;
+  if (jobs_) {
+    if (range) level.time_error = range->error_max;
+    return gather_flows({setup_, wiring_, routes_, jobs_->results(), &jobs_->jobs()}, level);
+  }
+  if (!begins_at_once()) level.offered_load = offered_load_;
   if (range) level.slowdown_error = range->error_max;
   return gather_flows({setup_, wiring_, routes_, results_}, level);
 }

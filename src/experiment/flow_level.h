@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "experiment/flow_jobs.h"
 #include "experiment/run.h"
 #include "experiment/validated_ranges.h"
 #include "fabric/routing.h"
@@ -54,8 +55,9 @@ class FlowLevel {
  private:
   FlowLevel(scenario::Setup setup, fabric::Routes routes);
   void trace();
+  void make_room_for_acknowledgements();
+  void note_results();
   double queue_bytes_max() const;
-  double credits_rate(const fabric::Link& link) const;
   Result<void> check_findings() const;
   std::string beyond(const ValidatedRange& range) const;
 
@@ -64,8 +66,9 @@ class FlowLevel {
   fabric::Wiring wiring_;
   fluid::Settings settings_;
   fluid::Traffic traffic_;
-  std::unique_ptr<fluid::Play> play_;  // after run()
-  std::vector<Time> ideals_;           // by flow
+  std::unique_ptr<fluid::Play> play_;    // after run()
+  std::vector<FlowJobs::Ideal> ideals_;  // by flow
+  std::unique_ptr<FlowJobs> jobs_;       // after run(), if the setup has jobs
   std::vector<workload::FlowResult> results_;
   double offered_load_ = 0;
   double mean_bytes_ = 0;  // of a flow, on the links

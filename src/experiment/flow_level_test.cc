@@ -227,11 +227,11 @@ TEST(FlowLevel, RefusesQueuesAtWhichSwitchesWouldDrop) {
 }
 
 const std::vector<ValidatedRange> some_ranges = {
-    {fluid::Backlog::window, false, 16, 0, 0.6, 12, 0.05, 10},
-    {fluid::Backlog::window, true, 16, 0, 0, 6, 0.04, 10},
+    {fluid::Backlog::window, false, false, 16, 0, 0.6, 12, 0.05, 10},
+    {fluid::Backlog::window, true, false, 16, 0, 0, 6, 0.04, 10},
     // More flows may share a bottleneck if they are long.
-    {fluid::Backlog::window, true, 16, 10e6, 0, 15, 0.06, 10},
-    {fluid::Backlog::credits, false, 16, 0, 0.3, 8, 0.08, 10},
+    {fluid::Backlog::window, true, false, 16, 10e6, 0, 15, 0.06, 10},
+    {fluid::Backlog::credits, false, false, 16, 0, 0.3, 8, 0.08, 10},
 };
 
 std::string refusal(const std::string& text, const std::vector<std::string>& set) {

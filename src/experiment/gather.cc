@@ -99,8 +99,9 @@ std::optional<TrainingView> training_of(const workload::TaskPlayer& player) {
   return view;
 }
 
-JobView view_of(const Remains& remains, std::size_t number) {
-  const workload::TaskPlayer& player = (*remains.jobs)[number];
+JobView view_of(const scenario::Setup& setup, const workload::JobsPlayer& jobs,
+                std::size_t number) {
+  const workload::TaskPlayer& player = jobs[number];
   const workload::Job& job = player.job();
   JobView view;
   view.tasks = job.graph.size();
@@ -110,7 +111,7 @@ JobView view_of(const Remains& remains, std::size_t number) {
   view.method = job.method;
   view.serving = serving_of(player);
   view.training = training_of(player);
-  if (!remains.setup.alone.empty()) view.alone = remains.setup.alone[number];
+  if (!setup.alone.empty()) view.alone = setup.alone[number];
   return view;
 }
 
@@ -121,14 +122,14 @@ std::optional<report::Method> name_of(const std::optional<workload::Method>& met
 }
 
 // Returns what is known of all jobs together. A job that is the only one is all.
-JobView view_of_jobs(const Remains& remains) {
-  if (remains.jobs == nullptr) return {};
-  if (remains.jobs->size() == 1) return view_of(remains, 0);
+JobView view_of_jobs(const scenario::Setup& setup, const workload::JobsPlayer* jobs) {
+  if (jobs == nullptr) return {};
+  if (jobs->size() == 1) return view_of(setup, *jobs, 0);
   JobView view;
-  for (std::size_t job = 0; job < remains.jobs->size(); ++job) {
-    view.tasks += (*remains.jobs)[job].job().graph.size();
+  for (std::size_t job = 0; job < jobs->size(); ++job) {
+    view.tasks += (*jobs)[job].job().graph.size();
   }
-  if (remains.jobs->is_done()) view.taken = remains.jobs->end();
+  if (jobs->is_done()) view.taken = jobs->end();
   return view;
 }
 
@@ -227,10 +228,8 @@ std::vector<Flow> flows_of(const FlowRemains& remains) {
   return flows;
 }
 
-// Adds the flows of each kind to an outcome that has its flows. `more` returns what else the kind
-// has of a row.
-template <typename More>
-void add_kinds(const scenario::Setup& setup, Outcome& outcome, const More& more) {
+// Adds the flows of each kind to an outcome that has its flows. If there are jobs, each is a kind.
+void add_kinds(const scenario::Setup& setup, const workload::JobsPlayer* jobs, Outcome& outcome) {
   const std::vector<scenario::TrafficKind>& kinds = setup.kinds;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     const std::size_t first = kinds[kind].first_message;
@@ -240,11 +239,12 @@ void add_kinds(const scenario::Setup& setup, Outcome& outcome, const More& more)
     const FlowsView view = view_of(std::span(outcome.flows).subspan(first, last - first));
     report::Kind& of_kind = outcome.kinds.emplace_back();
     of_kind.name = kinds[kind].name;
-    const auto read_more = more(kind, of_kind);
+    const JobView job = jobs == nullptr ? JobView() : view_of(setup, *jobs, kind);
+    of_kind.method = name_of(job.method);
     for (const Row& row : rows()) {
       if (!has(row, setup)) continue;
       std::optional<Value> value = read(row, view);
-      if (!value) value = read_more(row);
+      if (!value) value = read(row, job);
       if (value) of_kind.figures.push_back({&row.figure, *value});
     }
   }
@@ -350,14 +350,7 @@ void Gathering::gather_flows() {
   }
 }
 
-void Gathering::gather_kinds() {
-  add_kinds(remains_.setup, outcome_, [this](std::size_t kind, report::Kind& of_kind) {
-    // If there are jobs, each of them is a kind.
-    JobView job = remains_.jobs == nullptr ? JobView() : view_of(remains_, kind);
-    of_kind.method = name_of(job.method);
-    return [job = std::move(job)](const Row& row) { return read(row, job); };
-  });
-}
+void Gathering::gather_kinds() { add_kinds(remains_.setup, remains_.jobs, outcome_); }
 
 void Gathering::gather_links() {
   const fabric::Topology& topology = remains_.setup.topology;
@@ -391,7 +384,7 @@ void Gathering::gather_hosts() {
 
 void Gathering::gather_run() {
   const RunView run = view_of(remains_, outcome_.flows);
-  const JobView jobs = view_of_jobs(remains_);
+  const JobView jobs = view_of_jobs(remains_.setup, remains_.jobs);
   outcome_.method = name_of(jobs.method);
   for (const auto& [row, adds_to, total] : slots_) {
     if (!is_of_run(*row)) continue;
@@ -414,13 +407,14 @@ report::Outcome gather_flows(const FlowRemains& remains, const FlowLevelView& le
   Outcome outcome;
   outcome.variant = remains.setup.variant;
   outcome.flows = flows_of(remains);
-  add_kinds(remains.setup, outcome, [](std::size_t, report::Kind&) {
-    return [](const Row&) { return std::optional<Value>(); };
-  });
+  add_kinds(remains.setup, remains.jobs, outcome);
+  const JobView jobs = view_of_jobs(remains.setup, remains.jobs);
+  outcome.method = name_of(jobs.method);
   const FlowsView all = view_of(outcome.flows);
   for (const Row& row : rows()) {
     if (!has(row, remains.setup)) continue;
     std::optional<Value> value = read(row, remains.setup);
+    if (!value) value = read(row, jobs);
     if (!value) value = read(row, all);
     if (!value) value = read(row, level);
     if (!value || (row.when == When::not_zero && is_zero(*value))) continue;

@@ -33,6 +33,7 @@ struct FlowRemains {
   const fabric::Wiring& wiring;
   const fabric::Routes& routes;
   std::span<const workload::FlowResult> results;
+  const workload::JobsPlayer* jobs = nullptr;  // null: the setup has no jobs
 };
 
 // Returns the outcome of flows alone: with their figures, and without those of packets, links and

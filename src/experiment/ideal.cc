@@ -43,23 +43,30 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);
-  const port::Overhead& around = sim::overhead(settings_);
-  constexpr std::uint32_t icrc = 4;
+  Path back = path(flow.destination, flow.source);
+  const std::uint32_t acknowledgement = headers_of(transport_).acknowledgement;
+  return one_way(flow) + Time{send(back, bytes_on_link(0, acknowledgement), 1)};
+}
+
+Time IdealTimes::one_way(const workload::Flow& flow) const {
   const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
-  const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
-    const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
-    return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes +
-           sim::train_header_bytes(settings_, static_cast<std::uint32_t>(payload));
-  };
   const std::uint64_t mtu = settings_.host.mtu_bytes;
   const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
   const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
   Path there = path(flow.source, flow.destination);
-  std::int64_t arrives = send(there, on_link(packets == 1 ? last : mtu, first_headers), 1);
-  if (packets > 2) send(there, on_link(mtu, more_headers), packets - 2);
-  if (packets > 1) arrives = send(there, on_link(last, more_headers), 1);
-  Path back = path(flow.destination, flow.source);
-  return Time{arrives + send(back, on_link(0, acknowledgement), 1)};
+  std::int64_t arrives = send(there, bytes_on_link(packets == 1 ? last : mtu, first_headers), 1);
+  if (packets > 2) send(there, bytes_on_link(mtu, more_headers), packets - 2);
+  if (packets > 1) arrives = send(there, bytes_on_link(last, more_headers), 1);
+  return Time{arrives};
+}
+
+// Returns the bytes that a packet takes on a link.
+std::int64_t IdealTimes::bytes_on_link(std::uint64_t payload, std::uint32_t headers) const {
+  constexpr std::uint32_t icrc = 4;
+  const port::Overhead& around = sim::overhead(settings_);
+  const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
+  return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes +
+         sim::train_header_bytes(settings_, static_cast<std::uint32_t>(payload));
 }
 
 Time IdealTimes::over_tcp(const workload::Flow& flow) const {

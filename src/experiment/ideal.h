@@ -25,6 +25,8 @@ class IdealTimes {
   // its routes. Its frames follow one another as closely as the links allow, and then the last
   // acknowledgement travels back.
   Time of(const workload::Flow& flow) const;
+  // Returns the time from a flow's post until its last byte is there, over RC or SRD.
+  Time one_way(const workload::Flow& flow) const;
 
  private:
   // A port on the path, with its link and the node behind it.
@@ -39,6 +41,7 @@ class IdealTimes {
   // Returns the time over TCP, as if the window were open from the beginning.
   Time over_tcp(const workload::Flow& flow) const;
   Path path(std::uint32_t from, std::uint32_t to) const;
+  std::int64_t bytes_on_link(std::uint64_t payload, std::uint32_t headers) const;
   static std::int64_t send(Path& path, std::int64_t bytes, std::uint64_t count);
 
   verbs::QpType transport_;

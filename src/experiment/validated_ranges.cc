@@ -36,6 +36,7 @@ fluid::Backlog backlog_of(const json_t& json) {
 ValidatedRange range_of(const json_t& json) {
   return {backlog_of(json),
           json.at("at_once").get<bool>(),
+          json.value("of_jobs", false),
           count_of(json, "hosts_min"),
           static_cast<double>(count_of(json, "flow_bytes_min")),
           share_of(json, "load_max"),

@@ -16,11 +16,13 @@ namespace tulle::experiment {
 struct ValidatedRange {
   fluid::Backlog backlog = fluid::Backlog::window;
   bool at_once = false;
+  bool of_jobs = false;  // at_once and load_max mean nothing then
   std::uint32_t hosts_min = 0;
   double flow_bytes_min = 0;  // the mean of all flows
   double load_max = 0;        // of flows that begin over time: FlowLevel::offered_load()
   std::uint64_t bottleneck_flows_max = 0;
-  double error_max = 0;  // the greatest error of the mean slowdown, as a share of it
+  // The greatest error of the mean slowdown, or of a job's time, as a share of it.
+  double error_max = 0;
   std::uint64_t runs = 0;
 };
 

@@ -33,11 +33,10 @@ void Play::run(const std::function<bool(std::uint64_t done)>& goes_on) {
   std::uint64_t events = 0;
   constexpr std::uint64_t events_between = 1'024;
   while (next < order.size() || !heap_.empty()) {
-    constexpr double never = std::numeric_limits<double>::infinity();
-    const double starts = next < order.size() ? traffic_.flows[order[next]].start : never;
-    const double ends = heap_.empty() ? never : heap_.front().at;
-    const double now = std::min(starts, ends);
-    while (!heap_.empty() && heap_.front().at <= now) end(now);
+    const double starts = next < order.size() ? traffic_.flows[order[next]].start
+                                              : std::numeric_limits<double>::infinity();
+    const double now = std::min(starts, next_end());
+    while (next_end() <= now && !heap_.empty()) end_first(now);
     while (next < order.size() && traffic_.flows[order[next]].start <= now) {
       begin(now, order[next++]);
     }
@@ -56,7 +55,11 @@ void Play::begin(double now, std::uint32_t index) {
   heap_.push_back({std::numeric_limits<double>::infinity(), slot});
 }
 
-void Play::end(double now) {
+double Play::next_end() const {
+  return heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().at;
+}
+
+Play::Ended Play::end_first(double now) {
   const Ending first = heap_.front();
   const Active& active = active_[first.slot];
   const Flow& flow = traffic_.flows[active.flow];
@@ -65,12 +68,14 @@ void Play::end(double now) {
   const double waits_back =
       wait(now, {traffic_.hops.data() + flow.first_hop + flow.hops, flow.hops_back});
   delays_[active.flow] = shares + active.waits + waits_back;
+  const Ended ended{active.flow, waits_back};
   rates_.remove(first.slot);
   const Ending last = heap_.back();
   heap_.pop_back();
-  if (heap_.empty()) return;
+  if (heap_.empty()) return ended;
   put(0, last);
   sink(0);
+  return ended;
 }
 
 void Play::settle(double now) {

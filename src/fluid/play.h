@@ -76,9 +76,26 @@ class Play {
   // Keeps the reference, which must outlive it.
   Play(const Traffic& traffic, const Settings& settings);
 
-  // Plays all flows. `goes_on` is called now and then with the number of flows that are done, and
-  // returns false to stop.
+  // Plays all flows, each from its start on. `goes_on` is called now and then with the number of
+  // flows that are done, and returns false to stop.
   void run(const std::function<bool(std::uint64_t done)>& goes_on);
+
+  // The next four are for whoever starts flows by himself. All that happens at one time is followed
+  // by settle(), before which no time of an end may be asked for.
+  //
+  // Starts a flow now, whatever its start in Traffic says, which must be now, too.
+  void begin(double now, std::uint32_t flow);
+  // Returns the time at which the first of the flows under way ends: its last byte has passed its
+  // bottleneck. Infinity: there is none.
+  double next_end() const;
+  // Ends that flow, and returns it, with what its acknowledgement waits for on the way back, which
+  // is a part of its delay().
+  struct Ended {
+    std::uint32_t flow = 0;
+    double waits_back = 0;
+  };
+  Ended end_first(double now);
+  void settle(double now);
 
   // Returns by how much longer a flow takes than in an empty network; negative if it is not done.
   double delay(std::uint32_t flow) const { return delays_[flow]; }
@@ -102,9 +119,6 @@ class Play {
     FlowSlot slot = 0;
   };
 
-  void begin(double now, std::uint32_t flow);
-  void end(double now);
-  void settle(double now);
   void catch_up(double now, FlowSlot slot);
   double backlog(double now, FlowSlot slot) const;
   double queue(double now, LinkIndex link, bool& is_blocked);

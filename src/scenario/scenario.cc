@@ -257,14 +257,15 @@ Result<std::vector<fabric::Machine>> Scenario::machines(std::size_t variant) con
   return machines;
 }
 
-Result<Setup> Scenario::build(std::size_t variant) const {
+Result<Setup> Scenario::build(std::size_t variant, bool may_choose_trains) const {
   Findings findings(file_);
   TableReader::Layers layers = layers_of(*document_, fabrics_, variant);
   Setup setup = build_setup({layers, "", 0, findings}, folder_);
   if (!findings.any()) {
     if (auto ends = check_length(setup); !ends) findings.add(0, "", ends.error().message);
   }
-  const std::uint32_t train = findings.any() ? 1 : automatic_train(setup);
+  const bool chooses = may_choose_trains && !findings.any();
+  const std::uint32_t train = chooses ? automatic_train(setup) : 1;
   if (train > 1) {
     const toml::table chosen{{"host", toml::table{{"train", train}}}};
     layers.push_back(&chosen);

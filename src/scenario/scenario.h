@@ -75,8 +75,9 @@ class Scenario {
   // Returns the machines over which a variant's fabric is spread if it is not simulated; none: this
   // one has all of it. Its other tables are not looked at.
   Result<std::vector<fabric::Machine>> machines(std::size_t variant) const;
-  // Builds a variant: its topology, routes and traffic.
-  Result<Setup> build(std::size_t variant) const;
+  // Builds a variant: its topology, routes and traffic. Without `may_choose_trains`, packets travel
+  // one by one unless the scenario itself names host.train.
+  Result<Setup> build(std::size_t variant, bool may_choose_trains = true) const;
 
  private:
   // The file is parsed once, for all variants and for every time that one of them is built.
