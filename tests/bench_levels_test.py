@@ -41,7 +41,8 @@ class Ranges(unittest.TestCase):
         self.assertFalse(levels.is_within(rows[1], [found]))
 
     def test_jobs_have_a_bound_of_their_own(self):
-        rows = [{**row(error, flows), "of_jobs": True, "pauses": 0} for error, flows in ((0.001, 1), (-0.009, 2), (0.011, 4), (0.0, 5))]
+        cases = ((0.001, 1), (-0.009, 2), (0.011, 4), (0.0, 5))
+        rows = [{**row(error, flows), "of_jobs": True, "pauses": 0} for error, flows in cases]
         found, = levels.job_range(rows, "credits", "2026-01-01")
         self.assertEqual((found["bottleneck_flows_max"], found["error_max"], found["runs"]), (2, 0.009, 2))
         self.assertTrue(found["of_jobs"])

@@ -59,8 +59,8 @@ int list(const std::vector<Fabric>& fabrics) {
   return 0;
 }
 
-// Returns true if the best value of a column is to be shown in bold, for a person at a terminal. What
-// ranks print goes to mpirun, though that may give them a terminal.
+// Returns true if the best value of a column is to be shown in bold, for a person at a terminal.
+// What ranks print goes to mpirun, though that may give them a terminal.
 bool marks() {
   if (has_ranks()) return false;
   const char* no_color = getenv("NO_COLOR");  // no-color.org

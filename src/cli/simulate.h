@@ -53,7 +53,8 @@ struct SimulateOptions {
   // Printed on standard output once the first variant can run.
   std::string heading;
   unsigned jobs = 1;  // variants that run at the same time, each in its own memory
-  // Threads that move the network of each variant, in each rank. One does where frames are captured.
+  // Threads that move the network of each variant, in each rank. One does where frames are
+  // captured.
   unsigned threads = 1;
   // With ranks, rank 0 calls it with the results so far after each variant that is not the last:
   // they are lost otherwise if another rank dies.
@@ -71,8 +72,8 @@ inline constexpr unsigned jobs_max = 1'024;
 // Runs these variants, until one cannot be run or Ctrl-C is pressed, with a line of progress if
 // standard error is a terminal. The results do not depend on the number of jobs. Errors in a later
 // variant are reported before the first one runs, which can take hours. The timings are the sums of
-// the variants'. With ranks (cli/ranks.h), all of them call this and simulate each variant together,
-// or rank 0 does alone, and says why. Rank 0 has the results, and the others have none.
+// the variants'. With ranks (cli/ranks.h), all of them call this and simulate each variant
+// together, or rank 0 does alone, and says why. Rank 0 has the results, and the others have none.
 Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings);
 
@@ -81,8 +82,8 @@ Result<void> prepare_folder(const std::string& folder);
 
 // Writes the files of report/results.h, report.html and a trace for Perfetto of each variant,
 // VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
-// is what the variants are, and `again` the command that makes them. If the first variants alone have
-// results, the others are left out. Each variant has a folder of its own if they are several.
+// is what the variants are, and `again` the command that makes them. If the first variants alone
+// have results, the others are left out. Each variant has a folder of its own if they are several.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again, bool are_several);

@@ -29,7 +29,7 @@ using json_t = nlohmann::ordered_json;
 // A page of more points would be too long for a browser.
 constexpr std::size_t page_points_max = 1'000;
 
-// --- points ---------------------------------------------------------------------------------------
+// --- points -------------------------------------------------------------------------------------
 
 Result<scenario::Grid> grid_of(const SweepOptions& options) {
   if (options.knobs.empty() == options.points.empty()) {

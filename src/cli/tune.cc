@@ -1,5 +1,5 @@
-// `tulle tune` searches for the values of a scenario's keys with which a figure is best. It looks at
-// some seeds, and says what is gained on others.
+// `tulle tune` searches for the values of a scenario's keys with which a figure is best. It looks
+// at some seeds, and says what is gained on others.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

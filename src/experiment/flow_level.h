@@ -36,8 +36,8 @@ class FlowLevel {
   // Runs until all flows are done, or `on_progress` returns false. The error says what the run has
   // shown that the flow level does not model, such as queues at which switches would drop packets.
   Result<void> run(const OnProgress& on_progress);
-  // Returns what is known of the flows, and of the error of such runs. Figures of packets, such as marks, are absent, and so are
-  // the tables of links and hosts, and samples.
+  // Returns what is known of the flows, and of the error of such runs. Figures of packets, such as
+  // marks, are absent, and so are the tables of links and hosts, and samples.
   report::Outcome outcome(const std::optional<ValidatedRange>& range) const;
 
   // Returns the range in which a run lies that has ended. The error says what about it lies beyond

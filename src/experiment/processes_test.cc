@@ -105,8 +105,8 @@ TEST(Processes, OneThatDoesNotGoOnEndsAll) {
   }
 }
 
-// Returns how many of two processes notice that process 1's messages are changed from one on. (Those
-// of preparing are empty, and stay so.)
+// Returns how many of two processes notice that process 1's messages are changed from one on.
+// (Those of preparing are empty, and stay so.)
 int failures_with(const MeetingRoom::Tamper& tamper) {
   std::atomic<int> failed = 0;
   in_processes(

@@ -41,11 +41,11 @@ using OnProgress = std::function<bool(const Progress& progress)>;
 
 class Run : sim::Application {
  public:
-  // Sets the network up, to be moved by so many threads (1 to Threads::most) of this process, and of
-  // each other one. The results are the same with any number of both. The error is one line. If
+  // Sets the network up, to be moved by so many threads (1 to Threads::most) of this process, and
+  // of each other one. The results are the same with any number of both. The error is one line. If
   // there are processes, all of them must call the same functions of their runs, the setup must be
-  // divisible (why_undivided()), and there must be no more of them than hosts or parts of a network.
-  // It fails in all of them or in none.
+  // divisible (why_undivided()), and there must be no more of them than hosts or parts of a
+  // network. It fails in all of them or in none.
   static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup, std::uint32_t threads = 1,
                                               sim::Processes* processes = nullptr);
   ~Run() override;

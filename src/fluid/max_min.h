@@ -1,8 +1,8 @@
 #pragma once
 
-// Shares the capacity of links among flows, max-min fairly (Bertsekas and Gallager, "Data Networks",
-// 6.5.2): no flow's rate can rise without lowering that of a flow which has no more. Each flow then
-// has a bottleneck: a link on its path that is full, and on which no flow is faster.
+// Shares the capacity of links among flows, max-min fairly (Bertsekas and Gallager, "Data
+// Networks", 6.5.2): no flow's rate can rise without lowering that of a flow which has no more.
+// Each flow then has a bottleneck: a link on its path that is full, and on which no flow is faster.
 //
 // A flow that comes or goes changes the rates of few others. The solver keeps all rates, computes
 // those of a small set of flows anew, and adds to the set the flows whose bottleneck is one no

@@ -58,8 +58,8 @@ static long now(void) {
  * Waits for all requests. MPI libraries wait by looking all the time, which keeps other ranks from
  * running where there are more of them than processors. So this looks for half a millisecond at
  * most, and sleeps between looks afterwards. Where looking was in vain, since others have the
- * processors, it looks for less: the kernel prefers those that have slept. The sleeps become longer,
- * since another rank may have to do something alone. All times are in nanoseconds.
+ * processors, it looks for less: the kernel prefers those that have slept. The sleeps become
+ * longer, since another rank may have to do something alone. All times are in nanoseconds.
  */
 static int wait_all(void) {
   enum { looking_max = 500000, looking_min = 5000, sleep_min = 10000, sleep_max = 1000000 };

@@ -36,7 +36,7 @@ struct tulle_mpi {
   void (*abort)(int status); /* ends all ranks, and does not return */
 };
 
-/* Starts MPI. Returns null if that fails, or if the caller has another version of this interface. */
+/* Starts MPI. Returns null if that fails, or if the caller has another version of this. */
 typedef const struct tulle_mpi* (*tulle_mpi_begin_function)(uint32_t version);
 #define TULLE_MPI_BEGIN "tulle_mpi_begin"
 

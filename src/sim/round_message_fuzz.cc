@@ -1,6 +1,6 @@
 // Lets another process send anything to a network of two, round after round. It is taken for
-// damaged, or played: frames of any kind and place, notices, flow control, alarms and requests, none
-// of which may reach beyond the network.
+// damaged, or played: frames of any kind and place, notices, flow control, alarms and requests,
+// none of which may reach beyond the network.
 //
 // The first byte says which network it is. Then come the messages: how many bytes each has (16
 // bits), and these, which are what crosses to part 0. The headers of frames are replaced by ones

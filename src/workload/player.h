@@ -47,8 +47,8 @@ struct Stage {
                            std::uint8_t path_bits)>
       path = {};
   // Asks the driver to call meet_request() for a host, which may be another than that of the event,
-  // before anything reaches it that is sent from now on, with the same token and note. If empty, the
-  // player calls it at once.
+  // before anything reaches it that is sent from now on, with the same token and note. If empty,
+  // the player calls it at once.
   std::function<void(std::uint32_t host, std::uint32_t token, std::uint32_t note)> request = {};
 };
 
