@@ -19,14 +19,14 @@ struct Ring {
   std::uint32_t steps = 0;           // at least 1; once round the ring are ranks - 1
   std::uint32_t channel = 0;
   std::uint32_t phase = 0;
-  std::uint32_t first_step = 0;      // the steps before it were done already, by other rings
   std::uint32_t reducing_steps = 0;  // in the first so many, what comes is added
-  // True: what a rank waits for before its own data counts for all that it sends. Otherwise what it
-  // passes on may overtake them.
-  bool waits_always = false;
   // If there are pieces, segment i has `bytes` over the ranks, from places[i] of each buffer on.
   std::vector<std::uint64_t> places{};
   Pieces* pieces = nullptr;
+  std::uint32_t first_step = 0;  // the steps before it were done already, by other rings
+  // True: what a rank waits for before its own data counts for all that it sends. Otherwise what it
+  // passes on may overtake them.
+  bool waits_always = false;
 };
 
 // Adds the pieces of the tasks that have none yet, which together are one message.

@@ -323,6 +323,7 @@ class OwnManager(FabricTest):
 
     def test_opensm_takes_over_and_is_replaced(self):
         """OpenSM has precedence on any host. When it is killed, the fabric's own manager is master again."""
+        wait_until(lambda: self.states() == {"active"}, "the own manager's sweep", pause=0.05)  # it is master then
         manager, log = self.start_manager("h3")
         wait_until(lambda: "Entering MASTER state" in log.read_text(), "OpenSM to be master", pause=0.05)
         wait_until(lambda: "SUBNET UP" in log.read_text(), "SUBNET UP", pause=0.05)
