@@ -230,9 +230,12 @@ def measure_job(case, backlog, folder):
     packet_s, packets = run_job(scenario, folder)
     flow_s, flows = min((run_job(scenario, folder, "--level", "flow", "--unvalidated") for _ in range(5)),
                         key=lambda run: run[0])
+    run_job(scenario, folder, "--level", "flow", "--unvalidated", "-o", folder)
+    with open(folder / "flows.csv", newline="") as file:
+        mean_bytes = statistics.mean(int(row["bytes"]) for row in csv.DictReader(file))
     return {
         "backlog": backlog, "of_jobs": True, "network": case.network, "hosts": JOB_HOSTS[case.network], "traffic": case.name,
-        "flows": flows["flows"],
+        "flows": flows["flows"], "flow_bytes": mean_bytes,
         "packet_us": time_of(packets), "flow_us": time_of(flows), "error": time_of(flows) / time_of(packets) - 1,
         "bottleneck_flows": flows["bottleneck_flows"], "pauses": packets["pauses"],
         "packet_s": packet_s, "flow_s": flow_s, "speed_up": packet_s / flow_s,
@@ -250,7 +253,7 @@ def job_range(rows, backlog, date):
         return []
     return [{
         "backlog": backlog, "at_once": False, "of_jobs": True, "hosts_min": min(row["hosts"] for row in held),
-        "flow_bytes_min": 0, "load_max": 0, "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
+        "flow_bytes_min": int(min(row["flow_bytes"] for row in held)), "load_max": 0, "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
         "error_max": max(abs(row["error"]) for row in held),
         "error_mean": statistics.mean(abs(row["error"]) for row in held), "runs": len(held), "date": date,
     }]
@@ -294,7 +297,7 @@ def ranges_of(rows, backlog, at_once, date):
 
 def is_within(row, ranges):
     """Returns True if `tulle sim` does not refuse the case."""
-    return any(r["backlog"] == row["backlog"] and r["at_once"] == (row["load"] == 0) and row["hosts"] >= r["hosts_min"]
+    return any(not r.get("of_jobs") and r["backlog"] == row["backlog"] and r["at_once"] == (row["load"] == 0) and row["hosts"] >= r["hosts_min"]
                and row["flow_bytes"] >= r["flow_bytes_min"]
                and row["bottleneck_flows"] <= r["bottleneck_flows_max"]
                and (r["at_once"] or row["offered_load"] <= r["load_max"]) for r in ranges)

@@ -24,6 +24,10 @@ function(tulle_link_in_build folder target)
   file(CREATE_LINK ${target} ${link} SYMBOLIC)
 endfunction()
 
+# CMake would otherwise pad the search paths in the build folder with empty entries, so that it can write those of an
+# installation over them. An empty entry is the current folder, in which anybody's library may lie.
+set(CMAKE_NO_BUILTIN_CHRPATH ON)
+
 tulle_link_in_build(${TULLE_LIBRARY_FOLDER} ${CMAKE_BINARY_DIR}/lib/shim)
 tulle_link_in_build(${TULLE_DATA_FOLDER}/scenarios ${PROJECT_SOURCE_DIR}/scenarios)
 

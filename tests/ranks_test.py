@@ -181,6 +181,36 @@ class Ranks:
         self.assertIn(line, lines[0])
         return done
 
+    def test_ranks_with_other_files_are_refused(self):
+        """One host may have another copy of a scenario, or of a table that it names."""
+        flows = "src,dst,bytes,start_ns\n0,1,{}\n"
+        for name, number in (("a", 1000), ("b", 2000)):
+            for kind in ("scenario", "table"):
+                (self.folder / kind / name).mkdir(parents=True)
+            (self.folder / "scenario" / name / "x.toml").write_text(TWO_HOSTS.replace("50KB", f"{number}B"))
+            (self.folder / "table" / name / "x.toml").write_text(
+                '[topology]\nhosts = 2\n[traffic]\npattern = "file"\nfile = "f.csv"\n')
+            (self.folder / "table" / name / "f.csv").write_text(flows.format(f"{number},0"))
+        for kind, what in (("scenario", "another scenario"), ("table", "another traffic or topology")):
+            command = lambda name: ["sh", "-c", f"cd {name} && exec '{TULLE}' sim x.toml"]  # noqa: E731
+            done = run([self.mpirun, "-n", "1", *command("a"), ":", "-n", "1", *command("b")], self.folder / kind)
+            self.assertNotEqual(0, done.returncode)
+            self.assertEqual(1, len(said_by_tulle(done.stderr)), done.stderr)
+            self.assertIn(f"rank 1 has {what} than rank 0", done.stderr)
+
+    def test_a_rank_that_never_comes_is_missed(self):
+        """A rank that waits says so after a while, and what to do."""
+        self.write("two.toml", TWO_HOSTS)
+        argv = [self.mpirun, "-n", "1", str(TULLE), "sim", "two.toml", ":", "-n", "1", "sleep", "30"]
+        process = subprocess.Popen(argv, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        try:
+            line = next((line for line in process.stderr if line.startswith("tulle: ")), "")
+            self.assertIn("not all ranks of mpirun have come yet", line)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
     def test_results_are_those_of_one_process(self):
         for number, (name, text) in enumerate(SCENARIOS.items()):
             self.write(f"{name}.toml", text)
@@ -342,12 +372,14 @@ class Environment(unittest.TestCase):
         shutil.copy(TULLE, bin / "tulle")
         for name in ("libtulle_openmpi.so", "libtulle_mpich.so"):
             shutil.copy("/bin/true", self.folder / name)
-        self.refused("is missing: build Tulle where MPICH is installed", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
+        self.refused("cannot find Tulle's libraries", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
                      LD_LIBRARY_PATH=str(self.folder))
         # Its own is not loaded where others may write to it.
         libraries = next(path for path in (BUILD / "lib").rglob("tulle") if path.is_symlink())
         own = self.folder / libraries.relative_to(BUILD)
         own.mkdir(parents=True)
+        self.refused("is missing: build Tulle where MPICH is installed", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
+                     LD_LIBRARY_PATH=str(self.folder))
         shutil.copy("/bin/true", own / "libtulle_mpich.so")
         (own / "libtulle_mpich.so").chmod(0o777)
         self.refused("is not loaded, because other users may have changed it", bin / "tulle", PMI_RANK="0", PMI_SIZE="2")
@@ -359,6 +391,15 @@ class Environment(unittest.TestCase):
             "strace") else run(["ldd", TULLE], self.folder)
         self.assertEqual(0, done.returncode)
         self.assertNotRegex(done.stdout + done.stderr, "libmpi|libtulle_")
+
+    def test_no_library_is_looked_for_in_the_current_folder(self):
+        """An empty entry of a search path means the current folder, in which anybody's library may lie."""
+        files = [TULLE, *(BUILD / "lib" / "shim").rglob("*.so*")]
+        self.assertGreater(len(files), 3)
+        for file in files:
+            said = subprocess.run(["readelf", "-d", str(file)], capture_output=True, text=True, check=True).stdout
+            for path in re.findall(r"(?:RUNPATH|RPATH).*\[(.*)\]", said):
+                self.assertNotIn("", path.split(":"), f"{file}: {path}")
 
 
 if __name__ == "__main__":

@@ -132,6 +132,9 @@ int compare(const CompareOptions& options) {
   if (auto agreed = agree(ready); !agreed) return fail(agreed.error().message);
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
+  std::string settings;
+  for (const std::size_t variant : all) settings += scenario->settings(variant) + "\n";
+  if (auto alike = check_alike("scenario", settings); !alike) return fail(alike.error().message);
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, *scenario, all, results, "fabric", options.again,
                          are_several);
@@ -142,7 +145,7 @@ int compare(const CompareOptions& options) {
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
   if (!options.output.empty()) {
-    // They lie where they are to lie when all are there.
+    // They lie in the same folders as when all are there.
     simulating.keep = [&](const report::Results& results) {
       return write(results, all.size() > 1);
     };

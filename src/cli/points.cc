@@ -28,6 +28,12 @@ using scenario::Scenario;
 
 // --- identities ---------------------------------------------------------------------------------
 
+std::string absolute(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored);
+  return ignored ? path : whole.lexically_normal().string();
+}
+
 // Returns what the results of a point depend on: the keys of its variants, the level, and the
 // version that simulates. The files that they name stand beside the results, once they have been
 // read.
@@ -35,6 +41,8 @@ std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>
                         const std::string& level) {
   json_t identity;
   identity["tulle"] = build_version();
+  // Files are named from there.
+  identity["folder"] = absolute(scenario.folder().empty() ? "." : scenario.folder());
   if (level != packet_level) identity["level"] = level;
   identity["variants"] = json_t::array();
   for (const std::size_t variant : variants) {
@@ -45,12 +53,6 @@ std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>
 }
 
 json_t variants_of(const Point& point) { return json_t::parse(point.identity)["variants"]; }
-
-std::string absolute(const std::string& path) {
-  std::error_code ignored;
-  const fs::path whole = fs::absolute(path, ignored);
-  return ignored ? path : whole.lexically_normal().string();
-}
 
 }  // namespace
 
@@ -178,7 +180,7 @@ std::string Points::simulate_point(std::size_t index) const {
   if (!scenario) return scenario.error().message;
   const auto variants = wanted_variants(*scenario, options_.variant);
   if (identity_of(*scenario, variants, options_.level) != point.identity) {
-    return "the scenario has changed since the sweep began";
+    return "the scenario has changed meanwhile";
   }
   json_t files = json_t::object();
   scenario::observe_files([&](const std::string& path, const std::string& text) {

@@ -85,12 +85,32 @@ bool has_ranks() { return launch.has_value(); }
 bool is_first_rank() { return !launch || launch->rank == 0; }
 mpi::Ranks* ranks() { return joined.get(); }
 
+namespace {
+
+// The seconds for which a rank waits for the others in silence.
+constexpr unsigned silent_seconds = 15;
+
+void handle_long_wait(int) {
+  constexpr char text[] =
+      "tulle: not all ranks of mpirun have come yet; if they are not to simulate together, set "
+      "TULLE_MPI=none\n";
+  static_cast<void>(write(STDERR_FILENO, text, sizeof text - 1));
+}
+
+}  // namespace
+
 Result<void> join_ranks() {
   if (!launch) return {};
   if (launch->size > sim::Nodes::parts_max) {
     return Error{fmt::format("{} ranks are too many: at most {} simulate together", launch->size,
                              sim::Nodes::parts_max)};
   }
+  if (library_folder().empty()) {
+    return Error{"cannot find Tulle's libraries; is the installation complete?"};
+  }
+  // One rank of each host says that others are missing, since rank 0 may be one of them.
+  if (launch->is_first_on_host) std::signal(SIGALRM, handle_long_wait);
+  if (launch->is_first_on_host) alarm(silent_seconds);
   auto ranks = mpi::Ranks::join(library_folder().string(), *launch);
   if (!ranks) {
     // What is missing may be missing on this host alone, where rank 0 does not see it.
@@ -101,11 +121,23 @@ Result<void> join_ranks() {
     return ranks.error();
   }
   joined = std::move(*ranks);
-  return compare_ranks();
+  auto compared = compare_ranks();
+  alarm(0);
+  return compared;
 }
 
 Result<void> agree(const Result<void>& own) {
   return joined == nullptr ? own : sim::agree(*joined, own);
+}
+
+Result<void> check_alike(const std::string& what, const std::string& text) {
+  if (joined == nullptr) return {};
+  const auto other = other_than_first(sim::ask_all(*joined, digest_of(text)));
+  if (!other) return {};
+  return Error{fmt::format(
+      "rank {} has another {} than rank 0: all ranks need the same files, and the same version of "
+      "the C library",
+      *other, what)};
 }
 
 void say_when_ended(const std::string& line) {

@@ -27,6 +27,10 @@ mpi::Ranks* ranks();
 // this as often as each other; without ranks, it returns what it is given.
 Result<void> agree(const Result<void>& own);
 
+// Fails if this text, such as what a scenario says, is another one in some rank: a host may have
+// another copy of a file. `what` names it for people. All ranks call this as often as each other.
+Result<void> check_alike(const std::string& what, const std::string& text);
+
 // Rank 0 prints this line if it is ended from outside, as mpirun does when another rank has died.
 void say_when_ended(const std::string& line);
 

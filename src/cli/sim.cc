@@ -146,6 +146,9 @@ int sim(const SimOptions& options) {
     return fail(all.error().message);
   }
   const auto& [scenario, variants] = *wanted;
+  std::string settings;
+  for (const std::size_t variant : variants) settings += scenario.settings(variant) + "\n";
+  if (auto alike = check_alike("scenario", settings); !alike) return fail(alike.error().message);
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, scenario, variants, results, "variant", options.again,
                          are_several);
@@ -160,7 +163,7 @@ int sim(const SimOptions& options) {
   simulating.at_flow_level = options.level == flow_level;
   simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
-    // They lie where they are to lie when all are there.
+    // They lie in the same folders as when all are there.
     simulating.keep = [&](const report::Results& results) {
       return write(results, variants.size() > 1);
     };

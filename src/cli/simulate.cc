@@ -49,11 +49,43 @@ void handle_interrupt(int) { interrupted.store(true, std::memory_order_relaxed);
 
 constexpr char captures_all[] = "a capture has all frames in their order";
 
-// Returns whether there is a value, without it.
+// Returns the error of a result, or nothing to complain of.
 template <typename Value>
 Result<void> outcome_of(Result<Value>& result) {
   if (result) return {};
   return result.error();
+}
+
+// Returns a number in which setups differ: one rank may have other files than another, or draw
+// other flows.
+std::uint64_t fingerprint(const scenario::Setup& setup) {
+  std::uint64_t hash = 0;
+  const auto mix = [&hash](std::uint64_t value) {
+    hash = (hash ^ value) * 0x9E37'79B9'7F4A'7C15;
+    hash ^= hash >> 32;
+  };
+  for (const fabric::Link& link : setup.topology.links) {
+    mix(link.a);
+    mix(link.b);
+    mix(static_cast<std::uint64_t>(link.bits_per_second));
+    mix(static_cast<std::uint64_t>(link.delay.ps));
+  }
+  for (const workload::Flow& flow : setup.flows) {
+    mix(flow.source);
+    mix(flow.destination);
+    mix(flow.bytes);
+    mix(static_cast<std::uint64_t>(flow.start.ps));
+    mix(static_cast<std::uint64_t>(flow.after));
+  }
+  for (const workload::Job& job : setup.jobs) {
+    for (std::size_t i = 0; i < job.graph.size(); ++i) {
+      const workload::Task& task = job.graph[static_cast<workload::TaskGraph::Index>(i)];
+      mix(task.rank);
+      mix(task.bytes);
+      mix(static_cast<std::uint64_t>(task.duration.ps));
+    }
+  }
+  return hash;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -219,6 +251,10 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant, !options.at_flow_level);
   if (auto built = agree(outcome_of(setup)); !built) return built.error();
+  if (ranks() != nullptr) {
+    const std::string drawn = fmt::format("{:x}", fingerprint(*setup));
+    if (auto alike = check_alike("traffic or topology", drawn); !alike) return alike.error();
+  }
   if (options.at_flow_level) {
     timings.setup_s += seconds_since(start);
     auto outcome = simulate_flows(std::move(*setup), variant_name, options.is_unvalidated, line,
@@ -243,8 +279,9 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!run) return run.error();
   if ((*run)->threads() < options.threads) {
     const unsigned used = (*run)->threads();
-    line.note(fmt::format("{} is simulated by {} {}, because {}", name, used,
+    line.note(fmt::format("{} is simulated by {} {}{}, because {}", name, used,
                           used == 1 ? "thread" : "threads",
+                          *processes == nullptr ? "" : " of each rank",
                           options.capture.empty() ? (*run)->why_fewer_threads() : captures_all));
   }
   if (*capture) (*run)->show_to(**capture);

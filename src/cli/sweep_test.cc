@@ -62,6 +62,22 @@ bytes = "64KB"
   }
 };
 
+// Two folders may have files of one name.
+TEST_F(Sweep, AnotherFolderIsAnotherScenario) {
+  folder.write("a/f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
+  folder.write("b/f.csv", "src,dst,bytes,start_ns\n0,1,1000000,0\n");
+  const auto end_of = [&](const std::string& where) {
+    folder.write("t.toml", "folder = \"" + where +
+                               "\"\n[topology]\nhosts = 2\n[traffic]\n"
+                               "pattern = \"file\"\nfile = \"f.csv\"\n");
+    EXPECT_EQ(run("'" + folder.path("t.toml") + "' -k seed=1 -o '" + folder.path("o") + "'").status,
+              0);
+    const auto json = nlohmann::json::parse(folder.read("o/sweep.json"));
+    return json["points"][0]["results"][0]["end_us"].get<double>();
+  };
+  EXPECT_LT(end_of("a") * 5, end_of("b"));
+}
+
 TEST_F(Sweep, AllCombinationsAreSimulated) {
   const ProgramOutcome outcome =
       run(command("o", "-k traffic.bytes=16KB,64KB -k traffic.senders=2..4"));

@@ -44,6 +44,31 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t budget_max = 10'000;
 constexpr std::size_t seeds_max = 1'000;
 
+// Returns the row of the table of figures for a name such as "pauses" or "traffic.NAME.fct_us.max";
+// null if there is none.
+const experiment::Row* row_of(std::string_view name) {
+  constexpr std::string_view traffic = "traffic.";
+  if (name.starts_with(traffic)) {
+    const std::size_t dot = name.find('.', traffic.size());
+    if (dot == std::string_view::npos) return nullptr;
+    name.remove_prefix(dot + 1);
+  }
+  const std::span<const experiment::Row> rows = experiment::rows();
+  const auto found = std::ranges::find_if(
+      rows, [&](const experiment::Row& row) { return row.figure.key == name; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+// Returns a figure of an outcome. One that is there only where it is not 0 is 0 where it is absent.
+std::optional<double> value_in(const report::Outcome& outcome, const std::string& name) {
+  if (const report::Measured* measured = report::find(outcome, name)) {
+    return report::exact(measured->value);
+  }
+  const experiment::Row* row = row_of(name);
+  if (row != nullptr && row->when == experiment::When::not_zero) return 0;
+  return {};
+}
+
 // A figure that a point must keep to, such as "pauses<=0".
 struct Limit {
   std::string figure;
@@ -65,6 +90,10 @@ Result<Limit> parse_limit(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data() + sign + 2, end, limit.bound);
   if (parsed.ec != std::errc() || parsed.ptr != end) return wrong();
+  if (row_of(limit.figure) == nullptr) {
+    return Error{fmt::format("--limit: there is no figure {}: summary.json has their names",
+                             tulle::quoted(limit.figure))};
+  }
   return limit;
 }
 
@@ -139,6 +168,7 @@ struct Setting {
 struct Score {
   double mean = infinity;      // of the figure over the seeds; infinity: the setting does not count
   std::vector<double> values;  // by seed
+  bool is_missing = false;     // a simulation of it has not run
   double excess = 0;           // by how much it breaks the limits, in parts of their bounds
   std::string failure;         // why it does not count
 };
@@ -173,13 +203,15 @@ class Tuning {
   double cost(double value) const { return options_.least.empty() ? -value : value; }
   // Returns by how much the figure is better, as a share of what it was.
   double gain(double was, double is) const {
-    return was == 0 ? 0 : (cost(was) - cost(is)) / std::abs(was);
+    if (was == 0) return is == was ? 0 : std::copysign(1.0, cost(was) - cost(is));
+    return (cost(was) - cost(is)) / std::abs(was);
   }
   bool goes_on() const { return !is_interrupted() && points_.stopped().empty() && !error_; }
   std::string failure_of(const Setting& setting) const;
   Result<void> check_baseline();
-  Result<void> write(const Setting& best, const Score& held_was, const Score& held_is) const;
-  Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant) const;
+  Result<void> write(const Setting& best, const Score& held_was, const Score& held_is);
+  Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant);
+
   std::string evaluations_csv() const;
   Result<std::string> tuned_scenario(const Setting& best, const std::string& gained) const;
   std::string table(const Setting& best, const Score& held_was, const Score& held_is) const;
@@ -200,6 +232,7 @@ class Tuning {
   double best_ = infinity;  // cost of the best setting so far
   std::size_t planned_ = 0;
   std::vector<std::size_t> shown_points_;  // those of the seeds held back
+  std::vector<std::string> differences_;   // between sonic.json and what was simulated
   std::optional<Error> error_;
 };
 
@@ -224,17 +257,14 @@ double Tuning::value_of(const Point& point, std::string& failure) const {
     failure = std::move(unfinished);
     return none;
   }
-  const report::Measured* measured = report::find(outcome, figure_);
-  if (measured != nullptr) return report::exact(measured->value);
+  if (const auto value = value_in(outcome, figure_)) return *value;
   failure = fmt::format("it has no figure {}", figure_);
   return none;
 }
 
 void Tuning::look_at_limits(const Point& point, Score& score) const {
   for (const Limit& limit : limits_) {
-    const report::Measured* measured = report::find(point.outcomes.front(), limit.figure);
-    // A figure that is shown only where it is not 0 is 0 where it is absent.
-    const double value = measured == nullptr ? 0 : report::exact(measured->value);
+    const double value = value_in(point.outcomes.front(), limit.figure).value_or(0);
     if (limit.allows(value)) continue;
     score.excess += std::abs(value - limit.bound) / std::max(std::abs(limit.bound), 1.0);
     score.failure = fmt::format("{} is {:.6g}", limit.figure, value);
@@ -244,6 +274,8 @@ void Tuning::look_at_limits(const Point& point, Score& score) const {
 Score Tuning::score_of(std::span<const std::size_t> points, bool keeps_limits) const {
   Score score;
   for (const std::size_t index : points) {
+    const Point& point = points_[index];
+    if (point.outcomes.empty() && point.failure.empty()) score.is_missing = true;
     score.values.push_back(value_of(points_[index], score.failure));
     if (!score.failure.empty()) return score;
   }
@@ -299,6 +331,7 @@ std::vector<double> Tuning::search_scores(std::span<const tuning::Place> places)
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Score& score = (*scores)[i];
+    if (score.is_missing) continue;  // it was interrupted before it ran
     if (score.failure.empty()) {
       costs[i] = cost(score.mean);
       best_ = std::min(best_, costs[i]);
@@ -338,6 +371,12 @@ Result<void> Tuning::check_baseline() {
 
 Result<void> Tuning::run() {
   if (auto opened = points_.open(); !opened) return opened;
+  // What is there is another search's, unless this one comes to the same.
+  for (const char* name :
+       {"tuned.toml", "tune.json", "report.html", "evaluations.csv", "sonic.json", "adapter.sh"}) {
+    std::error_code ignored;
+    fs::remove(fs::path(options_.output) / name, ignored);
+  }
   auto scenario = points_.scenario_of({});
   if (!scenario) return scenario.error();
   if (options_.variant.empty() && scenario->variants().size() > 1) {
@@ -352,14 +391,14 @@ Result<void> Tuning::run() {
       [this] { return goes_on(); });
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
   if (error_) return *error_;
-  const fs::path folder(options_.output);
-  auto written = report::write_file((folder / "evaluations.csv").string(), evaluations_csv());
-  if (!written) return written;
   if (!points_.stopped().empty()) return Error{points_.stopped()};
   if (is_interrupted()) {
     return Error{fmt::format("interrupted after {} of {} settings; the same command goes on",
                              tried_.size(), options_.budget)};
   }
+  const fs::path folder(options_.output);
+  auto written = report::write_file((folder / "evaluations.csv").string(), evaluations_csv());
+  if (!written) return written;
   if (found.place.empty()) {
     return Error{fmt::format("none of {} settings counts; the first: {}", tried_.size(),
                              tried_.front().score.failure)};
@@ -485,8 +524,11 @@ std::string Tuning::evaluations_csv() const {
 Result<std::string> Tuning::tuned_scenario(const Setting& best, const std::string& gained) const {
   auto scenario = points_.scenario_of(best.lines);
   if (!scenario) return scenario.error();
-  std::error_code ignored;
-  const std::string folder = fs::absolute(scenario->folder(), ignored).lexically_normal().string();
+  std::error_code failed;
+  const std::string& named = scenario->folder();
+  const fs::path whole = fs::absolute(named.empty() ? "." : named, failed);
+  if (failed) return Error{fmt::format("cannot find the folder {}: {}", named, failed.message())};
+  const std::string folder = whole.lexically_normal().string();
   std::vector<std::string> lines = best.lines;
   for (const auto& [key, value] : {std::pair("title", scenario->title() + ", tuned"),
                                    std::pair("description", gained), std::pair("folder", folder)}) {
@@ -495,12 +537,13 @@ Result<std::string> Tuning::tuned_scenario(const Setting& best, const std::strin
   scenario = points_.scenario_of(lines);
   if (!scenario) return scenario.error();
   const std::size_t variant = wanted_variants(*scenario, options_.variant).front();
-  return fmt::format("# Made by: {}\n{}\n", options_.again, scenario->settings(variant));
+  return fmt::format("# Made by: {}\n{}\n", one_line(options_.again), scenario->settings(variant));
 }
 
-Result<void> Tuning::write_devices(const scenario::Scenario& tuned, std::size_t variant) const {
+Result<void> Tuning::write_devices(const scenario::Scenario& tuned, std::size_t variant) {
   auto setup = tuned.build(variant);
   if (!setup) return setup.error();
+  differences_ = tuning::sonic_differences(*setup);
   const fs::path folder(options_.output);
   for (const auto& [name, text] : {std::pair("sonic.json", tuning::sonic_config(*setup)),
                                    std::pair("adapter.sh", tuning::adapter_script(*setup))}) {
@@ -526,7 +569,7 @@ report::Results Tuning::held_results(std::vector<std::string>& settings) const {
   return results;
 }
 
-Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) const {
+Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) {
   const fs::path folder(options_.output);
   auto tuned = points_.scenario_of(best.lines);
   if (!tuned) return tuned.error();
@@ -575,6 +618,11 @@ int tune(const TuneOptions& options) {
   for (const std::string& seed : *held_back) {
     if (std::ranges::find(*seeds, seed) == seeds->end()) continue;
     return fail(fmt::format("seed {} is searched on: name others with --held-back", seed));
+  }
+  constexpr std::size_t simulations_max = 100'000;
+  if (options.budget * seeds->size() > simulations_max) {
+    return fail(fmt::format("{} settings on {} seeds are too many: at most {} simulations",
+                            options.budget, seeds->size(), simulations_max));
   }
   Tuning tuning(options, std::move(*knobs), std::move(limits), std::move(*seeds),
                 std::move(*held_back));

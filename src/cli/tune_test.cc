@@ -117,6 +117,29 @@ TEST_F(Tune, ALimitIsKept) {
                  "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
 }
 
+TEST_F(Tune, AFailedSearchLeavesNoResultsOfAnother) {
+  ASSERT_EQ(run(command("o", search)).status, 0);
+  ASSERT_TRUE(fs::exists(folder.path("o/tuned.toml")));
+  expect_refused(command("o", std::string(search) + "--limit 'fct_us.max<=1'"), "none of 16");
+  for (const char* name : {"tuned.toml", "tune.json", "report.html", "sonic.json"}) {
+    EXPECT_FALSE(fs::exists(folder.path(std::string("o/") + name))) << name;
+  }
+}
+
+// A figure that is shown only where it is not 0 is 0 elsewhere, and files are found from anywhere.
+TEST_F(Tune, AScenarioInTheCurrentFolderIsTuned) {
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100000,0\n2,1,100000,0\n");
+  folder.write("t.toml",
+               "[topology]\nhosts = 4\n[traffic]\npattern = \"file\"\n"
+               "file = \"f.csv\"\n");
+  const ProgramOutcome outcome =
+      shell("cd '" + folder.path() + "' && exec " + program() +
+            "t.toml -o o -k traffic.queue_pairs=1..4 --least discarded --budget 4 "
+            "--set \"$(printf 'host.mtu = 1024\\nhost.train = 1')\"");
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "'").status, 0);
+}
+
 TEST_F(Tune, SettingsThatAreRefusedDoNotCount) {
   const ProgramOutcome outcome =
       run(command("o",
@@ -149,6 +172,11 @@ TEST_F(Tune, MistakesAreOneLine) {
                  "seed 5 is searched on");
   expect_refused(command("o", "-k a=1..2 --seeds x" + rest), "write whole numbers");
   expect_refused(command("o", "-k a=1..2 --limit pauses=0" + rest), "such as pauses<=0");
+  expect_refused(command("o", "-k a=1..2 --limit 'puases<=0'" + rest), "there is no figure");
+  expect_refused(command("o",
+                         "-k a=1..2 --least fct_us.p99 --budget 10000 --seeds 1..100 "
+                         "--held-back 101"),
+                 "at most 100000 simulations");
   expect_refused(command("o", "-k a=1..2 --least fct_us.p99 --budget 1"), "must be 2 to 10000");
   expect_refused(command("o", "-k a=1..2 --least nonsense"), "it has no figure nonsense");
   expect_refused(command("o", "-k no.such=1..2" + rest), "none of 2 settings counts; the first: ");

@@ -12,21 +12,21 @@ namespace tulle::experiment {
 Result<void> play_alone(scenario::Setup& setup, std::uint32_t threads, sim::Processes* processes,
                         const OnProgress& on_progress) {
   std::vector<std::optional<Time>> alone(setup.jobs.size());
-  bool goes_on = true;
-  for (std::size_t job = 0; job < alone.size() && goes_on; ++job) {
+  for (std::size_t job = 0; job < alone.size(); ++job) {
     scenario::Setup one = setup;
     one.only_job = job;
     one.report.interval = Time::zero();
     one.timeline = false;
     auto run = Run::prepare(std::move(one), threads, processes);
     if (!run) return run.error();
-    (*run)->run([&](Progress progress) {
+    const bool goes_on = (*run)->run([&](Progress progress) {
       // The jobs take about as long as each other.
       const auto before = static_cast<double>(job);
       progress.share_done = (before + progress.share_done) / static_cast<double>(alone.size());
-      return goes_on = on_progress(progress);
+      return on_progress(progress);
     });
     alone[job] = (*run)->time_of_job(job);
+    if (!goes_on) break;
   }
   setup.alone = std::move(alone);
   return {};

@@ -111,6 +111,12 @@ TEST(FlowJobs, QueuesAtWhichSwitchesPauseAreRefused) {
       << run.error().message;
 }
 
+TEST(FlowJobs, AWindowThatHoldsMessagesUpIsRefused) {
+  auto run = played(std::string(rails) + pauses, {"host.in_flight = 1"});
+  ASSERT_FALSE(run);
+  EXPECT_NE(run.error().message.find("in flight"), std::string::npos) << run.error().message;
+}
+
 TEST(FlowJobs, WhatIsNotModelledIsRefused) {
   const auto refusal = [](const std::string& fabric, const std::vector<std::string>& set) {
     auto setup = setup_of(rails + fabric, "", set);
@@ -122,6 +128,10 @@ TEST(FlowJobs, WhatIsNotModelledIsRefused) {
             std::string::npos);
   EXPECT_NE(refusal(credits, {"topology.link_delay = \"1us\""}).find("long for their credits"),
             std::string::npos);
+  EXPECT_NE(refusal(pauses, {"fabric.ecn = {}", "congestion.control = \"dcqcn\""})
+                .find("congestion control"),
+            std::string::npos);
+  EXPECT_NE(refusal(credits, {"host.mtu = 1024"}).find("4,096 bytes"), std::string::npos);
   EXPECT_NE(refusal(credits, {"routing.lmc = 1"}).find("several LIDs"), std::string::npos);
   EXPECT_NE(refusal(credits, {"topology.planes = 2"}).find("several planes"), std::string::npos);
   EXPECT_NE(refusal(pauses, {"fabric.lose_every = 1000"}).find("losses"), std::string::npos);

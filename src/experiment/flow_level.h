@@ -70,6 +70,7 @@ class FlowLevel {
   std::vector<FlowJobs::Ideal> ideals_;  // by flow
   std::unique_ptr<FlowJobs> jobs_;       // after run(), if the setup has jobs
   std::vector<workload::FlowResult> results_;
+  bool window_is_short_ = false;
   double offered_load_ = 0;
   double mean_bytes_ = 0;  // of a flow, on the links
 };

@@ -132,17 +132,20 @@ void Run::show_to(std::function<void(const sim::Sending&)> told) {
 }
 
 // Counts flows only when all nodes have come to the same time.
-void Run::run(const OnProgress& on_progress) {
+bool Run::run(const OnProgress& on_progress) {
   on_progress_ = &on_progress;
   Time until = std::min(slice, setup_.stop_at);
+  bool all_go_on = false;
   while (play_and_sample(until) && ask_others(on_progress(progress()))) {
     const Time next = network_.next_event();
-    if (is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at) break;
+    all_go_on = is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at;
+    if (all_go_on) break;
     until = std::min(next + slice, setup_.stop_at);
   }
-  if (processes_ == nullptr) return;
+  if (processes_ == nullptr) return all_go_on;
   collect(*processes_, {measured_, player_, jobs_ ? &*jobs_ : nullptr, sampler_, timeline_});
   elsewhere_ = {};
+  return all_go_on;
 }
 
 Run::Tally Run::own_tally() const {
@@ -198,7 +201,9 @@ std::string Run::why_undivided(const scenario::Setup& setup) {
 
 std::string Run::why_fewer_threads() const {
   const std::string why = why_undivided(setup_);
-  return why.empty() ? fmt::format("it has {} hosts", setup_.topology.hosts) : why;
+  if (!why.empty()) return why;
+  return fmt::format("it has {} hosts, and at most {} parts move at a time", setup_.topology.hosts,
+                     sim::Nodes::parts_max);
 }
 
 void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {

@@ -65,8 +65,9 @@ class Run : sim::Application {
   void order_by_time() { network_.order_by_time(); }
   // Runs until all flows are done, a payload is found damaged, nothing is left to happen, the time
   // of stop_at has come, or `on_progress` returns false in any process. Throws std::runtime_error,
-  // with one line, if another process has sent something damaged.
-  void run(const OnProgress& on_progress);
+  // with one line, if another process has sent something damaged. Returns false if it was stopped;
+  // all processes return the same.
+  bool run(const OnProgress& on_progress);
   // Of several processes, the first one alone has the outcome, and what the functions below return.
   report::Outcome outcome() const;
   // The error names the first flow whose bytes did not arrive as they were sent, which is a bug in

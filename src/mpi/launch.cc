@@ -66,6 +66,7 @@ Result<std::optional<Launch>> launch_of(const Variable& variable) {
     Library library = launcher.library;
     if (!choice.empty()) library = choice == "openmpi" ? Library::open_mpi : Library::mpich;
     const char* on_host = variable(launcher.rank_on_host);
+    if (on_host == nullptr) on_host = variable("SLURM_LOCALID");
     const bool is_first = on_host == nullptr || std::string_view(on_host) == "0";
     return std::optional(Launch{library, *number, *ranks, is_first});
   }

@@ -16,7 +16,7 @@ Result<std::optional<Launch>> launch_in(const Environment& environment) {
   });
 }
 
-// The environments are those that Open MPI 4.1, MPICH 4.0 and Slurm make.
+// The environments are those that Open MPI 4.1 and MPICH 4.0 make, and Slurm as its documents say.
 TEST(Launch, IsKnownByTheVariablesOfItsLauncher) {
   struct Row {
     Environment environment;

@@ -23,7 +23,7 @@ bool is_trusted(const std::string& path) {
   if (stat(path.c_str(), &file) != 0 || stat("/proc/self/exe", &program) != 0) return false;
   const bool is_ours =
       file.st_uid == 0 || file.st_uid == geteuid() || file.st_uid == program.st_uid;
-  return is_ours && S_ISREG(file.st_mode) && (file.st_mode & S_IWOTH) == 0;
+  return is_ours && S_ISREG(file.st_mode) && (file.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 struct Rooms {
@@ -67,6 +67,10 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
                              name_of(launch.library), path)};
   }
   std::unique_ptr<Ranks> ranks(new Ranks(*mpi));
+  if (mpi->any_thread == 0) {
+    return Error{fmt::format("{} was built without support of threads, which Tulle needs",
+                             name_of(launch.library))};
+  }
   if (mpi->size == launch.size && mpi->rank == launch.rank) return ranks;
   return Error{
       fmt::format("{} knows of {} started here, but the environment says {}: start Tulle with the "

@@ -30,8 +30,6 @@ class Ranks final : public sim::Processes {
   std::uint32_t number() const override { return mpi_.rank; }
   std::uint32_t count() const override { return mpi_.size; }
   void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) override;
-  // Returns true if any thread may call exchange(), one at a time.
-  bool serves_any_thread() const { return mpi_.any_thread != 0; }
 
   // Ends all ranks at once.
   [[noreturn]] void abort(int status);

@@ -16,6 +16,16 @@ bool is_ethernet(const scenario::Setup& setup) {
   return setup.network.link_layer == sim::LinkLayer::ethernet && !setup.network.is_roce_v1;
 }
 
+// SONiC has whole per cent, and 0 would never mark below the upper threshold.
+double per_cent_of(const port::EcnSettings& ecn) {
+  return std::clamp(std::round(ecn.probability * 100), 1.0, 100.0);
+}
+
+// SONiC's dynamic_th is the logarithm of alpha to base 2, from -8 to 8.
+double dynamic_threshold(const fabric::SwitchSettings& switches) {
+  return std::clamp(std::round(std::log2(switches.alpha)), -8.0, 8.0);
+}
+
 json_t wred_profile(const port::EcnSettings& ecn) {
   json_t profile;
   profile["ecn"] = "ecn_all";
@@ -23,15 +33,12 @@ json_t wred_profile(const port::EcnSettings& ecn) {
     profile[fmt::format("wred_{}_enable", color)] = "true";
     profile[fmt::format("{}_min_threshold", color)] = fmt::format("{}", ecn.least_bytes);
     profile[fmt::format("{}_max_threshold", color)] = fmt::format("{}", ecn.most_bytes);
-    // SONiC has whole per cent, and 0 would never mark below the upper threshold.
-    const double per_cent = std::clamp(std::round(ecn.probability * 100), 1.0, 100.0);
-    profile[fmt::format("{}_drop_probability", color)] = fmt::format("{:.0f}", per_cent);
+    profile[fmt::format("{}_drop_probability", color)] = fmt::format("{:.0f}", per_cent_of(ecn));
   }
   return profile;
 }
 
-// SONiC's dynamic_th is the logarithm of alpha to base 2. No memory is reserved for a priority
-// group besides its headroom, which SONiC calls xoff.
+// No memory is reserved for a priority group besides its headroom, which SONiC calls xoff.
 json_t buffer_profile(const fabric::SwitchSettings& switches) {
   json_t profile;
   profile["pool"] = "ingress_lossless_pool";
@@ -42,7 +49,7 @@ json_t buffer_profile(const fabric::SwitchSettings& switches) {
   if (switches.xoff_bytes > 0) {
     profile["static_th"] = fmt::format("{}", switches.xoff_bytes);
   } else {
-    profile["dynamic_th"] = fmt::format("{:.0f}", std::round(std::log2(switches.alpha)));
+    profile["dynamic_th"] = fmt::format("{:.0f}", dynamic_threshold(switches));
   }
   return profile;
 }
@@ -52,8 +59,12 @@ class Script {
  public:
   // Sets a parameter that has whole values from `least` to `most`.
   void set(std::string_view file, double value, double least, double most) {
-    const double held = std::clamp(std::round(value), least, most);
-    const bool is_near = std::abs(held - value) <= 0.02 * std::abs(value);
+    const double held = std::clamp(std::round(value), least, std::max(most, least));
+    write(file, held, held, value);
+  }
+  // Sets a parameter that stands for the value `means`, where `value` was simulated.
+  void write(std::string_view file, double held, double means, double value) {
+    const bool is_near = std::abs(means - value) <= 0.02 * std::abs(value);
     text_ += fmt::format("put {} {:.0f}{}\n", file, held,
                          is_near ? "" : fmt::format("  # {:.6g} was simulated", value));
   }
@@ -63,6 +74,15 @@ class Script {
  private:
   std::string text_;
 };
+
+std::int64_t fastest_host_link(const fabric::Topology& topology) {
+  std::int64_t most = 0;
+  for (const fabric::Link& link : topology.links) {
+    const bool is_of_host = topology.is_host(link.a) || topology.is_host(link.b);
+    if (is_of_host) most = std::max(most, link.bits_per_second);
+  }
+  return most;
+}
 
 double microseconds(Time time) { return static_cast<double>(time.ps) * 1e-6; }
 double megabits(std::int64_t bits_per_second) {
@@ -83,15 +103,36 @@ std::string sonic_config(const scenario::Setup& setup) {
   return config.empty() ? "" : config.dump(2) + "\n";
 }
 
+std::vector<std::string> sonic_differences(const scenario::Setup& setup) {
+  const fabric::SwitchSettings& switches = setup.network.switches;
+  std::vector<std::string> differences;
+  const auto differ = [](double a, double b) { return std::abs(a - b) > 0.02 * std::abs(b); };
+  const double marks = per_cent_of(switches.ecn) / 100;
+  if (is_ethernet(setup) && switches.ecn.enabled && differ(marks, switches.ecn.probability)) {
+    differences.push_back(fmt::format("its drop probability is {:.0f} %, and {:.4g} was simulated",
+                                      marks * 100, switches.ecn.probability));
+  }
+  const double alpha = std::exp2(dynamic_threshold(switches));
+  const bool has_alpha =
+      switches.flow_control == port::FlowControl::pfc && switches.xoff_bytes == 0;
+  if (is_ethernet(setup) && has_alpha && differ(alpha, switches.alpha)) {
+    differences.push_back(fmt::format(
+        "its dynamic_th is {:.0f}, which is an alpha of {:.4g}, and {:.4g} was simulated",
+        dynamic_threshold(switches), alpha, switches.alpha));
+  }
+  return differences;
+}
+
 std::string adapter_script(const scenario::Setup& setup) {
   const transport::congestion::Settings& congestion = setup.network.host.congestion;
   const transport::congestion::DcqcnSettings& dcqcn = congestion.dcqcn;
   if (!is_ethernet(setup) || !dcqcn.enabled) return "";
-  const double line_mbps = megabits(dcqcn.line_bits_per_second);
+  const double line_mbps = megabits(fastest_host_link(setup.topology));
   constexpr double whole_most = 4'294'967'295;
   Script script;
   script.say("alpha = alpha * G / 1024 every dce_tcp_rtt microseconds, G = 1024 * (1 - g)");
-  script.set("roce_rp/dce_tcp_g", 1024 * (1 - dcqcn.g), 0, 1023);
+  const double held_g = std::clamp(std::round(1024 * (1 - dcqcn.g)), 0.0, 1023.0);
+  script.write("roce_rp/dce_tcp_g", held_g, 1 - held_g / 1024, dcqcn.g);
   script.set("roce_rp/dce_tcp_rtt", microseconds(dcqcn.alpha_interval), 1, 131'071);
   script.set("roce_rp/rate_reduce_monitor_period", microseconds(dcqcn.decrease_interval), 1,
              whole_most);
@@ -119,6 +160,9 @@ std::string adapter_script(const scenario::Setup& setup) {
       "#!/bin/sh\n"
       "# Gives an NVIDIA adapter (ConnectX-4 or later, MLNX_OFED) what was simulated.\n"
       "# Usage: sh adapter.sh INTERFACE [PRIORITY]\n"
+      "# Other parameters (rpg_gd, rpg_min_dec_fac, initial_alpha_value, "
+      "clamp_tgt_rate_after_time_inc)\n"
+      "# stay as they are: the simulation has what their defaults mean.\n"
       "set -eu\n"
       "interface=${{1:?name the interface, such as eth0}}\n"
       "priority=${{2:-3}}\n"

@@ -3,6 +3,7 @@
 // Says what the settings of a simulated RoCE v2 fabric are called on real switches and adapters.
 
 #include <string>
+#include <vector>
 
 #include "scenario/setup.h"
 
@@ -14,6 +15,10 @@ namespace tulle::tuning {
 // the operator attaches the profiles to queues and priority groups, which the simulation has no
 // names for.
 std::string sonic_config(const scenario::Setup& setup);
+
+// Returns where sonic_config() has other values than were simulated, since switches have steps: a
+// sentence each, without its full stop.
+std::vector<std::string> sonic_differences(const scenario::Setup& setup);
 
 // Returns a shell script that gives an NVIDIA adapter the DCQCN parameters, by the files of
 // MLNX_OFED under /sys/class/net/INTERFACE/ecn ("DCQCN parameters", NVIDIA's documentation), and

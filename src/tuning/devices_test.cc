@@ -91,6 +91,27 @@ alpha_interval = "1.5us"
   EXPECT_NE(script.find("echo 0 || echo 0"), std::string::npos) << "PFC is off";
 }
 
+TEST(Devices, StepsOfDevicesAreSaid) {
+  const auto setup = setup_of(R"(
+[fabric]
+ecn = { kmin = "100KB", kmax = "400KB", pmax = 0.001 }
+pfc = { alpha = 1.28 }
+[congestion]
+control = "dcqcn"
+g = 0.0014
+hyper = "80Gbps"
+)");
+  const std::string script = adapter_script(setup);
+  EXPECT_NE(script.find("put roce_rp/dce_tcp_g 1023  # 0.0014 was simulated\n"), std::string::npos)
+      << script;
+  EXPECT_NE(script.find("put roce_rp/rpg_hai_rate 80000\n"), std::string::npos) << "100 Gb/s links";
+  const auto differences = sonic_differences(setup);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0], "its drop probability is 1 %, and 0.001 was simulated");
+  EXPECT_EQ(differences[1], "its dynamic_th is 0, which is an alpha of 1, and 1.28 was simulated");
+  EXPECT_TRUE(sonic_differences(setup_of(dcqcn)).empty());
+}
+
 TEST(Devices, OtherFabricsHaveNone) {
   const auto infiniband = setup_of("[fabric]\nkind = \"infiniband\"\n");
   EXPECT_EQ(sonic_config(infiniband), "");

@@ -68,6 +68,14 @@ Result<void> set_range(Knob& knob, std::string_view least, std::string_view most
   if (high->value <= low->value) {
     return Error{fmt::format("{} is not more than {}", tulle::quoted(most), tulle::quoted(least))};
   }
+  // Beyond these, whole numbers are no longer exact, and factors no longer finite.
+  constexpr double whole_max = 9'007'199'254'740'992;  // 2^53
+  const double widest = std::max(std::abs(low->value), std::abs(high->value));
+  const double narrowest = low->value > 0 ? low->value : 1;
+  if (widest > whole_max || narrowest < 1 / whole_max) {
+    return Error{fmt::format("{} to {} is too wide: numbers from 1e-15 to 9e15 can be searched",
+                             tulle::quoted(least), tulle::quoted(most))};
+  }
   knob.kind = low->kind;
   knob.least = low->value;
   knob.most = high->value;
@@ -179,8 +187,15 @@ Knob read_knob(const toml::table& table, scenario::Findings& findings) {
       findings.add(node, fmt::format("knob.{}", name.str()), "is no key of a knob");
     }
   }
+  if (!knob.key.empty() && !scenario::parse_knob(knob.key + "=0")) {
+    findings.add(*key, "knob.key",
+                 fmt::format("{} is no key of a scenario", tulle::quoted(knob.key)));
+  }
   const toml::node* values = table.get("values");
   if (values != nullptr) {
+    if (const toml::node* times = table.get("times")) {
+      findings.add(*times, "knob.times", "goes with least and most, and not with values");
+    }
     knob.kind = Knob::Kind::choice;
     const toml::array* list = values->as_array();
     if (list == nullptr || list->size() < 2) {
@@ -197,6 +212,10 @@ Knob read_knob(const toml::table& table, scenario::Findings& findings) {
   const std::string least = end_of(table.get("least")), most = end_of(table.get("most"));
   if (auto set = set_range(knob, least, most); !set) {
     findings.add(table, knob.key, fmt::format("least and most: {}", set.error().message));
+  }
+  const bool is_factor = knob.kind == Knob::Kind::number || knob.kind == Knob::Kind::whole;
+  if (!knob.times.empty() && !is_factor) {
+    findings.add(table, knob.key, "least and most are factors of another knob, and have no unit");
   }
   return knob;
 }

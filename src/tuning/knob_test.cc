@@ -52,6 +52,8 @@ TEST(Knobs, MistakesAreSaid) {
   EXPECT_EQ(said("a=nan..inf").find("--knob a: \"nan\" is neither"), 0u);
   EXPECT_EQ(said("a=5"),
             "--knob a: a range such as 10KB..4MB is needed, or several values to choose from");
+  EXPECT_NE(said("a=1..99999999999999999999").find("is too wide"), std::string::npos);
+  EXPECT_NE(said("a=1e-300..1e300").find("is too wide"), std::string::npos);
   EXPECT_EQ(said("a b=1..2"), "--knob: \"a b\" is no key of a scenario");
   EXPECT_NE(said("1..2"), "");
 }
@@ -99,6 +101,12 @@ TEST(Knobs, AFileThatIsWrongIsRefused) {
             ":1: a: least and most: \"1\" is not more than \"2\"");
   EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\nvalues = [1]\n"),
             ":3: knob.values: must be a list of two values or more");
+  EXPECT_EQ(refused("[[knob]]\nkey = \"a b\"\nleast = 1\nmost = 2\n"),
+            ":2: knob.key: \"a b\" is no key of a scenario");
+  EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = \"b\"\nvalues = [1, 2]\n"),
+            ":3: knob.times: goes with least and most, and not with values");
+  EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = \"b\"\nleast = \"1us\"\nmost = \"2us\"\n"),
+            ":1: a: least and most are factors of another knob, and have no unit");
   EXPECT_EQ(refused("other = 1\n[[knob]]\nkey = \"a\"\nleast = 1\nmost = 2\n"),
             ":1: other: is no key of a file of knobs");
 }
