@@ -198,19 +198,6 @@ class Ranks:
             self.assertEqual(1, len(said_by_tulle(done.stderr)), done.stderr)
             self.assertIn(f"rank 1 has {what} than rank 0", done.stderr)
 
-    def test_a_rank_that_never_comes_is_missed(self):
-        """A rank that waits says so after a while, and what to do."""
-        self.write("two.toml", TWO_HOSTS)
-        argv = [self.mpirun, "-n", "1", str(TULLE), "sim", "two.toml", ":", "-n", "1", "sleep", "30"]
-        process = subprocess.Popen(argv, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, start_new_session=True)
-        try:
-            line = next((line for line in process.stderr if line.startswith("tulle: ")), "")
-            self.assertIn("not all ranks of mpirun have come yet", line)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
     def test_results_are_those_of_one_process(self):
         for number, (name, text) in enumerate(SCENARIOS.items()):
             self.write(f"{name}.toml", text)
@@ -331,6 +318,19 @@ class OpenMpi(Ranks, unittest.TestCase):
 
 class Mpich(Ranks, unittest.TestCase):
     mpirun, library = "mpirun.mpich", "libtulle_mpich.so"
+
+    def test_a_rank_that_never_comes_is_missed(self):
+        """A rank that waits says so after a while, and what to do."""
+        self.write("two.toml", TWO_HOSTS)
+        argv = [self.mpirun, "-n", "1", str(TULLE), "sim", "two.toml", ":", "-n", "1", "sleep", "30"]
+        process = subprocess.Popen(argv, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        try:
+            line = next((line for line in process.stderr if line.startswith("tulle: ")), "")
+            self.assertIn("not all ranks of mpirun have come yet", line)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 class Environment(unittest.TestCase):

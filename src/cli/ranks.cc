@@ -88,7 +88,7 @@ mpi::Ranks* ranks() { return joined.get(); }
 namespace {
 
 // The seconds for which a rank waits for the others in silence.
-constexpr unsigned silent_seconds = 15;
+constexpr unsigned silent_seconds = 10;
 
 void handle_long_wait(int) {
   constexpr char text[] =
