@@ -24,10 +24,6 @@ function(tulle_link_in_build folder target)
   file(CREATE_LINK ${target} ${link} SYMBOLIC)
 endfunction()
 
-# CMake would otherwise pad the search paths in the build folder with empty entries, so that it can write those of an
-# installation over them. An empty entry is the current folder, in which anybody's library may lie.
-set(CMAKE_NO_BUILTIN_CHRPATH ON)
-
 tulle_link_in_build(${TULLE_LIBRARY_FOLDER} ${CMAKE_BINARY_DIR}/lib/shim)
 tulle_link_in_build(${TULLE_DATA_FOLDER}/scenarios ${PROJECT_SOURCE_DIR}/scenarios)
 
@@ -40,7 +36,9 @@ function(tulle_install_library target)
     string(APPEND folder /${ARGV1})
     set(others $ORIGIN/..)
   endif()
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH ${others})
+  # The build folder has the same layout. With search paths of its own, CMake would pad them with empty entries, so that it
+  # can write those of the installation over them. An empty entry is the current folder, where anybody's library may lie.
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH ${others} BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${target} LIBRARY DESTINATION ${folder} NAMELINK_SKIP)
 endfunction()
 
