@@ -253,7 +253,8 @@ def job_range(rows, backlog, date):
         return []
     return [{
         "backlog": backlog, "at_once": False, "of_jobs": True, "hosts_min": min(row["hosts"] for row in held),
-        "flow_bytes_min": int(min(row["flow_bytes"] for row in held)), "load_max": 0, "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
+        "flow_bytes_min": int(min(row["flow_bytes"] for row in held)), "load_max": 0,
+        "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
         "error_max": max(abs(row["error"]) for row in held),
         "error_mean": statistics.mean(abs(row["error"]) for row in held), "runs": len(held), "date": date,
     }]
@@ -297,7 +298,8 @@ def ranges_of(rows, backlog, at_once, date):
 
 def is_within(row, ranges):
     """Returns True if `tulle sim` does not refuse the case."""
-    return any(not r.get("of_jobs") and r["backlog"] == row["backlog"] and r["at_once"] == (row["load"] == 0) and row["hosts"] >= r["hosts_min"]
+    return any(not r.get("of_jobs") and r["backlog"] == row["backlog"] and r["at_once"] == (row["load"] == 0)
+               and row["hosts"] >= r["hosts_min"]
                and row["flow_bytes"] >= r["flow_bytes_min"]
                and row["bottleneck_flows"] <= r["bottleneck_flows_max"]
                and (r["at_once"] or row["offered_load"] <= r["load_max"]) for r in ranges)

@@ -145,7 +145,9 @@ int sim(const SimOptions& options) {
   if (auto all = agree(wanted ? Result<void>() : wanted.error()); !all) {
     return fail(all.error().message);
   }
-  const auto& [scenario, variants] = *wanted;
+  // A lambda cannot capture structured bindings in C++20.
+  const Scenario& scenario = wanted->scenario;
+  const std::vector<std::size_t>& variants = wanted->variants;
   std::string settings;
   for (const std::size_t variant : variants) settings += scenario.settings(variant) + "\n";
   if (auto alike = check_alike("scenario", settings); !alike) return fail(alike.error().message);

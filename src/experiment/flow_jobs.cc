@@ -11,7 +11,7 @@ double ps(Time time) { return static_cast<double>(time.ps); }
 std::size_t connections_of(const workload::Flows& flows) {
   std::int32_t most = -1;
   for (const workload::Flow& flow : flows) most = std::max(most, flow.connection);
-  return static_cast<std::size_t>(most + 1);
+  return static_cast<std::size_t>(std::int64_t{most} + 1);
 }
 
 }  // namespace

@@ -200,10 +200,12 @@ std::string Run::why_undivided(const scenario::Setup& setup) {
 }
 
 std::string Run::why_fewer_threads() const {
-  const std::string why = why_undivided(setup_);
+  std::string why = why_undivided(setup_);
   if (!why.empty()) return why;
-  return fmt::format("it has {} hosts, and at most {} parts move at a time", setup_.topology.hosts,
-                     sim::Nodes::parts_max);
+  if (setup_.topology.hosts < sim::Nodes::parts_max) {
+    return fmt::format("it has {} hosts", setup_.topology.hosts);
+  }
+  return fmt::format("at most {} parts of it move at the same time", sim::Nodes::parts_max);
 }
 
 void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {

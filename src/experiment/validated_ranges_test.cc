@@ -11,7 +11,8 @@ namespace {
 
 std::string range(const std::string& change = "") {
   return R"({"ranges": [{"backlog": "credits", "at_once": false, "hosts_min": 64,
- "flow_bytes_min": 1000, "load_max": 0.5, "bottleneck_flows_max": 8, "error_max": 0.07, "runs": 12, "more": [])" +
+ "flow_bytes_min": 1000, "load_max": 0.5,
+ "bottleneck_flows_max": 8, "error_max": 0.07, "runs": 12, "more": [])" +
          change + "}]}";
 }
 

@@ -21,6 +21,7 @@ struct tulle_mpi_message {
 };
 
 /* Returns where so many bytes from a rank are to go, or null if they are refused. */
+/* NOLINTNEXTLINE(modernize-use-using): this is C. */
 typedef void* (*tulle_mpi_room)(void* context, uint32_t rank, uint64_t bytes);
 
 struct tulle_mpi {
@@ -37,6 +38,7 @@ struct tulle_mpi {
 };
 
 /* Starts MPI. Returns null if that fails, or if the caller has another version of this. */
+/* NOLINTNEXTLINE(modernize-use-using): this is C. */
 typedef const struct tulle_mpi* (*tulle_mpi_begin_function)(uint32_t version);
 #define TULLE_MPI_BEGIN "tulle_mpi_begin"
 
