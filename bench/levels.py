@@ -166,19 +166,29 @@ class Failed(Exception):
     pass
 
 
-def simulate(scenario, folder, *options):
-    """Returns (seconds of the run, summary, slowdowns of the flows, bytes of a flow in the mean)."""
+def run(scenario, folder, *options):
+    """Returns (seconds of the run, summary)."""
     timings = folder / "timings.json"
-    argv = [TULLE, "sim", scenario, "--json", "--timings", timings, "-o", folder, *options]
+    argv = [TULLE, "sim", scenario, "--json", "--timings", timings, *options]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode != 0:
         raise Failed(done.stderr.strip() or f"exit status {done.returncode}")
-    with open(folder / "flows.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if any(row["status"] != "done" for row in rows):
+    summary = json.loads(done.stdout)
+    if summary["finished"] != summary["flows"]:
         raise Failed(f"{scenario}: not all flows are done")
-    return json.loads(timings.read_text())["run_cpu_s"], json.loads(done.stdout), [float(row["slowdown"]) for row in rows], \
-        statistics.mean(int(row["bytes"]) for row in rows)
+    return json.loads(timings.read_text())["run_cpu_s"], summary
+
+
+def flows_in(folder):
+    with open(folder / "flows.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def simulate(scenario, folder, *options):
+    """Returns (seconds of the run, summary, slowdowns of the flows, bytes of a flow in the mean)."""
+    seconds, summary = run(scenario, folder, "-o", folder, *options)
+    rows = flows_in(folder)
+    return seconds, summary, [float(row["slowdown"]) for row in rows], statistics.mean(int(row["bytes"]) for row in rows)
 
 
 def quantile(values, share):
@@ -203,19 +213,6 @@ def measure(case, backlog, folder):
     }
 
 
-def run_job(scenario, folder, *options):
-    """Returns (seconds of the run, summary) of a job."""
-    timings = folder / "timings.json"
-    argv = [TULLE, "sim", scenario, "--json", "--timings", timings, *options]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
-        raise Failed(done.stderr.strip() or f"exit status {done.returncode}")
-    summary = json.loads(done.stdout)
-    if summary["finished"] != summary["flows"]:
-        raise Failed(f"{scenario}: not all flows are done")
-    return json.loads(timings.read_text())["run_cpu_s"], summary
-
-
 def time_of(summary):
     return summary["job_us"] if "job_us" in summary else summary["time_us"]
 
@@ -227,12 +224,11 @@ def measure_job(case, backlog, folder):
     profiles = folder / "profiles"
     if not profiles.exists():
         profiles.symlink_to(ROOT / "scenarios" / "profiles")
-    packet_s, packets = run_job(scenario, folder)
-    flow_s, flows = min((run_job(scenario, folder, "--level", "flow", "--unvalidated") for _ in range(5)),
+    packet_s, packets = run(scenario, folder)
+    flow_s, flows = min((run(scenario, folder, "--level", "flow", "--unvalidated") for _ in range(5)),
                         key=lambda run: run[0])
-    run_job(scenario, folder, "--level", "flow", "--unvalidated", "-o", folder)
-    with open(folder / "flows.csv", newline="") as file:
-        mean_bytes = statistics.mean(int(row["bytes"]) for row in csv.DictReader(file))
+    run(scenario, folder, "--level", "flow", "--unvalidated", "-o", folder)
+    mean_bytes = statistics.mean(int(row["bytes"]) for row in flows_in(folder))
     return {
         "backlog": backlog, "of_jobs": True, "network": case.network, "hosts": JOB_HOSTS[case.network], "traffic": case.name,
         "flows": flows["flows"], "flow_bytes": mean_bytes,

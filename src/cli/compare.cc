@@ -132,9 +132,7 @@ int compare(const CompareOptions& options) {
   if (auto agreed = agree(ready); !agreed) return fail(agreed.error().message);
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
-  std::string settings;
-  for (const std::size_t variant : all) settings += scenario->settings(variant) + "\n";
-  if (auto alike = check_alike("scenario", settings); !alike) return fail(alike.error().message);
+  if (auto alike = check_alike(*scenario, all); !alike) return fail(alike.error().message);
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, *scenario, all, results, "fabric", options.again,
                          are_several);

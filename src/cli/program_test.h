@@ -3,11 +3,15 @@
 // For tests: runs the `tulle` program as a user does.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "base/folder_test.h"
 
@@ -48,6 +52,18 @@ class ProgramTest : public testing::Test {
     EXPECT_EQ(outcome.error.rfind("tulle: ", 0), 0u) << outcome.error;
     EXPECT_EQ(outcome.error.find('\n'), outcome.error.size() - 1) << outcome.error;
     EXPECT_NE(outcome.error.find(part), std::string::npos) << outcome.error;
+  }
+  // Starts the command and kills it after a while.
+  void begin_and_kill(const std::string& arguments, std::chrono::milliseconds after) const {
+    const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
+    const pid_t process = fork();
+    if (process == 0) {
+      execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    std::this_thread::sleep_for(after);
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
   }
   static bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;

@@ -148,9 +148,7 @@ int sim(const SimOptions& options) {
   // A lambda cannot capture structured bindings in C++20.
   const Scenario& scenario = wanted->scenario;
   const std::vector<std::size_t>& variants = wanted->variants;
-  std::string settings;
-  for (const std::size_t variant : variants) settings += scenario.settings(variant) + "\n";
-  if (auto alike = check_alike("scenario", settings); !alike) return fail(alike.error().message);
+  if (auto alike = check_alike(scenario, variants); !alike) return fail(alike.error().message);
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, scenario, variants, results, "variant", options.again,
                          are_several);

@@ -103,15 +103,17 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
 
 }  // namespace
 
-std::vector<std::string> shipped_scenarios() {
+std::vector<std::string> toml_names(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(scenario_folder(), error)) {
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;
 }
+
+std::vector<std::string> shipped_scenarios() { return toml_names(scenario_folder()); }
 
 std::string scenarios_missing() {
   return fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
@@ -145,6 +147,12 @@ std::string no_such_variant(const Scenario& scenario, const std::string& variant
     return fmt::format("scenario {} has no variants: leave --variant out", scenario.name());
   return fmt::format("scenario {} has no variant \"{}\": choose {}", scenario.name(), variant,
                      fmt::join(names, ", "));
+}
+
+Result<void> check_alike(const Scenario& scenario, std::span<const std::size_t> variants) {
+  std::string settings;
+  for (const std::size_t variant : variants) settings += scenario.settings(variant) + "\n";
+  return check_alike("scenario", settings);
 }
 
 void catch_interrupts() { std::signal(SIGINT, handle_interrupt); }

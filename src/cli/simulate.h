@@ -2,6 +2,7 @@
 
 // Code that the simulating commands share: where scenarios are, a line of progress, Ctrl-C.
 
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -13,6 +14,8 @@
 
 namespace tulle::cli {
 
+// Returns the names of a folder's .toml files, without that ending, in alphabetical order.
+std::vector<std::string> toml_names(const std::filesystem::path& folder);
 // Returns the names of the scenarios that come with Tulle, in alphabetical order.
 std::vector<std::string> shipped_scenarios();
 // Returns an error message for the case that there are none.
@@ -25,6 +28,9 @@ std::vector<std::size_t> wanted_variants(const scenario::Scenario& scenario,
                                          const std::string& variant);
 // Returns an error message for the case that there is none.
 std::string no_such_variant(const scenario::Scenario& scenario, const std::string& variant);
+
+// Fails if some rank has read something else of the scenario (cli/ranks.h). All ranks call this.
+Result<void> check_alike(const scenario::Scenario& scenario, std::span<const std::size_t> variants);
 
 // After catch_interrupts(), Ctrl-C ends the run that is under way, and no more begin.
 // is_interrupted() returns true once Ctrl-C was pressed.

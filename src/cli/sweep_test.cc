@@ -48,18 +48,6 @@ bytes = "64KB"
     }
     return count;
   }
-  // Starts a sweep and kills it after a while.
-  void begin_and_kill(const std::string& arguments, std::chrono::milliseconds after) const {
-    const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
-    const pid_t process = fork();
-    if (process == 0) {
-      execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
-      _exit(127);
-    }
-    std::this_thread::sleep_for(after);
-    kill(process, SIGKILL);
-    waitpid(process, nullptr, 0);
-  }
 };
 
 // Two folders may have files of one name.

@@ -115,14 +115,8 @@ Result<std::string> knobs_file(const std::string& name) {
   const fs::path folder = scenario_folder() / "tuning";
   const fs::path known = folder / (name + ".toml");
   if (name.find('/') == std::string::npos && fs::exists(known)) return known.string();
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
-  }
-  std::ranges::sort(names);
   return Error{fmt::format("--knobs {}: there is no such file, nor such knobs: choose {}",
-                           tulle::quoted(name), fmt::join(names, ", "))};
+                           tulle::quoted(name), fmt::join(toml_names(folder), ", "))};
 }
 
 Result<std::vector<tuning::Knob>> knobs_of(const TuneOptions& options) {
@@ -200,6 +194,7 @@ class Tuning {
   double value_of(const Point& point, std::string& failure) const;
   void look_at_limits(const Point& point, Score& score) const;
   std::vector<double> search_scores(std::span<const tuning::Place> places);
+  // Returns what the search makes least, and of a cost the value.
   double cost(double value) const { return options_.least.empty() ? -value : value; }
   // Returns by how much the figure is better, as a share of what it was.
   double gain(double was, double is) const {
@@ -211,13 +206,12 @@ class Tuning {
   Result<void> check_baseline();
   Result<void> write(const Setting& best, const Score& held_was, const Score& held_is);
   Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant);
-
   std::string evaluations_csv() const;
   Result<std::string> tuned_scenario(const Setting& best, const std::string& gained) const;
   std::string table(const Setting& best, const Score& held_was, const Score& held_is) const;
   std::string json(const Setting& best, const Score& held_was, const Score& held_is) const;
   report::Results held_results(std::vector<std::string>& settings) const;
-  std::string was(const tuning::Knob& knob) const;
+  void note_values(const scenario::Scenario& scenario);
   void show(std::size_t running) const;
 
   const TuneOptions& options_;
@@ -229,10 +223,10 @@ class Tuning {
   std::map<std::vector<std::string>, std::size_t> known_;  // by a point's lines: its index
   std::vector<Tried> tried_;                               // what was tried, in this order
   Score baseline_;
-  double best_ = infinity;  // cost of the best setting so far
-  std::size_t planned_ = 0;
+  double best_ = infinity;                 // cost of the best setting so far
   std::vector<std::size_t> shown_points_;  // those of the seeds held back
   std::vector<std::string> differences_;   // between sonic.json and what was simulated
+  std::vector<std::string> were_;          // by knob: its value in the scenario as it was
   std::optional<Error> error_;
 };
 
@@ -322,7 +316,6 @@ Result<std::vector<Score>> Tuning::scores_of(std::span<const Setting> settings,
 std::vector<double> Tuning::search_scores(std::span<const tuning::Place> places) {
   std::vector<Setting> settings;
   for (const tuning::Place& place : places) settings.push_back(setting_at(place));
-  planned_ = tried_.size() + places.size();
   auto scores = scores_of(settings, seeds_);
   std::vector<double> costs(places.size(), infinity);
   if (!scores) {
@@ -347,8 +340,8 @@ void Tuning::show(std::size_t running) const {
   if (isatty(STDERR_FILENO) == 0) return;
   std::string best;
   if (std::isfinite(best_)) {
-    best = fmt::format(", best {} so far {:.6g} (was {:.6g})", figure_, std::abs(best_),
-                       baseline_.mean);
+    best =
+        fmt::format(", best {} so far {:.6g} (was {:.6g})", figure_, cost(best_), baseline_.mean);
   }
   fmt::print(stderr, "\r\033[K{} of {} settings, {} simulations running{}", tried_.size(),
              options_.budget, running, best);
@@ -384,6 +377,7 @@ Result<void> Tuning::run() {
         fmt::format("scenario {} has {} variants, and one is tuned: name it with --variant",
                     options_.scenario, scenario->variants().size())};
   }
+  note_values(*scenario);
   if (auto checked = check_baseline(); !checked) return checked;
   const tuning::SearchSettings settings{knobs_.size(), options_.budget, 1};
   const tuning::Found found = tuning::search(
@@ -432,18 +426,15 @@ std::string Tuning::failure_of(const Setting& setting) const {
 
 // --- results ------------------------------------------------------------------------------------
 
-std::string Tuning::was(const tuning::Knob& knob) const {
-  auto scenario = points_.scenario_of({});
-  if (!scenario) return "";
-  const auto variants = wanted_variants(*scenario, options_.variant);
-  const std::string value = scenario->setting(variants.front(), knob.key);
-  return value.empty() ? "default" : std::string(scenario::value_text(value));
+void Tuning::note_values(const scenario::Scenario& scenario) {
+  const auto variants = wanted_variants(scenario, options_.variant);
+  for (const tuning::Knob& knob : knobs_) {
+    const std::string value = variants.empty() ? "" : scenario.setting(variants.front(), knob.key);
+    were_.push_back(value.empty() ? "default" : std::string(scenario::value_text(value)));
+  }
 }
 
 std::string Tuning::table(const Setting& best, const Score& held_was, const Score& held_is) const {
-  const Score& searched = std::ranges::min_element(tried_, {}, [this](const Tried& each) {
-                            return each.score.failure.empty() ? cost(each.score.mean) : infinity;
-                          })->score;
   const std::string title =
       options_.variant.empty() ? points_.title() : points_.title() + ", " + options_.variant;
   std::string text = fmt::format("{}\n{} settings tried for the {} {}\n\n", title, tried_.size(),
@@ -453,7 +444,7 @@ std::string Tuning::table(const Setting& best, const Score& held_was, const Scor
     text += fmt::format("{:34}{:14.6g}{:14.6g}{:8.1f} %\n", what, before, after,
                         gain(before, after) * 100);
   };
-  row(fmt::format("mean of the seeds searched ({})", seeds_.size()), baseline_.mean, searched.mean);
+  row(fmt::format("mean of the seeds searched ({})", seeds_.size()), baseline_.mean, cost(best_));
   row(fmt::format("mean of the seeds held back ({})", held_back_.size()), held_was.mean,
       held_is.mean);
   for (std::size_t i = 0; i < held_back_.size(); ++i) {
@@ -461,11 +452,14 @@ std::string Tuning::table(const Setting& best, const Score& held_was, const Scor
   }
   text += "\n";
   for (std::size_t i = 0; i < knobs_.size(); ++i) {
-    text += fmt::format("{:34}{:>14}{:>14}\n", knobs_[i].key, was(knobs_[i]),
+    text += fmt::format("{:34}{:>14}{:>14}\n", knobs_[i].key, were_[i],
                         scenario::value_text(best.values[i]));
   }
   if (gain(held_was.mean, held_is.mean) <= 0) {
     text += "\nOn the seeds that were held back nothing is gained: keep what there was.\n";
+  }
+  for (const std::string& difference : differences_) {
+    text += fmt::format("\nsonic.json: {}.\n", difference);
   }
   if (!held_is.failure.empty()) {
     text +=
@@ -482,7 +476,7 @@ std::string Tuning::json(const Setting& best, const Score& held_was, const Score
   all["best"] = options_.least.empty() ? "most" : "least";
   all["settings_tried"] = tried_.size();
   for (std::size_t i = 0; i < knobs_.size(); ++i) {
-    all["knobs"][knobs_[i].key] = {{"was", was(knobs_[i])},
+    all["knobs"][knobs_[i].key] = {{"was", were_[i]},
                                    {"tuned", scenario::value_text(best.values[i])}};
   }
   for (std::size_t i = 0; i < held_back_.size(); ++i) {
@@ -503,9 +497,8 @@ std::string Tuning::evaluations_csv() const {
   text += ",failure\n";
   const auto add = [&](const Setting& setting, const Score& score) {
     for (std::size_t i = 0; i < knobs_.size(); ++i) {
-      const std::string value = setting.values.empty()
-                                    ? was(knobs_[i])
-                                    : std::string(scenario::value_text(setting.values[i]));
+      const std::string value =
+          setting.values.empty() ? were_[i] : std::string(scenario::value_text(setting.values[i]));
       text += csv_cell(value) + ",";
     }
     text += std::isfinite(score.mean) ? fmt::format("{:.9g}", score.mean) : "";

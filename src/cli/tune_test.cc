@@ -1,15 +1,11 @@
 // `tulle tune` as a user runs it.
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 
 #include "cli/program_test.h"
 
@@ -87,16 +83,8 @@ TEST_F(Tune, TheFolderSaysWhatWasTried) {
 
 TEST_F(Tune, ASearchThatWasKilledGoesOn) {
   const std::string arguments = command("o", search);
-  const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
   for (const int milliseconds : {60, 120, 240}) {
-    const pid_t process = fork();
-    if (process == 0) {
-      execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
-      _exit(127);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-    kill(process, SIGKILL);
-    waitpid(process, nullptr, 0);
+    begin_and_kill(arguments, std::chrono::milliseconds(milliseconds));
   }
   ASSERT_EQ(run(arguments).status, 0);
   ASSERT_EQ(run(command("whole", search)).status, 0);
@@ -115,6 +103,14 @@ TEST_F(Tune, ALimitIsKept) {
   EXPECT_GE(nlohmann::json::parse(tuned.out)["fct_us"]["min"].get<double>(), 900);
   expect_refused(command("none", std::string(search) + "--limit 'fct_us.min>=100000'"),
                  "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
+}
+
+TEST_F(Tune, StepsOfSwitchesAreSaid) {
+  const ProgramOutcome outcome =
+      run(command("o", std::string(search) + "--set fabric.ecn.pmax=0.001"));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "sonic.json: its drop probability is 1 %, and 0.001 was"))
+      << outcome.out;
 }
 
 TEST_F(Tune, AFailedSearchLeavesNoResultsOfAnother) {

@@ -256,8 +256,9 @@ void FlowLevel::trace() {
     flow.hops = add(paths.of(i, connection));
     flow.hops_back = add(paths.back(i, connection));
     traffic_.hops_max = std::max(traffic_.hops_max, flow.hops);
-    const Time ideal = ideals.of(from);
-    ideals_.push_back({setup_.jobs.empty() ? ideal : ideals.one_way(from), ideal});
+    const Time one_way = ideals.one_way(from);
+    const Time ideal = one_way + ideals.way_back(from);
+    ideals_.push_back({one_way, ideal});
     const auto slowest = std::ranges::min_element(path_of(flow), {}, rate_of);
     flow.alone = flow.bytes / rate_of(*slowest);
     flow.round_trip = static_cast<double>(ideal.ps) - flow.alone;

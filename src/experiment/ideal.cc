@@ -43,9 +43,13 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);
+  return one_way(flow) + way_back(flow);
+}
+
+Time IdealTimes::way_back(const workload::Flow& flow) const {
   Path back = path(flow.destination, flow.source);
   const std::uint32_t acknowledgement = headers_of(transport_).acknowledgement;
-  return one_way(flow) + Time{send(back, bytes_on_link(0, acknowledgement), 1)};
+  return Time{send(back, bytes_on_link(0, acknowledgement), 1)};
 }
 
 Time IdealTimes::one_way(const workload::Flow& flow) const {

@@ -27,6 +27,8 @@ class IdealTimes {
   Time of(const workload::Flow& flow) const;
   // Returns the time from a flow's post until its last byte is there, over RC or SRD.
   Time one_way(const workload::Flow& flow) const;
+  // Returns the time that its last acknowledgement takes from there.
+  Time way_back(const workload::Flow& flow) const;
 
  private:
   // A port on the path, with its link and the node behind it.

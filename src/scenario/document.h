@@ -15,6 +15,8 @@ namespace tulle::scenario {
 
 // The error is one line, "FILE:LINE: fault".
 Result<toml::table> parse_toml(std::string_view text, const std::string& file);
+// Returns a value as TOML has it.
+std::string toml_of(const toml::node& node);
 
 // The keys of a scenario.
 struct Document {

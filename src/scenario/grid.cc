@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
-#include <sstream>
 
 #include "base/quoted.h"
 #include "base/split.h"
@@ -16,12 +15,6 @@
 
 namespace tulle::scenario {
 namespace {
-
-std::string toml_of(const toml::node& node) {
-  std::ostringstream text;
-  text << toml::toml_formatter(node);
-  return std::move(text).str();
-}
 
 // Returns a value as TOML has it. What is no TOML is a text.
 std::string value_of(std::string_view text) {

@@ -127,6 +127,12 @@ std::shared_ptr<const Document> document_of(toml::table root, toml::array& varia
 
 }  // namespace
 
+std::string toml_of(const toml::node& node) {
+  std::ostringstream text;
+  text << toml::toml_formatter(node);
+  return std::move(text).str();
+}
+
 Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   try {
     return toml::parse(text, std::string_view(file));
@@ -234,9 +240,7 @@ std::string Scenario::setting(std::size_t variant, std::string_view key) const {
       value = fmt::format("{}", *number);
       continue;
     }
-    std::ostringstream text;
-    text << toml::toml_formatter(*node);
-    value = std::move(text).str();
+    value = toml_of(*node);
   }
   return value;
 }

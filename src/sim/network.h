@@ -205,7 +205,7 @@ class Network {
   std::uint32_t first_part_ = 0;    // number of the first one of this process
   std::vector<std::unique_ptr<Part>> parts_;
   Round round_;
-  // By process: the messages of the present meeting, and what those that came contain.
+  // These have, by process, the messages of the present meeting, and what those that came contain.
   std::vector<Bytes> sent_, came_;
   std::vector<RoundMessage> messages_;
   RoundReport all_;       // what all processes have said at the last meeting, as of one

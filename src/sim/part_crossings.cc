@@ -1,4 +1,5 @@
-// What crosses between the parts of a network, in one process or between two (sim/crossing.h).
+// Frames and events cross between the parts of a network here, in one process or between two
+// (sim/crossing.h).
 
 #include <algorithm>
 #include <cstring>

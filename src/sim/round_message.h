@@ -14,7 +14,7 @@
 
 namespace tulle::sim {
 
-// What a process says to all others between two rounds.
+// A process says this to all others between two rounds.
 struct RoundReport {
   std::uint64_t round = 0;  // number of the meeting, counted from 1
   // The earliest round in which something is to happen there, and the earliest such event, also by

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t hosts = 4;
 
-// What the application is told may be anything, but must be of its own hosts.
+// This application may be told anything, but of its own hosts alone.
 class Nobody final : public Application {
  public:
   void handle_completions(Time, std::uint32_t host) override { TULLE_CHECK(host < hosts / 2); }

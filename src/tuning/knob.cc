@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 #include <utility>
 
 #include "base/quoted.h"
@@ -171,12 +170,6 @@ std::string end_of(const toml::node* node) {
   return "";
 }
 
-std::string toml_text_of(const toml::node& node) {
-  std::ostringstream text;
-  text << toml::toml_formatter(node);
-  return std::move(text).str();
-}
-
 Knob read_knob(const toml::table& table, scenario::Findings& findings) {
   Knob knob;
   const toml::node* key = table.get("key");
@@ -203,7 +196,7 @@ Knob read_knob(const toml::table& table, scenario::Findings& findings) {
       findings.add(*values, "knob.values", "must be a list of two values or more");
       return knob;
     }
-    for (const toml::node& node : *list) knob.values.push_back(toml_text_of(node));
+    for (const toml::node& node : *list) knob.values.push_back(scenario::toml_of(node));
     return knob;
   }
   if (const toml::node* times = table.get("times")) {
