@@ -71,8 +71,19 @@ void Switch::set_monitor(std::uint16_t port, const EndpointMonitor& monitor) {
 
 // --- memory ---
 
-inline bool Switch::admit_lossless(std::uint16_t in_port, const port::Frame& frame) {
-  port::Port& in = ports_[in_port];
+inline std::uint64_t Switch::share() const {
+  // Signed numbers, since a processor converts these in one instruction.
+  const auto left = static_cast<std::int64_t>(settings_->buffer_bytes -
+                                              std::min(settings_->buffer_bytes, shared_bytes_));
+  return static_cast<std::uint64_t>(
+      static_cast<std::int64_t>(settings_->alpha * static_cast<double>(left)));
+}
+
+inline std::uint64_t Switch::stop_threshold() const {
+  return settings_->xoff_bytes != 0 ? settings_->xoff_bytes : share();
+}
+
+inline bool Switch::admit_lossless(port::Port& in, const port::Frame& frame) {
   const std::uint32_t c = frame.in_class;
   port::Port::Held& held = in.held(c);
   const bool fits = held.headroom_bytes == 0 &&
@@ -85,12 +96,13 @@ inline bool Switch::admit_lossless(std::uint16_t in_port, const port::Frame& fra
   if (held.headroom_bytes + frame.buffer_bytes > settings_->headroom_bytes) return false;
   held.headroom_bytes += frame.buffer_bytes;
   headroom_bytes_ += frame.buffer_bytes;
-  if ((in.stopping() >> c & 1) == 0) talks(in_port, in.stop(static_cast<std::uint8_t>(1u << c)));
+  if ((in.stopping() >> c & 1) == 0)
+    talks(frame.in_port, in.stop(static_cast<std::uint8_t>(1u << c)));
   return true;
 }
 
-inline bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const port::Frame& frame) {
-  port::Port& in = ports_[in_port];
+inline bool Switch::admit(std::uint16_t out_port, const port::Frame& frame) {
+  port::Port& in = ports_[frame.in_port];
   const std::uint32_t c = frame.in_class;
   if (has_credits()) {
     TULLE_CHECK(in.credits().receivers[c].free_blocks() >= port::blocks_of(frame.buffer_bytes));
@@ -98,7 +110,7 @@ inline bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const p
     shared_bytes_ += frame.buffer_bytes;
   } else if (settings_->flow_control == port::FlowControl::pfc &&
              (settings_->lossless_classes >> c & 1) != 0) {
-    if (!admit_lossless(in_port, frame)) {
+    if (!admit_lossless(in, frame)) {
       ++lossless_drops_;
       return false;
     }
@@ -118,16 +130,6 @@ bool Switch::admit_lossy(std::uint16_t out_port, const port::Frame& frame) {
   if (with_it > most || shared_bytes_ + frame.buffer_bytes > settings_->buffer_bytes) return false;
   shared_bytes_ += frame.buffer_bytes;
   return true;
-}
-
-std::uint64_t Switch::share() const {
-  const std::uint64_t left =
-      settings_->buffer_bytes - std::min(settings_->buffer_bytes, shared_bytes_);
-  return static_cast<std::uint64_t>(settings_->alpha * static_cast<double>(left));
-}
-
-std::uint64_t Switch::stop_threshold() const {
-  return settings_->xoff_bytes != 0 ? settings_->xoff_bytes : share();
 }
 
 inline void Switch::release_shared(port::Port& in, const port::Frame& frame) {
@@ -156,29 +158,27 @@ inline void Switch::release(const port::Frame& frame) {
 
 // --- a frame comes in ---
 
-inline std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::FrameRef ref) {
-  if (is_recovering_) [[unlikely]]
-    return receive_recovering(now, in_port, ref);
-  port::Frame& frame = (*frames_)[ref];
-  if (forwards_by_lid_) {
-    return receive(now, in_port, ref, routes_->port(node_, frame.destination, frame.path));
-  }
+// Returns the port by which a frame must leave.
+inline std::uint16_t Switch::way_of(Time now, std::uint16_t in_port, port::Frame& frame) {
+  if (forwards_by_lid_) return routes_->port(node_, frame.destination, frame.path);
   if (settings_->path_choice == PathChoice::flow) {
-    return receive(now, in_port, ref,
-                   choose_by_flow(frame, routes_->candidates(node_, frame.destination)));
+    return choose_by_flow(frame, routes_->candidates(node_, frame.destination));
   }
   if (non_minimal_ != nullptr) {
     std::uint16_t chosen = no_port;
-    return receive(now, in_port, ref,
-                   non_minimal_->ways(*this, node_, is_leaf_port_[in_port], frame, chosen));
+    return choose(now, frame,
+                  non_minimal_->ways(*this, node_, is_leaf_port_[in_port], frame, chosen));
   }
-  return receive(now, in_port, ref, routes_->candidates(node_, frame.destination));
+  return choose(now, frame, routes_->candidates(node_, frame.destination));
 }
 
 std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref) {
-  const std::uint16_t out_port = forward(now, in_port, ref);
+  port::Frame& frame = (*frames_)[ref];
+  const std::uint16_t out_port =
+      is_recovering_ ? receive_recovering(now, in_port, ref)
+                     : take_in(now, in_port, ref, frame, way_of(now, in_port, frame));
   if (has_monitors_ && out_port != no_port) [[unlikely]]
-    watch_endpoint(now, out_port, (*frames_)[ref]);
+    watch_endpoint(now, out_port, frame);
   return out_port;
 }
 
@@ -205,41 +205,48 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef re
   return receive(now, in_port, ref, choose(now, (*frames_)[ref], candidates));
 }
 
-// Puts a frame into a port's queue, if there is room.
-inline std::uint16_t Switch::put(Time now, port::FrameRef ref, std::uint16_t out_port) {
-  port::Frame& frame = (*frames_)[ref];
-  const std::uint16_t in_port = frame.in_port;
-  port::Port& out = ports_[out_port];
-  if (out.drops(frame.service_class)) [[unlikely]] {
-    drop_for(now, out_port, frame);
-    return no_port;
-  }
-  if (!admit(in_port, out_port, frame)) {
-    ++out.counters().dropped;
-    return no_port;
-  }
-  held_max_ = std::max(held_max_, bytes_held());
-  out.put(now, ref);
-  return out_port;
-}
-
 std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref,
                               std::uint16_t out_port) {
-  port::Frame& frame = (*frames_)[ref];
-  frame.in_port = in_port;
-  frame.in_class = frame.service_class & (port::classes - 1);
-  if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
-  if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
-  return put(now, ref, out_port);
+  return take_in(now, in_port, ref, (*frames_)[ref], out_port);
 }
 
 std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref,
                               std::uint16_t out_port, std::uint8_t lane) {
   port::Frame& frame = (*frames_)[ref];
+  enter(in_port, frame);
+  frame.service_class = lane & (port::classes - 1);
+  return put(now, ref, frame, out_port);
+}
+
+// Notes how a frame came in.
+inline void Switch::enter(std::uint16_t in_port, port::Frame& frame) {
   frame.in_port = in_port;
   frame.in_class = frame.service_class & (port::classes - 1);
-  frame.service_class = lane & (port::classes - 1);
-  return put(now, ref, out_port);
+}
+
+inline std::uint16_t Switch::take_in(Time now, std::uint16_t in_port, port::FrameRef ref,
+                                     port::Frame& frame, std::uint16_t out_port) {
+  enter(in_port, frame);
+  if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
+  if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
+  return put(now, ref, frame, out_port);
+}
+
+// Puts a frame into a port's queue, if there is room.
+inline std::uint16_t Switch::put(Time now, port::FrameRef ref, port::Frame& frame,
+                                 std::uint16_t out_port) {
+  port::Port& out = ports_[out_port];
+  if (out.drops(frame.service_class)) [[unlikely]] {
+    drop_for(now, out_port, frame);
+    return no_port;
+  }
+  if (!admit(out_port, frame)) {
+    ++out.counters().dropped;
+    return no_port;
+  }
+  held_max_ = std::max(held_max_, bytes_held());
+  out.put(now, ref, frame);
+  return out_port;
 }
 
 std::uint16_t Switch::choose(Time now, const port::Frame& frame,
@@ -272,8 +279,8 @@ std::uint16_t Switch::choose(Time now, const port::Frame& frame,
   return candidates[0];
 }
 
-std::uint16_t Switch::choose_by_flow(const port::Frame& frame,
-                                     std::span<const std::uint16_t> candidates) const {
+inline std::uint16_t Switch::choose_by_flow(const port::Frame& frame,
+                                            std::span<const std::uint16_t> candidates) const {
   const std::size_t count = candidates.size();
   return count == 1 ? candidates[0] : equal_cost_port(frame.flow_hash(), salt_, candidates);
 }
@@ -333,8 +340,7 @@ void Switch::drop_for(Time now, std::uint16_t out_port, const port::Frame& frame
 
 // Drops a frame that has no route left to its destination.
 void Switch::drop_unrouted(Time now, std::uint16_t in_port, port::Frame& frame) {
-  frame.in_port = in_port;
-  frame.in_class = frame.service_class & (port::classes - 1);
+  enter(in_port, frame);
   lose(now, ports_[in_port], frame);
   ++ports_[in_port].counters().unrouted;
   give_back_credits(in_port, frame.in_class, frame);

@@ -124,11 +124,6 @@ class Switch {
   // The same, on a given lane.
   std::uint16_t receive(Time now, std::uint16_t in_port, port::FrameRef ref, std::uint16_t out_port,
                         std::uint8_t lane);
-  // Returns the output port of all frames of a flow. It depends on a hash of the flow's addresses
-  // and ports, which each switch mixes differently.
-  std::uint16_t choose_by_flow(const port::Frame& frame,
-                               std::span<const std::uint16_t> candidates) const;
-
   // Returns the credits of a frame that has come in and that the caller discards, since it has no
   // way. The caller gives the frame back to the pool.
   void discard_arrival(Time now, std::uint16_t in_port, port::FrameRef ref) {
@@ -140,15 +135,16 @@ class Switch {
   // Returns the next frame to send by a free port, or no_frame if there is none or none may be
   // sent.
   port::FrameRef pull(Time now, std::uint16_t port);
-  // True if a port has a control message, a message of management or a frame to send.
-  bool has_more(std::uint16_t port) const {
-    const port::Port& at = ports_[port];
-    return at.has_control() || at.has_frame() || (notices_ != nullptr && !at.management.empty());
+  // True if one of its ports has a control message, a message of management or a frame to send.
+  bool has_more(const port::Port& port) const {
+    return port.has_control() || port.has_frame() ||
+           (notices_ != nullptr && !port.management.empty());
   }
   // Returns a port that has had a message to send since it was last taken here, or no_port if there
   // is none.
   std::uint16_t take_talker() {
-    if (talkers_.empty()) return no_port;
+    if (talkers_.empty()) [[likely]]
+      return no_port;
     const std::uint16_t port = talkers_.back();
     talkers_.pop_back();
     return port;
@@ -209,8 +205,17 @@ class Switch {
   };
 
   // Functions that every frame passes are inlined, although they are long.
+  [[gnu::always_inline]] std::uint16_t way_of(Time now, std::uint16_t in_port, port::Frame& frame);
+  // Returns the output port of all frames of a flow. It depends on a hash of the flow's addresses
+  // and ports, which each switch mixes differently.
+  std::uint16_t choose_by_flow(const port::Frame& frame,
+                               std::span<const std::uint16_t> candidates) const;
+  [[gnu::always_inline]] std::uint16_t take_in(Time now, std::uint16_t in_port, port::FrameRef ref,
+                                               port::Frame& frame, std::uint16_t out_port);
+  [[gnu::always_inline]] std::uint16_t put(Time now, port::FrameRef ref, port::Frame& frame,
+                                           std::uint16_t out_port);
+  void enter(std::uint16_t in_port, port::Frame& frame);
   bool has_credits() const { return settings_->flow_control == port::FlowControl::credits; }
-  [[gnu::always_inline]] std::uint16_t forward(Time now, std::uint16_t in_port, port::FrameRef ref);
   std::uint16_t receive_recovering(Time now, std::uint16_t in_port, port::FrameRef ref);
   std::uint16_t choose(Time now, const port::Frame& frame,
                        std::span<const std::uint16_t> candidates);
@@ -221,12 +226,10 @@ class Switch {
   void drop_unrouted(Time now, std::uint16_t in_port, port::Frame& frame);
   void lose(Time now, port::Port& port, const port::Frame& frame);
   void give_back_credits(std::uint16_t in_port, std::uint32_t lane, const port::Frame& frame);
-  std::uint16_t put(Time now, port::FrameRef ref, std::uint16_t out_port);
   bool lets_through(std::uint16_t out_port, const port::Frame& frame);
   bool change_lane(std::uint16_t out_port, port::Frame& frame);
-  [[gnu::always_inline]] bool admit(std::uint16_t in_port, std::uint16_t out_port,
-                                    const port::Frame& frame);
-  [[gnu::always_inline]] bool admit_lossless(std::uint16_t in_port, const port::Frame& frame);
+  [[gnu::always_inline]] bool admit(std::uint16_t out_port, const port::Frame& frame);
+  [[gnu::always_inline]] bool admit_lossless(port::Port& in, const port::Frame& frame);
   bool admit_lossy(std::uint16_t out_port, const port::Frame& frame);
   [[gnu::always_inline]] void release(const port::Frame& frame);
   [[gnu::always_inline]] void release_shared(port::Port& in, const port::Frame& frame);

@@ -41,10 +41,11 @@ class alignas(64) Port {
   // --- frames that wait in the port's queues ---
 
   // Puts a frame into the queue of its class.
-  void put(Time now, FrameRef ref);
+  void put(Time now, FrameRef ref) { put(now, ref, (*frames_)[ref]); }
+  void put(Time now, FrameRef ref, Frame& frame);
   // Returns the next frame to send, or no_frame if there is none or none may be sent. `random`
   // decides which frames are marked for congestion.
-  FrameRef pull(Time now, Random& random);
+  [[gnu::always_inline]] FrameRef pull(Time now, Random& random);
   // True if pull() would find a frame.
   bool has_frame() const { return sendable() != 0; }
   // Takes all frames out of a queue, as a list (by Frame::next). no_frame means that it was empty.
@@ -213,8 +214,7 @@ class alignas(64) Port {
   PauseState pause_;
 };
 
-inline void Port::put(Time now, FrameRef ref) {
-  Frame& frame = (*frames_)[ref];
+inline void Port::put(Time now, FrameRef ref, Frame& frame) {
   Lane& lane = lanes_[frame.service_class];
   frame.next = no_frame;
   if (lane.first == no_frame) {

@@ -7,14 +7,20 @@ namespace tulle::sim {
 // A future event. Events are ordered by time, then place, then datum. No two events are equal in
 // all of these, so the order does not depend on when an event was planned.
 struct Event {
-  std::int64_t at = 0;      // ps
-  std::uint32_t place = 0;  // where the event happens and its kind, as defined by the user
+  std::int64_t at = 0;  // ps
   std::uint32_t datum = 0;
+  std::uint32_t place = 0;  // where the event happens and its kind, as defined by the user
 
-  std::uint64_t order() const { return std::uint64_t{place} << 32 | datum; }
-  // Avoids a branch, which would be mispredicted half of the time.
-  bool before(const Event& other) const {
-    return (at < other.at) | ((at == other.at) & (order() < other.order()));
+  bool before(const Event& other) const { return key() < other.key(); }
+
+ private:
+  __extension__ using Key = __int128;
+
+  // The members are in an order in which the key is the event's 16 bytes, so that a comparison takes
+  // two instructions and no branch, which would be mispredicted half of the time.
+  Key key() const {
+    return static_cast<Key>(at) << 64 |
+           static_cast<Key>(std::uint64_t{place} << 32 | std::uint64_t{datum});
   }
 };
 

@@ -210,11 +210,11 @@ void Network::order_by_time() {
 void Network::set_up_notices() {
   if (!nodes_.settings.endpoints.enabled) return;
   for (std::uint32_t host = 0; host < hosts(); ++host) {
-    const LinkEnd& end = nodes_.ends[nodes_.end_index(host, 0)];
-    if (nodes_.is_host(end.peer)) continue;
-    const fabric::EndpointMonitor monitor(nodes_.settings.endpoints, end.bits_per_second,
+    const LinkEnd& peer = nodes_.peer(nodes_.end(host, 0));
+    if (nodes_.is_host(peer.node)) continue;
+    const fabric::EndpointMonitor monitor(nodes_.settings.endpoints, peer.bits_per_second,
                                           longest_frame_bytes(nodes_.settings));
-    nodes_.switches[end.peer - hosts()].set_monitor(end.peer_port, monitor);
+    nodes_.switches[peer.node - hosts()].set_monitor(peer.number, monitor);
   }
   for (std::uint32_t i = 0; i < nodes_.switches.size(); ++i) {
     nodes_.switches[i].set_notices(part_of(hosts() + i).notices());
@@ -237,9 +237,9 @@ void Network::set_partitions(const fabric::Topology& topology) {
   }
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
     nodes_.hosts[host].adapter.set_pkeys(nodes_.settings.pkeys[host]);
-    const LinkEnd& end = nodes_.ends[nodes_.end_index(host, 0)];
-    if (nodes_.is_host(end.peer)) continue;
-    port::Partitions& at = nodes_.partitions[end.peer - hosts()][end.peer_port];
+    const LinkEnd& peer = nodes_.peer(nodes_.end(host, 0));
+    if (nodes_.is_host(peer.node)) continue;
+    port::Partitions& at = nodes_.partitions[peer.node - hosts()][peer.number];
     for (const Pkey pkey : nodes_.settings.pkeys[host]) at.pkeys.push_back(wire::full_member(pkey));
     at.inbound = nodes_.settings.enforce_inbound;
     at.outbound = nodes_.settings.enforce_outbound;
@@ -253,9 +253,10 @@ void Network::connect(const fabric::Topology& topology, const fabric::Link& link
                       const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
-    LinkEnd& end = nodes_.ends[nodes_.end_index(from, from_port)];
-    end.peer = to;
-    end.peer_port = to_port;
+    LinkEnd& end = nodes_.end(from, from_port);
+    end.peer = static_cast<std::uint32_t>(nodes_.end_index(to, to_port));
+    end.peer_turn = nodes_.places[to].turn;
+    end.peer_part = nodes_.places[to].part;
     end.bits_per_second = link.bits_per_second;
     constexpr std::int64_t bits_ps_per_byte = 8'000'000'000'000;
     if (bits_ps_per_byte % link.bits_per_second == 0) {
@@ -289,7 +290,7 @@ void Network::set_victim_mask(const fabric::Link& link) {
 // Exchanges the credits that InfiniBand's ports announce when a link comes up, before any packet.
 void Network::exchange_credits() {
   for (LinkEnd& end : nodes_.ends) {
-    port::Port& peer = *nodes_.ends[nodes_.end_index(end.peer, end.peer_port)].port;
+    port::Port& peer = *nodes_.peer(end).port;
     for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
       peer.handle_control(Time::zero(), end.port->announce_credits(lane));
     }

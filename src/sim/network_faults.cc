@@ -46,8 +46,7 @@ void Network::plan_slow_hosts() {
   using enum FaultAction::Kind;
   for (const SlowHost& slow : nodes_.settings.faults.slow_hosts) {
     nodes_.hosts[slow.host].intake = std::make_unique<Intake>(slow.buffer_bytes);
-    const LinkEnd& end = nodes_.ends[nodes_.end_index(slow.host, 0)];
-    nodes_.ends[nodes_.end_index(end.peer, end.peer_port)].arrives_as = EventKind::slow_arrival;
+    nodes_.peer(nodes_.end(slow.host, 0)).arrives_as = EventKind::slow_arrival;
     plan_action(slow.from, slow.host, 0,
                 {.kind = slow_down, .bits_per_second = slow.bits_per_second});
     plan_action(slow.until, slow.host, 0, {.kind = recover});
@@ -73,7 +72,7 @@ void Network::follow(const fabric::Recovery& recovery) {
 void Network::plan_action(Time at, std::uint32_t node, std::uint16_t port,
                           const FaultAction& action) {
   if (at.is_never() || !owns(node)) return;
-  part_of(node).plan(at.ps, node, port, EventKind::fault,
+  part_of(node).plan(at.ps, nodes_.end(node, port), EventKind::fault,
                      static_cast<std::uint32_t>(nodes_.fault_actions.size()));
   nodes_.fault_actions.push_back(action);
 }

@@ -63,8 +63,9 @@ struct LinkEnd {
   std::int64_t busy_until = 0;  // ps
   std::int64_t delay = 0;       // ps, of the link and of the delays around it
   std::int64_t picoseconds_per_byte = 0;
-  std::uint32_t peer = 0;
-  std::uint16_t peer_port = 0;
+  std::uint32_t peer = 0;            // index of the other end in Nodes::ends
+  std::uint32_t peer_turn : 24 = 0;  // that node's Place::turn and Place::part
+  std::uint32_t peer_part : 8 = 0;
   std::uint8_t waits_for = 0;                 // conditions before it may send: the bits above
   EventKind arrives_as = EventKind::arrival;  // a frame at the other end
   bool pause_end_planned = false;
@@ -116,6 +117,8 @@ struct Nodes {
   std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
     return places[node].first_end + port;
   }
+  LinkEnd& end(std::uint32_t node, std::uint16_t port) { return ends[end_index(node, port)]; }
+  LinkEnd& peer(const LinkEnd& end) { return ends[end.peer]; }
 
   NetworkSettings settings;
   const fabric::Routes& routes;

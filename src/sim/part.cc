@@ -67,12 +67,15 @@ void Part::take_turns(Time round) {
 void Part::share_turn(Time turn) {
   TULLE_CHECK(!has_begun());
   for (Place& place : places_) place.turn = 0;
+  for (LinkEnd& end : ends_) end.peer_turn = 0;
   constexpr std::size_t kept = 1 << 14;
   const auto before = std::exchange(rounds_, std::make_unique<Rounds>(turn, 1, kept));
   if (before == nullptr) return;
   while (before->begin(Time::never())) {
     for (std::uint32_t each; (each = before->next_node()) != Rounds::no_node;) {
-      before->take(each, [this](const Event& event) { rounds_->add(0, event); });
+      before->take(each, [this](const Rounds::Events& events, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) rounds_->add(0, events[i]);
+      });
     }
   }
 }
@@ -82,13 +85,13 @@ void Part::share_turn(Time turn) {
 void Part::attend(std::uint32_t host) {
   if (has_kernels_) [[unlikely]]
     return attend_kernel(host);
-  kick(host, 0);
+  kick_host(end_of(host, 0));
   plan_deadline(host);
 }
 
 void Part::alarm(Time at, std::uint32_t host, std::uint32_t token) {
   TULLE_CHECK(at >= now_);
-  plan(at.ps, host, 0, application, token);
+  plan(at.ps, end_of(host, 0), application, token);
 }
 
 NetworkEvent Part::run(Time until) {
@@ -98,22 +101,19 @@ NetworkEvent Part::run(Time until) {
       now_ = latest_;
       return {};
     }
-    if (const NetworkEvent event = step(); event.kind != NetworkEvent::Kind::nothing) return event;
+    const NetworkEvent event = step(events_of_turn_.pop());
+    if (event.kind != NetworkEvent::Kind::nothing) return event;
   }
 }
 
-// Lets the next event of the turn happen.
-inline NetworkEvent Part::step() {
-  const Event event = events_of_turn_.pop();
+// Lets an event happen.
+inline NetworkEvent Part::step(const Event& event) {
   now_ = Time{event.at};
   ++events_;
   look_ahead();
-  const LinkEnd& end = ends_[event.place >> kind_bits];
-  const auto kind = static_cast<Kind>(event.place & kind_mask);
-  if (kind == application) return {NetworkEvent::Kind::alarm, end.node, event.datum};
-  if (handle(kind, end.node, end.number, event.datum)) {
-    return {NetworkEvent::Kind::host, end.node, 0};
-  }
+  LinkEnd& end = ends_[event.place >> kind_bits];
+  if (is_host(end.node)) return handle_at_host(event, end);
+  handle_at_switch(event, end);
   return {};
 }
 
@@ -136,7 +136,9 @@ bool Part::begin_turn() {
   next_block_ = Rounds::none;
   if (next != Rounds::no_node) prepare_turn(next);
   events_of_turn_.begin(rounds_->start(), rounds_->end());
-  rounds_->take(turn_, [this](const Event& event) { events_of_turn_.give(event); });
+  rounds_->take(turn_, [this](const Rounds::Events& events, std::size_t count) {
+    events_of_turn_.give(events, count);
+  });
   events_of_turn_.sort();
   for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) fetch_frame(ahead);
   return true;
@@ -147,7 +149,7 @@ bool Part::begin_turn() {
 void Part::play_turns(Application& application) {
   while (begin_turn()) {
     while (!events_of_turn_.empty()) {
-      const NetworkEvent event = step();
+      const NetworkEvent event = step(events_of_turn_.pop());
       if (event.kind == NetworkEvent::Kind::alarm) {
         application.handle_alarm(now_, event.host, event.token);
       } else if (event.kind == NetworkEvent::Kind::host) {
@@ -196,7 +198,7 @@ Time Part::earliest_round() const {
 // Prefetches the data that the next node's turn will touch. A cluster does not fit in a cache, and
 // this happens during the present turn, so that little time is spent waiting for memory.
 void Part::prepare_turn(std::uint32_t turn) {
-  next_block_ = rounds_->first_block(turn);
+  next_block_ = rounds_->blocks(turn);
   const std::uint32_t node = own_[turn];
   if (is_host(node)) {
     if (has_kernels_) hosts_[node].kernel->stack.prefetch();
@@ -206,19 +208,19 @@ void Part::prepare_turn(std::uint32_t turn) {
   at.prefetch();
   for (std::uint16_t port = 0; port < at.ports(); ++port) {
     at.port(port).prefetch();
-    tulle::prefetch(&ends_[end_index(node, port)]);
+    tulle::prefetch(&end_of(node, port));
   }
 }
 
 void Part::look_ahead() {
   if (next_block_ != Rounds::none) {
     next_block_ = rounds_->look(next_block_, [this](const Event& event) {
-      if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
+      if (kind_of(event) == arrival) frames_.prefetch(event.datum);
     });
   }
   fetch_frame(fetch_distance);
   const Event* later = events_of_turn_.peek_known(look_distance);
-  if (later == nullptr || static_cast<Kind>(later->place & kind_mask) != arrival) return;
+  if (later == nullptr || kind_of(*later) != arrival) return;
   const Frame& frame = frames_[later->datum];
   const LinkEnd& end = ends_[later->place >> kind_bits];
   // A kernel's cores take a frame in, and touch its connection later.
@@ -229,116 +231,127 @@ void Part::look_ahead() {
 
 void Part::fetch_frame(std::size_t ahead) {
   const Event* event = events_of_turn_.peek_known(ahead);
-  if (event == nullptr || static_cast<Kind>(event->place & kind_mask) != arrival) return;
+  if (event == nullptr || kind_of(*event) != arrival) return;
   frames_.prefetch(event->datum);
 }
 
 // --- events ---
 
-// Handles an event. Returns true if a host has new completions.
-bool Part::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum) {
-  switch (kind) {
-    case control:
-      handle_control(node, port, Control::unpacked(datum));
-      break;
+inline void Part::handle_at_switch(const Event& event, LinkEnd& end) {
+  switch (kind_of(event)) {
     case arrival:
-      if (frames_[datum].damaged != 0) [[unlikely]] {
-        discard(node, port, datum);
-        return false;
+      return arrive_at_switch(end, event.datum);
+    case port_free:
+      end.waits_for &= LinkEnd::its_link;
+      return kick_switch(switches_[end.node - hosts()], end);
+    default:
+      return handle_anywhere(event, end);
+  }
+}
+
+// Returns what the application must know.
+NetworkEvent Part::handle_at_host(const Event& event, LinkEnd& end) {
+  Host& host = hosts_[end.node];
+  switch (kind_of(event)) {
+    case application:
+      return {NetworkEvent::Kind::alarm, end.node, event.datum};
+    case arrival:
+      if (frames_[event.datum].damaged != 0) [[unlikely]] {
+        discard(end, event.datum);
+        return {};
       }
-      if (!is_host(node)) {
-        arrive_at_switch(node, port, datum);
-        return false;
-      }
-      arrive_at_host(node, datum);
+      arrive_at_host(end, event.datum);
       break;
     case port_free:
-      ends_[end_index(node, port)].waits_for &= LinkEnd::its_link;
-      kick(node, port);
+      end.waits_for &= LinkEnd::its_link;
+      kick_host(end);
       break;
-    case pause_end:
-      end_pauses(node, port);
-      break;
-    case pause_renewal:
-      renew_pause(node, port);
-      break;
-    case watchdog:
-      watch(node, port);
-      break;
-    case fault:
-      handle_fault(node, port, nodes_.fault_actions[datum]);
-      break;
-    case slow_arrival:
-      arrive_at_slow_host(node, datum);
-      break;
-    case taken_in:
-      end_taking_in(node);
-      break;
-    case notice:
-      handle_notice(node, datum);
-      break;
-    case stack_work:
-      run_kernel(node);
-      break;
-    case deadline: {
-      Host& host = hosts_[node];
+    case deadline:
       // An earlier deadline may have been planned since.
       if (host.deadline_planned == now_) host.deadline_planned = Time::never();
       host.adapter.handle_deadline(now_);
-      attend(node);
+      attend(end.node);
       break;
-    }
+    case slow_arrival:
+      arrive_at_slow_host(end.node, event.datum);
+      break;
+    case taken_in:
+      end_taking_in(end.node);
+      break;
+    case stack_work:
+      run_kernel(end.node);
+      break;
     default:
-      break;
+      handle_anywhere(event, end);
   }
-  if (!is_host(node)) return false;
-  Host& host = hosts_[node];
-  if (host.adapter.completions() == host.completions) return false;
+  if (host.adapter.completions() == host.completions) return {};
   host.completions = host.adapter.completions();
-  return true;
+  return {NetworkEvent::Kind::host, end.node, 0};
 }
 
-void Part::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
-  const std::uint16_t out_port = switches_[node - hosts()].receive(now_, in_port, ref);
-  if (out_port == fabric::Switch::no_port) {
-    let_go(node, ref);
-  } else {
-    kick(node, out_port);
-    if (has_head_lifetimes_) [[unlikely]]
-      plan_head_watch(node, out_port);
+// Handles an event of a kind that hosts and switches have.
+void Part::handle_anywhere(const Event& event, LinkEnd& end) {
+  switch (kind_of(event)) {
+    case control:
+      return handle_control(end, Control::unpacked(event.datum));
+    case pause_end:
+      return end_pauses(end);
+    case pause_renewal:
+      return renew_pause(end);
+    case watchdog:
+      return watch(end);
+    case fault:
+      return handle_fault(end.node, end.number, nodes_.fault_actions[event.datum]);
+    case notice:
+      return handle_notice(end.node, event.datum);
+    default:
+      return;
   }
-  kick_talkers(node);
 }
 
-void Part::arrive_at_host(std::uint32_t number, FrameRef ref) {
-  Host& host = hosts_[number];
+inline void Part::arrive_at_switch(LinkEnd& end, FrameRef ref) {
+  if (frames_[ref].damaged != 0) [[unlikely]]
+    return discard(end, ref);
+  fabric::Switch& at = switches_[end.node - hosts()];
+  const std::uint16_t number = at.receive(now_, end.number, ref);
+  if (number == fabric::Switch::no_port) [[unlikely]] {
+    let_go(end.node, ref);
+  } else {
+    LinkEnd& out = *(&end - end.number + number);
+    kick_switch(at, out);
+    if (has_head_lifetimes_) [[unlikely]]
+      plan_head_watch(out);
+  }
+  kick_talkers(at, end.node);
+}
+
+void Part::arrive_at_host(LinkEnd& end, FrameRef ref) {
   if (has_kernels_) [[unlikely]]
-    return arrive_at_kernel(number, ref);
-  hand_over(number, ref);
-  if (host.adapter.port().has_credits()) take_in(host.adapter.port(), frames_[ref]);
+    return arrive_at_kernel(end.node, ref);
+  hand_over(end.node, ref);
+  if (end.port->has_credits()) take_in(*end.port, frames_[ref]);
   frames_.give(ref);
-  attend(number);
+  kick_host(end);
+  plan_deadline(end.node);
 }
 
-void Part::handle_control(std::uint32_t node, std::uint16_t number, Control control) {
-  LinkEnd& end = ends_[end_index(node, number)];
+void Part::handle_control(LinkEnd& end, Control control) {
   if (control.kind == Control::Kind::pause) {
     handle_pause(end, control);
   } else {
     end.port->handle_control(now_, control);
   }
-  kick(node, number);
+  kick(end);
 }
 
 void Part::handle_pause(LinkEnd& end, Control control) {
   const Time duration = pause_time(end, settings_);
   const bool fresh = end.port->handle_control(now_, control, duration);
   if (fresh && !is_host(end.node) && settings_.switches.watchdog > Time::zero()) {
-    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, end.node, end.number,
-              watchdog);
+    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, end, watchdog);
   }
   if (control.pause.stop != 0) {
-    plan_once(end.pause_end_planned, now_ + duration, end.node, end.number, pause_end);
+    plan_once(end.pause_end_planned, now_ + duration, end, pause_end);
   }
 }
 
@@ -347,36 +360,34 @@ Time Part::pause_time(const LinkEnd& end, const NetworkSettings& settings) {
 }
 
 // Ends the pauses that the neighbour has not renewed.
-void Part::end_pauses(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
+void Part::end_pauses(LinkEnd& end) {
   end.pause_end_planned = false;
   const Time next = end.port->expire_pauses(now_);
-  if (!next.is_never()) plan_once(end.pause_end_planned, next, node, number, pause_end);
-  kick(node, number);
+  if (!next.is_never()) plan_once(end.pause_end_planned, next, end, pause_end);
+  kick(end);
 }
 
-void Part::renew_pause(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
+void Part::renew_pause(LinkEnd& end) {
   end.renewal_planned = false;
   end.port->stop(end.port->stopping());
-  kick(node, number);
+  kick(end);
 }
 
-void Part::watch(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
+void Part::watch(LinkEnd& end) {
   end.watchdog_planned = false;
-  if (is_host(node)) return watch_host(node);
-  if (has_head_lifetimes_) return watch_heads(node, number);
-  if (switches_[node - hosts()].watch(now_, number)) {
-    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
+  if (is_host(end.node)) return watch_host(end.node);
+  if (has_head_lifetimes_) return watch_heads(end);
+  fabric::Switch& at = switches_[end.node - hosts()];
+  if (at.watch(now_, end.number)) {
+    plan_once(end.watchdog_planned, now_ + settings_.switches.watchdog, end, watchdog);
   }
-  kick_talkers(node);
+  kick_talkers(at, end.node);
 }
 
-void Part::plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind) {
+void Part::plan_once(bool& planned, Time at, const LinkEnd& end, Kind kind) {
   if (planned) return;
   planned = true;
-  plan(at.ps, node, port, kind, 0);
+  plan(at.ps, end, kind, 0);
 }
 
 void Part::plan_deadline(std::uint32_t number) {
@@ -384,58 +395,75 @@ void Part::plan_deadline(std::uint32_t number) {
   const Time deadline = std::max(host.adapter.next_deadline(), now_);
   if (deadline >= host.deadline_planned) return;
   host.deadline_planned = deadline;
-  plan(deadline.ps, number, 0, Kind::deadline, 0);
+  plan(deadline.ps, end_of(number, 0), Kind::deadline, 0);
 }
 
-void Part::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
-                std::uint32_t datum) {
-  const Place& place = places_[node];
-  const std::uint32_t index = place.first_end + port;
-  const Event event{at, index << kind_bits | static_cast<std::uint32_t>(kind), datum};
-  if (place.part != number_) [[unlikely]]
-    return send_away(place.part, event);
-  if (place.turn == turn_ && at < turn_end_.ps) {
-    events_of_turn_.insert(event);
-  } else {
-    TULLE_CHECK(turn_ == Rounds::no_node || place.turn == turn_ || at >= turn_end_.ps);
-    rounds_->add(place.turn, event);
-  }
+void Part::plan(std::int64_t at, const LinkEnd& end, EventKind kind, std::uint32_t datum) {
+  const Place& place = places_[end.node];
+  plan({at, datum, index_of(end) << kind_bits | static_cast<std::uint32_t>(kind)}, place.turn,
+       place.part);
 }
 
 // --- sending ---
 
 // Lets a port send if it has something to send. If the port is busy, it sends when it becomes free.
-void Part::kick(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
-  if (end.waits_for != 0) return;
-  if (end.busy_until <= now_.ps) {
-    const Control control = end.port->pull_control();
-    if (control.kind != Control::Kind::none) {
-      send_control(end, control);
-    } else if (!settings_.endpoints.enabled || !send_notice(end)) {
-      const FrameRef ref =
-          is_host(node) ? pull_from_host(node) : switches_[node - hosts()].pull(now_, number);
-      if (ref == no_frame) return;
-      send(end, ref);
-    }
+void Part::kick(LinkEnd& end) {
+  if (is_host(end.node)) {
+    kick_host(end);
+  } else {
+    kick_switch(switches_[end.node - hosts()], end);
   }
-  if (!has_more(node, number)) return;
+}
+
+void Part::kick_host(LinkEnd& end) {
+  if (end.waits_for != 0) return;
+  const Host& host = hosts_[end.node];
+  if (end.busy_until <= now_.ps && !send_first(end)) {
+    const FrameRef ref = pull_from_host(end.node);
+    if (ref == no_frame) return;
+    send(end, ref);
+  }
+  if (has_more(host)) wait(end);
+}
+
+void Part::kick_switch(fabric::Switch& at, LinkEnd& end) {
+  if (end.waits_for != 0) return;
+  if (end.busy_until <= now_.ps && !send_first(end)) {
+    const FrameRef ref = at.pull(now_, end.number);
+    if (ref == no_frame) return;
+    send(end, ref);
+    kick_talkers(at, end.node);
+  }
+  if (at.has_more(*end.port)) wait(end);
+}
+
+void Part::kick_talkers(fabric::Switch& at, std::uint32_t node) {
+  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) {
+    kick_switch(at, end_of(node, port));
+  }
+}
+
+// Sends what goes before frames. Returns false if there is nothing.
+inline bool Part::send_first(LinkEnd& end) {
+  if (end.port->has_control()) [[unlikely]] {
+    send_control(end, end.port->pull_control());
+    return true;
+  }
+  return settings_.endpoints.enabled && send_notice(end);
+}
+
+// Lets a port send again when it becomes free.
+inline void Part::wait(LinkEnd& end) {
   end.waits_for |= LinkEnd::its_becoming_free;
-  plan(end.busy_until, node, number, port_free, 0);
+  plan(end.busy_until, end, port_free, 0);
 }
 
-void Part::kick_talkers(std::uint32_t node) {
-  fabric::Switch& at = switches_[node - hosts()];
-  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) kick(node, port);
-}
-
-bool Part::has_more(std::uint32_t node, std::uint16_t port) const {
-  if (!is_host(node)) return switches_[node - hosts()].has_more(port);
-  const Host& host = hosts_[node];
-  if (host.adapter.port().has_control()) return true;
+inline bool Part::has_more(const Host& host) const {
+  const port::Port& port = host.adapter.port();
+  if (port.has_control()) return true;
   if (has_kernels_) [[unlikely]]
     return kernel_has_frame(host);
-  return host.adapter.has_ready(host.adapter.port().stopped());
+  return host.adapter.has_ready(port.stopped());
 }
 
 FrameRef Part::pull_from_host(std::uint32_t number) {
@@ -478,11 +506,11 @@ void Part::take_in(port::Port& port, const Frame& frame) {
 
 // Discards a frame that fails the link layer's check (FCS, VCRC). The frame has taken room in the
 // receiver all the same.
-void Part::discard(std::uint32_t node, std::uint16_t port, FrameRef ref) {
+void Part::discard(LinkEnd& end, FrameRef ref) {
   const Frame& frame = frames_[ref];
   if (settings_.switches.flow_control == FlowControl::credits) {
-    take_in(*ends_[end_index(node, port)].port, frame);
-    kick(node, port);
+    take_in(*end.port, frame);
+    kick(end);
   }
   frames_.give(ref);
 }
@@ -510,9 +538,8 @@ void Part::send(LinkEnd& end, FrameRef ref) {
   if (lost) [[unlikely]] {
     frames_.give(ref);
   } else {
-    plan(arrives, end.peer, end.peer_port, end.arrives_as, ref);
+    plan_at_peer(arrives, end, end.arrives_as, ref);
   }
-  if (!is_host(end.node)) kick_talkers(end.node);
 }
 
 void Part::send_control(LinkEnd& end, Control control) {
@@ -522,12 +549,11 @@ void Part::send_control(LinkEnd& end, Control control) {
   // The pause is renewed after half of its time.
   if (control.kind == Control::Kind::pause && control.pause.stop != 0) {
     const Time duration = pause_time(end, settings_);
-    plan_once(end.renewal_planned, now_ + Time{duration.ps / 2}, end.node, end.number,
-              pause_renewal);
+    plan_once(end.renewal_planned, now_ + Time{duration.ps / 2}, end, pause_renewal);
   }
   const std::int64_t arrives = end.busy_until + end.delay;
   const bool lost = !nodes_.port_faults.empty() && goes_down_by(end, arrives);
-  if (!lost) plan(arrives, end.peer, end.peer_port, Kind::control, control.packed());
+  if (!lost) plan_at_peer(arrives, end, Kind::control, control.packed());
   if (observers_.on_send) [[unlikely]]
     observers_.on_send(
         {now_, Time{arrives}, end.node, end.number, nullptr, control, nullptr, 0, lost});

@@ -53,8 +53,8 @@ class alignas(64) Part {
   void take_turns(Time round);
   // Makes all nodes share one turn of that length, so that events happen in the order of time.
   void share_turn(Time turn);
-  void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, EventKind kind,
-            std::uint32_t datum);
+  // Plans an event at one end of a link.
+  void plan(std::int64_t at, const LinkEnd& end, EventKind kind, std::uint32_t datum);
 
   // --- the application's side ---
 
@@ -111,11 +111,15 @@ class alignas(64) Part {
   // The low bits of an event's place are its kind, and the others are the port's index.
   static constexpr unsigned kind_bits = 4;
   static constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
+  static Kind kind_of(const Event& event) { return static_cast<Kind>(event.place & kind_mask); }
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
-  std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
-    return places_[node].first_end + port;
+  LinkEnd& end_of(std::uint32_t node, std::uint16_t port) {
+    return ends_[places_[node].first_end + port];
+  }
+  std::uint32_t index_of(const LinkEnd& end) const {
+    return static_cast<std::uint32_t>(&end - ends_.data());
   }
 
   bool begin_turn();
@@ -126,7 +130,6 @@ class alignas(64) Part {
   void prepare_turn(std::uint32_t turn);
   void look_ahead();
   void fetch_frame(std::size_t ahead);
-  NetworkEvent step();
   void play_turns(Application& application);
   Time earliest_sent() const;
   void send_away(std::uint32_t part, const Event& event);
@@ -135,25 +138,34 @@ class alignas(64) Part {
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
-  bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
-  void arrive_at_host(std::uint32_t host, port::FrameRef frame);
-  void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, port::FrameRef frame);
-  void handle_control(std::uint32_t node, std::uint16_t port, port::Control control);
+  NetworkEvent step(const Event& event);
+  void handle_at_switch(const Event& event, LinkEnd& end);
+  NetworkEvent handle_at_host(const Event& event, LinkEnd& end);
+  void handle_anywhere(const Event& event, LinkEnd& end);
+  void arrive_at_host(LinkEnd& end, port::FrameRef frame);
+  void arrive_at_switch(LinkEnd& end, port::FrameRef frame);
+  void handle_control(LinkEnd& end, port::Control control);
   void handle_pause(LinkEnd& end, port::Control control);
   static Time pause_time(const LinkEnd& end, const NetworkSettings& settings);
-  void end_pauses(std::uint32_t node, std::uint16_t port);
-  void renew_pause(std::uint32_t node, std::uint16_t port);
-  void watch(std::uint32_t node, std::uint16_t port);
-  void plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind);
-  void kick(std::uint32_t node, std::uint16_t port);
-  void kick_talkers(std::uint32_t node);
+  void end_pauses(LinkEnd& end);
+  void renew_pause(LinkEnd& end);
+  void watch(LinkEnd& end);
+  void plan_at_peer(std::int64_t at, const LinkEnd& end, Kind kind, std::uint32_t datum);
+  void plan(const Event& event, std::uint32_t turn, std::uint32_t part);
+  void plan_once(bool& planned, Time at, const LinkEnd& end, Kind kind);
+  void kick(LinkEnd& end);
+  void kick_host(LinkEnd& end);
+  void kick_switch(fabric::Switch& at, LinkEnd& end);
+  void kick_talkers(fabric::Switch& at, std::uint32_t node);
+  bool send_first(LinkEnd& end);
   port::FrameRef pull_from_host(std::uint32_t host);
   void tell_sending(Time arrives, const LinkEnd& end, port::FrameRef frame, bool lost);
-  bool has_more(std::uint32_t node, std::uint16_t port) const;
+  bool has_more(const Host& host) const;
+  void wait(LinkEnd& end);
   void send(LinkEnd& end, port::FrameRef frame);
   void send_control(LinkEnd& end, port::Control control);
   static void take_in(port::Port& port, const port::Frame& frame);
-  void discard(std::uint32_t node, std::uint16_t port, port::FrameRef ref);
+  void discard(LinkEnd& end, port::FrameRef ref);
   static std::int64_t time_on_link(const LinkEnd& end, std::uint32_t bytes);
   void plan_deadline(std::uint32_t host);
 
@@ -182,15 +194,13 @@ class alignas(64) Part {
   QpNumber receiver_of(const port::Frame& frame) const;
 
   // Faults are in part_faults.cc.
-  void plan_head_watch(std::uint32_t node, std::uint16_t port);
-  void watch_heads(std::uint32_t node, std::uint16_t port);
+  void plan_head_watch(LinkEnd& end);
+  void watch_heads(LinkEnd& end);
   void handle_fault(std::uint32_t node, std::uint16_t port, const FaultAction& action);
   void go_down(std::uint32_t node, std::uint16_t port);
   void come_up(std::uint32_t node, std::uint16_t port);
   bool disturb(const LinkEnd& end, port::Frame& frame, std::int64_t arrives);
-  PortFaults& faults_of(const LinkEnd& end) {
-    return nodes_.port_faults[end_index(end.node, end.number)];
-  }
+  PortFaults& faults_of(const LinkEnd& end) { return nodes_.port_faults[index_of(end)]; }
   bool goes_down_by(const LinkEnd& end, std::int64_t arrives) const;
   bool is_damaged(std::uint32_t node, std::uint32_t bytes, double bit_error_rate);
   bool is_to_lose(std::uint32_t node, const port::Frame& frame);
@@ -242,5 +252,24 @@ class alignas(64) Part {
   Crossing inbox_;  // what has come from another process
   unsigned parity_ = 0;
 };
+
+// Plans an event at the other end of the link.
+inline void Part::plan_at_peer(std::int64_t at, const LinkEnd& end, EventKind kind,
+                               std::uint32_t datum) {
+  plan(Event{at, datum, end.peer << kind_bits | static_cast<std::uint32_t>(kind)}, end.peer_turn,
+       end.peer_part);
+}
+
+// Plans an event at a node with that place.
+inline void Part::plan(const Event& event, std::uint32_t turn, std::uint32_t part) {
+  if (part != number_) [[unlikely]]
+    return send_away(part, event);
+  if (turn == turn_ && event.at < turn_end_.ps) {
+    events_of_turn_.insert(event);
+  } else {
+    TULLE_CHECK(turn_ == Rounds::no_node || turn == turn_ || event.at >= turn_end_.ps);
+    rounds_->add(turn, event);
+  }
+}
 
 }  // namespace tulle::sim

@@ -25,7 +25,7 @@ void Part::send_away(std::uint32_t part, const Event& event) {
   TULLE_CHECK(event.at >= turn_end_.ps);
   Crossing& box = outboxes_[parity_][part];
   box.note(event);
-  switch (static_cast<Kind>(event.place & kind_mask)) {
+  switch (kind_of(event)) {
     case arrival:
     case slow_arrival:
       box.frames.push_back({event, frames_[event.datum]});
@@ -89,7 +89,7 @@ bool Part::take_from(std::span<const std::byte> bytes, Application& application)
 // Returns true if all of it may come to this part now.
 bool Part::accepts(const Crossing& box) const {
   const auto is_of_kind = [this](const auto& arrival, auto... kinds) {
-    const auto kind = static_cast<Kind>(arrival.event.place & kind_mask);
+    const auto kind = kind_of(arrival.event);
     return ((kind == kinds) || ...) && accepts(arrival.event);
   };
   const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
@@ -108,7 +108,7 @@ bool Part::accepts(const Crossing& box) const {
     if (!is_of_kind(at, notice) || !names_hosts) return false;
   }
   for (const Event& event : box.events) {
-    const auto kind = static_cast<Kind>(event.place & kind_mask);
+    const auto kind = kind_of(event);
     const bool is_known = kind == application || (kind == control && is_control(event.datum));
     if (!accepts(event) || !is_known) return false;
   }
@@ -131,7 +131,7 @@ bool Part::accepts(const Event& event) const {
   const std::size_t index = event.place >> kind_bits;
   if (index >= ends_.size() || event.at < rounds_->end().ps) return false;
   const LinkEnd& end = ends_[index];
-  const bool is_application = (event.place & kind_mask) == static_cast<std::uint32_t>(application);
+  const bool is_application = kind_of(event) == application;
   return places_[end.node].part == number_ && (!is_application || end.node < hosts());
 }
 

@@ -27,7 +27,7 @@ void Part::handle_fault(std::uint32_t node, std::uint16_t port, const FaultActio
     case FaultAction::Kind::come_up:
       return come_up(node, port);
     case FaultAction::Kind::bit_errors:
-      nodes_.port_faults[end_index(node, port)].bit_error_rate = action.bit_error_rate;
+      faults_of(end_of(node, port)).bit_error_rate = action.bit_error_rate;
       return;
     case FaultAction::Kind::slow_down:
       hosts_[node].intake->slow_down(action.bits_per_second);
@@ -48,7 +48,7 @@ void Part::handle_fault(std::uint32_t node, std::uint16_t port, const FaultActio
 // --- links ---
 
 void Part::go_down(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
+  LinkEnd& end = end_of(node, number);
   end.waits_for |= LinkEnd::its_link;
   faults_of(end).downs.pop_back();
   if (is_host(node)) {
@@ -59,17 +59,17 @@ void Part::go_down(std::uint32_t node, std::uint16_t number) {
       let_go(node, ref);
       ref = next;
     }
-    kick_talkers(node);
+    kick_talkers(switches_[node - hosts()], node);
   }
   if (observers_.on_link_change) observers_.on_link_change({now_, node, number, false});
 }
 
 void Part::come_up(std::uint32_t node, std::uint16_t number) {
-  LinkEnd& end = ends_[end_index(node, number)];
+  LinkEnd& end = end_of(node, number);
   end.waits_for = static_cast<std::uint8_t>(end.waits_for & ~LinkEnd::its_link);
   end.port->bring_up();
   if (observers_.on_link_change) observers_.on_link_change({now_, node, number, true});
-  kick(node, number);
+  kick(end);
 }
 
 // Applies bit errors and the failure of the link to a frame. Returns true if it never arrives.
@@ -87,7 +87,7 @@ bool Part::disturb(const LinkEnd& end, Frame& frame, std::int64_t arrives) {
 }
 
 bool Part::goes_down_by(const LinkEnd& end, std::int64_t arrives) const {
-  const PortFaults& faults = nodes_.port_faults[end_index(end.node, end.number)];
+  const PortFaults& faults = nodes_.port_faults[index_of(end)];
   return !faults.downs.empty() && faults.downs.back() <= arrives;
 }
 
@@ -123,7 +123,7 @@ void Part::let_go(std::uint32_t node, FrameRef ref) {
 void Part::arrive_at_slow_host(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
   const Frame& frame = frames_[ref];
-  if (frame.damaged != 0) return discard(number, 0, ref);
+  if (frame.damaged != 0) return discard(end_of(number, 0), ref);
   const FlowControl flow_control = settings_.switches.flow_control;
   if (flow_control == FlowControl::credits) {
     host.adapter.port().take_room(frame.service_class, frame.buffer_bytes);
@@ -145,7 +145,7 @@ void Part::begin_taking_in(std::uint32_t number) {
   Intake& intake = *hosts_[number].intake;
   if (intake.is_taking || intake.is_stuck() || intake.empty()) return;
   intake.is_taking = true;
-  plan((now_ + intake.time_of_first(frames_)).ps, number, 0, taken_in, 0);
+  plan((now_ + intake.time_of_first(frames_)).ps, end_of(number, 0), taken_in, 0);
 }
 
 void Part::end_taking_in(std::uint32_t number) {
@@ -178,10 +178,10 @@ void Part::update_asking(std::uint32_t number) {
   port::Port& port = host.adapter.port();
   static_cast<void>(host.intake->is_asking() ? port.stop(classes) : port.resume(classes));
   if (host.intake->is_asking() && settings_.host.watchdog > Time::zero()) {
-    LinkEnd& end = ends_[end_index(number, 0)];
-    plan_once(end.watchdog_planned, now_ + settings_.host.watchdog, number, 0, watchdog);
+    LinkEnd& end = end_of(number, 0);
+    plan_once(end.watchdog_planned, now_ + settings_.host.watchdog, end, watchdog);
   }
-  kick(number, 0);
+  kick(end_of(number, 0));
 }
 
 // Runs the adapter's watchdog. Once it trips, the adapter's pauses run out (Guo et al., SIGCOMM
@@ -195,28 +195,28 @@ void Part::watch_host(std::uint32_t number) {
     host.adapter.port().fall_silent();
     ++host.adapter.port().counters().watchdog_trips;
   } else {
-    plan_once(ends_[end_index(number, 0)].watchdog_planned, due, number, 0, watchdog);
+    LinkEnd& end = end_of(number, 0);
+    plan_once(end.watchdog_planned, due, end, watchdog);
   }
 }
 
 // --- frames that stand at the head of a queue too long ---
 
 // Plans a check of the heads of a port's queues, because a frame waits there.
-void Part::plan_head_watch(std::uint32_t node, std::uint16_t number) {
-  const Time lifetime = switches_[node - hosts()].head_lifetime(number);
+void Part::plan_head_watch(LinkEnd& end) {
+  const Time lifetime = switches_[end.node - hosts()].head_lifetime(end.number);
   if (lifetime == Time::zero()) return;
-  plan_once(ends_[end_index(node, number)].watchdog_planned, now_ + lifetime, node, number,
-            watchdog);
+  plan_once(end.watchdog_planned, now_ + lifetime, end, watchdog);
 }
 
 // Discards frames that have stood at the head of a queue too long, and plans the next check for the
 // earliest time at which another may have.
-void Part::watch_heads(std::uint32_t node, std::uint16_t number) {
-  const Time next = switches_[node - hosts()].discard_heads(now_, number);
-  LinkEnd& end = ends_[end_index(node, number)];
-  if (!next.is_never()) plan_once(end.watchdog_planned, next, node, number, watchdog);
-  kick(node, number);
-  kick_talkers(node);
+void Part::watch_heads(LinkEnd& end) {
+  fabric::Switch& at = switches_[end.node - hosts()];
+  const Time next = at.discard_heads(now_, end.number);
+  if (!next.is_never()) plan_once(end.watchdog_planned, next, end, watchdog);
+  kick(end);
+  kick_talkers(at, end.node);
 }
 
 }  // namespace tulle::sim

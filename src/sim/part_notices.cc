@@ -11,7 +11,7 @@ namespace tulle::sim {
 void Part::handle_notice(std::uint32_t node, std::uint32_t place) {
   if (!is_host(node)) {
     const std::uint16_t way = switches_[node - hosts()].forward_notice(place);
-    if (way != fabric::Switch::no_port) kick(node, way);
+    if (way != fabric::Switch::no_port) kick(end_of(node, way));
     return;
   }
   const fabric::EndpointNotice notice = notices_[place];
@@ -31,7 +31,7 @@ bool Part::send_notice(LinkEnd& end) {
   if (!nodes_.port_faults.empty() && goes_down_by(end, arrives)) {
     notices_.give(place);
   } else {
-    plan(arrives, end.peer, end.peer_port, Kind::notice, place);
+    plan_at_peer(arrives, end, Kind::notice, place);
   }
   return true;
 }

@@ -55,13 +55,13 @@ void Part::run_kernel(std::uint32_t number) {
   Host& host = hosts_[number];
   device::HostStack& stack = host.kernel->stack;
   while (stack.next_deadline() <= now_) stack.run(now_);
-  kick(number, 0);
+  kick(end_of(number, 0));
   plan_deadline(number);
   if (host.kernel->planned <= now_) host.kernel->planned = Time::never();
   const Time next = stack.next_deadline();
   if (next >= host.kernel->planned) return;
   host.kernel->planned = next;
-  plan(next.ps, number, 0, stack_work, 0);
+  plan(next.ps, end_of(number, 0), stack_work, 0);
 }
 
 bool Part::kernel_has_frame(const Host& host) const {

@@ -10,10 +10,11 @@ Crossing some_crossing() {
   port::Frame frame;
   frame.source = 5;
   frame.payload_bytes = 4'096;
-  crossing.frames.push_back({{100, 16, 3}, frame});
+  crossing.frames.push_back({{.at = 100, .datum = 3, .place = 16}, frame});
   crossing.payloads.resize(10, std::byte{9});
-  crossing.notices.push_back({{200, 32, 0}, {1, 2, 300, Time::nanoseconds(4)}});
-  crossing.events.push_back({300, 48, 7});
+  crossing.notices.push_back(
+      {{.at = 200, .datum = 0, .place = 32}, {1, 2, 300, Time::nanoseconds(4)}});
+  crossing.events.push_back({.at = 300, .datum = 7, .place = 48});
   crossing.requests.push_back({1, 2, 3});
   crossing.requests.push_back({4, 5, 6});
   return crossing;

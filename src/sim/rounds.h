@@ -37,8 +37,9 @@ class Rounds {
                  static_cast<Wide>(length.ps)),
         nodes_(nodes),
         kept_(kept),
+        span_(length.ps * static_cast<std::int64_t>(kept)),
         words_((nodes + 63) / 64),
-        first_(kept * nodes, none),
+        heads_(kept * nodes, none),
         marks_(kept * words_),
         counts_(kept) {
     constexpr auto most = std::numeric_limits<std::int64_t>::max();
@@ -52,12 +53,9 @@ class Rounds {
   void add(std::uint32_t node, const Event& event) {
     const std::int64_t offset = event.at - start_;
     TULLE_CHECK(offset >= 0);
-    if (offset >= length_ * static_cast<std::int64_t>(kept_)) {
-      far_.push_back({event, node});
-      std::push_heap(far_.begin(), far_.end(), Later());
-    } else {
-      insert(slot_after(rounds_in(offset)), node, event);
-    }
+    if (offset >= span_) [[unlikely]]
+      return add_far(node, event);
+    insert(slot_after(rounds_in(offset)), node, event);
   }
 
   // Returns the time of the earliest event. Time::never() means that there is none.
@@ -105,56 +103,71 @@ class Rounds {
   }
   // Returns the node that next_node() will return.
   std::uint32_t peek_node() const { return node_from(cursor_); }
-  // Takes a node's events before end(), in no particular order.
-  template <typename Visit>
-  void take(std::uint32_t node, Visit visit) {
-    std::uint32_t index = first_[slot_ * nodes_ + node];
-    first_[slot_ * nodes_ + node] = none;
+  // The room of a block of events. Events lie in the first places of it.
+  static constexpr std::size_t block_events = 7;
+  using Events = std::array<Event, block_events>;
+  // Takes a node's events before end(), in no particular order. Calls give(Events, number) with up
+  // to block_events of them at a time.
+  template <typename Give>
+  void take(std::uint32_t node, Give give) {
+    std::uint32_t& head = heads_[slot_ * nodes_ + node];
+    std::uint32_t index = block_of(head);
+    std::uint32_t count = count_of(head);
+    head = none;
     marks_[slot_ * words_ + node / 64] &= ~(1ull << (node % 64));
-    late_.clear();
-    while (index != none) {
+    const bool is_whole = end_ - start_ == length_;
+    for (; index != no_block; count = block_events) {
       Block& block = blocks_[index];
-      counts_[slot_] -= block.count;
-      near_ -= block.count;
-      for (std::uint32_t i = 0; i < block.count; ++i) {
-        if (block.events[i].at < end_) {
-          visit(block.events[i]);
-        } else {
-          late_.push_back(block.events[i]);
-        }
+      counts_[slot_] -= count;
+      near_ -= count;
+      if (is_whole) [[likely]] {
+        give(block.events, count);
+      } else {
+        give_until_end(block.events, count, give);
       }
       const std::uint32_t next = block.next;
       block.next = free_;
       free_ = index;
       index = next;
     }
+    if (late_.empty()) return;
     for (const Event& event : late_) insert(slot_, node, event);
+    late_.clear();
   }
 
   // Look at a node's events before they are taken, a block at a time, so that the events and the
-  // data that they name can be prefetched. first_block() returns the first block, and look() visits
-  // the events of a block and returns the next block. none means that there are no more.
+  // data that they name can be prefetched. blocks() returns the first block, and look() visits the
+  // events of a block and returns the rest. none means that there are no more.
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
-  std::uint32_t first_block(std::uint32_t node) const {
-    const std::uint32_t first = first_[slot_ * nodes_ + node];
-    if (first != none) prefetch(first);
-    return first;
+  std::uint32_t blocks(std::uint32_t node) const {
+    const std::uint32_t head = heads_[slot_ * nodes_ + node];
+    if (head != none) prefetch(block_of(head));
+    return head;
   }
   template <typename Visit>
-  std::uint32_t look(std::uint32_t index, Visit visit) const {
-    const Block& block = blocks_[index];
-    if (block.next != none) prefetch(block.next);
-    for (std::uint32_t i = 0; i < block.count; ++i) visit(block.events[i]);
-    return block.next;
+  std::uint32_t look(std::uint32_t head, Visit visit) const {
+    const Block& block = blocks_[block_of(head)];
+    for (std::uint32_t i = 0; i < count_of(head); ++i) visit(block.events[i]);
+    if (block.next == no_block) return none;
+    prefetch(block.next);
+    return block.next << count_bits | block_events;
   }
 
  private:
   __extension__ using Wide = unsigned __int128;
 
+  // A node's events of a round are a list of blocks. All but the first one are full. The list's head
+  // is the first block's index and, in the low bits, the number of its events.
+  static constexpr unsigned count_bits = 3;
+  static constexpr std::uint32_t count_mask = (1u << count_bits) - 1;
+  static_assert(block_events == count_mask);  // so that `none` looks full
+  static constexpr std::uint32_t no_block = none >> count_bits;
+  static constexpr std::uint32_t block_of(std::uint32_t head) { return head >> count_bits; }
+  static constexpr std::uint32_t count_of(std::uint32_t head) { return head & count_mask; }
+
   struct alignas(64) Block {
-    std::uint32_t count = 0;
-    std::uint32_t next = none;
-    std::array<Event, 7> events;
+    Events events;
+    std::uint32_t next = no_block;
   };
   struct Far {
     Event event;
@@ -177,22 +190,42 @@ class Rounds {
   }
 
   void insert(std::size_t slot, std::uint32_t node, const Event& event) {
-    std::uint32_t& first = first_[slot * nodes_ + node];
-    if (first == none || blocks_[first].count == blocks_[first].events.size()) {
+    std::uint32_t& head = heads_[slot * nodes_ + node];
+    if (count_of(head) == block_events) {
       const std::uint32_t added = take_block();
-      blocks_[added].count = 0;
-      blocks_[added].next = first;
-      first = added;
+      blocks_[added].next = block_of(head);
+      head = added << count_bits;
       marks_[slot * words_ + node / 64] |= 1ull << (node % 64);
     }
-    Block& block = blocks_[first];
-    block.events[block.count++] = event;
+    blocks_[block_of(head)].events[count_of(head)] = event;
+    ++head;
     ++counts_[slot];
     ++near_;
   }
 
+  [[gnu::noinline]] void add_far(std::uint32_t node, const Event& event) {
+    far_.push_back({event, node});
+    std::push_heap(far_.begin(), far_.end(), Later());
+  }
+
+  // Gives the events before the end of a round that is cut, and keeps the others.
+  template <typename Give>
+  void give_until_end(const Events& events, std::uint32_t count, Give give) {
+    Events before;
+    std::uint32_t given = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (events[i].at < end_) {
+        before[given++] = events[i];
+      } else {
+        late_.push_back(events[i]);
+      }
+    }
+    give(before, given);
+  }
+
   std::uint32_t take_block() {
-    if (free_ == none) {
+    if (free_ == no_block) [[unlikely]] {
+      TULLE_CHECK(blocks_.size() < no_block);
       blocks_.emplace_back();
       return static_cast<std::uint32_t>(blocks_.size() - 1);
     }
@@ -217,9 +250,11 @@ class Rounds {
   Time earliest(std::size_t slot) const {
     std::int64_t at = std::numeric_limits<std::int64_t>::max();
     for (std::uint32_t node = 0; node < nodes_; ++node) {
-      for (std::uint32_t i = first_[slot * nodes_ + node]; i != none; i = blocks_[i].next) {
-        const Block& block = blocks_[i];
-        for (std::uint32_t e = 0; e < block.count; ++e) at = std::min(at, block.events[e].at);
+      const std::uint32_t head = heads_[slot * nodes_ + node];
+      std::uint32_t count = count_of(head);
+      for (std::uint32_t i = block_of(head); i != no_block; i = blocks_[i].next) {
+        for (std::uint32_t e = 0; e < count; ++e) at = std::min(at, blocks_[i].events[e].at);
+        count = block_events;
       }
     }
     return Time{at};
@@ -236,8 +271,7 @@ class Rounds {
     if (rounds == 0) return;
     start_ += rounds * length_;
     slot_ = slot_after(static_cast<std::size_t>(rounds));
-    const std::int64_t kept = length_ * static_cast<std::int64_t>(kept_);
-    while (!far_.empty() && far_.front().event.at - start_ < kept) {
+    while (!far_.empty() && far_.front().event.at - start_ < span_) {
       std::pop_heap(far_.begin(), far_.end(), Later());
       const Far next = far_.back();
       far_.pop_back();
@@ -249,8 +283,9 @@ class Rounds {
   Wide inverse_;  // 2^63 / length_, rounded up
   std::uint32_t nodes_;
   std::size_t kept_;
+  std::int64_t span_;  // of the kept rounds, in ps
   std::size_t words_;
-  std::vector<std::uint32_t> first_;   // by round and node: its first block
+  std::vector<std::uint32_t> heads_;   // by round and node: the list of its blocks
   std::vector<std::uint64_t> marks_;   // by round: a bit for each node with events
   std::vector<std::uint32_t> counts_;  // by round: number of its events
   std::int64_t start_ = 0;             // start of the present round
@@ -259,7 +294,7 @@ class Rounds {
   std::uint32_t cursor_ = no_node;  // node to look at next
   std::uint64_t near_ = 0;          // events in blocks
   std::vector<Block> blocks_;
-  std::uint32_t free_ = none;
+  std::uint32_t free_ = no_block;
   std::vector<Event> late_;
   std::vector<Far> far_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,12 +16,20 @@ constexpr std::int64_t length = 1'000;
 
 using Found = std::multimap<std::uint32_t, std::int64_t>;  // node, time
 
+// Calls a function with each event of a node's turn.
+template <typename Visit>
+void take_each(Rounds& rounds, std::uint32_t node, Visit visit) {
+  rounds.take(node, [&](const Rounds::Events& events, std::size_t count) {
+    std::for_each_n(events.begin(), count, visit);
+  });
+}
+
 // Goes through the earliest round, but not beyond `until`.
 Found sweep(Rounds& rounds, Time until = Time::never()) {
   Found found;
   if (!rounds.begin(until)) return found;
   for (std::uint32_t node; (node = rounds.next_node()) != Rounds::no_node;) {
-    rounds.take(node, [&](const Event& event) { found.emplace(node, event.at); });
+    take_each(rounds, node, [&](const Event& event) { found.emplace(node, event.at); });
   }
   return found;
 }
@@ -84,8 +93,8 @@ TEST(Rounds, ShowsWhatIsToCome) {
     expected.insert(at);
   }
   ASSERT_TRUE(rounds.begin(Time::never()));
-  EXPECT_EQ(rounds.first_block(1), Rounds::none);
-  std::uint32_t block = rounds.first_block(2);
+  EXPECT_EQ(rounds.blocks(1), Rounds::none);
+  std::uint32_t block = rounds.blocks(2);
   while (block != Rounds::none) {
     block = rounds.look(block, [&](const Event& event) { found.insert(event.at); });
   }
@@ -102,8 +111,8 @@ TEST(Rounds, FindsTheRoundOfEveryPicosecond) {
     }
     while (rounds.begin(Time::never())) {
       ASSERT_EQ(rounds.next_node(), 0u);
-      rounds.take(0,
-                  [&](const Event& event) { ASSERT_EQ(event.at / odd, rounds.start().ps / odd); });
+      take_each(rounds, 0,
+                [&](const Event& event) { ASSERT_EQ(event.at / odd, rounds.start().ps / odd); });
       ASSERT_EQ(rounds.next_node(), Rounds::no_node);
     }
   }
@@ -119,7 +128,7 @@ TEST(Rounds, LikeASortedList) {
     const auto add = [&](std::int64_t at) {
       const auto node = static_cast<std::uint32_t>(random.below(100));
       const auto datum = static_cast<std::uint32_t>(random.below(1'000));
-      rounds.add(node, {at, 0, datum});
+      rounds.add(node, {at, datum, 0});
       expected.emplace(at, node, datum);
     };
     for (int i = 0; i < 500; ++i) add(static_cast<std::int64_t>(random.below(100'000)));
@@ -130,7 +139,7 @@ TEST(Rounds, LikeASortedList) {
       ASSERT_TRUE(rounds.begin(Time{rounds.next().ps + reach}));
       const std::int64_t end = rounds.end().ps;
       for (std::uint32_t node; (node = rounds.next_node()) != Rounds::no_node;) {
-        rounds.take(node, [&](const Event& event) {
+        take_each(rounds, node, [&](const Event& event) {
           ASSERT_GE(event.at, rounds.start().ps);
           ASSERT_LT(event.at, end);
           const auto found = expected.find({event.at, node, event.datum});

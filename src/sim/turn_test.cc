@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <limits>
 #include <set>
 #include <tuple>
 
@@ -14,10 +16,14 @@ using Key = std::tuple<std::int64_t, std::uint32_t, std::uint32_t>;  // at, plac
 Key key_of(const Event& event) { return {event.at, event.place, event.datum}; }
 
 TEST(Turn, TimeThenPlaceThenDatum) {
-  const Event sorted[] = {{10, 5, 9}, {11, 0, 0}, {11, 0, 1}, {11, 1, 0}, {12, 0, 0}};
+  const Event sorted[] = {{.at = 10, .datum = 9, .place = 5},
+                          {.at = 11, .datum = 0, .place = 0},
+                          {.at = 11, .datum = 1, .place = 0},
+                          {.at = 11, .datum = 0, .place = 1},
+                          {.at = 12, .datum = 0, .place = 0}};
   Turn turn;
   turn.begin(Time{10}, Time{20});
-  for (const int i : {3, 0, 4}) turn.give(sorted[i]);
+  turn.give(std::array{sorted[3], sorted[0], sorted[4], sorted[1]}, 3);
   turn.sort();
   for (const int i : {2, 1}) turn.insert(sorted[i]);
   for (const Event& expected : sorted) {
@@ -30,11 +36,22 @@ TEST(Turn, TimeThenPlaceThenDatum) {
 TEST(Turn, ShowsWhatComes) {
   Turn turn;
   turn.begin(Time{0}, Time{20});
-  for (const std::int64_t at : {3, 1, 2}) turn.give({at, 0, 0});
+  turn.give(std::array{Event{3}, Event{1}, Event{2}}, 3);
   turn.sort();
   EXPECT_EQ(turn.peek_known(0)->at, 1);
   EXPECT_EQ(turn.peek_known(2)->at, 3);
   EXPECT_EQ(turn.peek_known(3), nullptr);
+}
+
+TEST(Turn, TheLatestTimeIsNoEnd) {
+  const Event latest{std::numeric_limits<std::int64_t>::max(), 7, 7};
+  Turn turn;
+  turn.begin(Time{0}, Time{20});
+  turn.sort();
+  turn.insert(latest);
+  EXPECT_FALSE(turn.empty());
+  EXPECT_EQ(key_of(turn.pop()), key_of(latest));
+  EXPECT_TRUE(turn.empty());
 }
 
 // Compares a turn with a sorted set. The events are few or many, spread over the turn or all at
@@ -56,7 +73,7 @@ TEST(Turn, LikeASortedSet) {
     turn.begin(Time{start}, Time{start + static_cast<std::int64_t>(length)});
     for (std::uint64_t left = random.below(1'000); left > 0; --left) {
       const Event event = drawn(0);
-      if (expected.insert(key_of(event)).second) turn.give(event);
+      if (expected.insert(key_of(event)).second) turn.give(std::array{event}, 1);
     }
     turn.sort();
     for (std::uint64_t left = random.below(1'000); !turn.empty();) {
