@@ -143,12 +143,12 @@ class Switch {
   // Returns a port that has had a message to send since it was last taken here, or no_port if there
   // is none.
   std::uint16_t take_talker() {
-    if (talkers_.empty()) [[likely]]
-      return no_port;
+    if (!has_talkers()) return no_port;
     const std::uint16_t port = talkers_.back();
     talkers_.pop_back();
     return port;
   }
+  bool has_talkers() const { return !talkers_.empty(); }
 
   // --- links, watchdogs and recovery ---
 

@@ -48,6 +48,7 @@ void Part::begin(std::uint32_t parts) {
   disturbed_ = nodes_.disturbed;
   has_kernels_ = nodes_.has_kernels;
   has_head_lifetimes_ = nodes_.has_head_lifetimes;
+  frames_.give(frames_.take());  // from now on, there is a first frame to prefetch
   if (nodes_.payload_bytes > 0) payloads_ = std::make_unique<port::Payloads>(nodes_.payload_bytes);
   for (auto& boxes : outboxes_) boxes.resize(parts);
 }
@@ -132,6 +133,8 @@ bool Part::begin_turn() {
   turn_ = rounds_->next_node();
   if (turn_ == Rounds::no_node) return false;
   turn_end_ = rounds_->end();
+  // A kernel's cores take a frame in, and touch its connection later.
+  is_in_host_turn_ = is_host(own_[turn_]) && !has_kernels_ && rounds_->nodes() > 1;
   const std::uint32_t next = rounds_->peek_node();
   next_block_ = Rounds::none;
   if (next != Rounds::no_node) prepare_turn(next);
@@ -140,7 +143,9 @@ bool Part::begin_turn() {
     events_of_turn_.give(events, count);
   });
   events_of_turn_.sort();
-  for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) fetch_frame(ahead);
+  for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) {
+    fetch_frame(events_of_turn_.peek_known(ahead));
+  }
   return true;
 }
 
@@ -214,25 +219,19 @@ void Part::prepare_turn(std::uint32_t turn) {
 
 void Part::look_ahead() {
   if (next_block_ != Rounds::none) {
-    next_block_ = rounds_->look(next_block_, [this](const Event& event) {
-      if (kind_of(event) == arrival) frames_.prefetch(event.datum);
-    });
+    next_block_ = rounds_->look(next_block_, [this](const Event& event) { fetch_frame(event); });
   }
-  fetch_frame(fetch_distance);
-  const Event* later = events_of_turn_.peek_known(look_distance);
-  if (later == nullptr || kind_of(*later) != arrival) return;
-  const Frame& frame = frames_[later->datum];
-  const LinkEnd& end = ends_[later->place >> kind_bits];
-  // A kernel's cores take a frame in, and touch its connection later.
-  if (is_host(end.node) && !has_kernels_) {
-    hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
-  }
+  fetch_frame(events_of_turn_.peek_known(fetch_distance));
+  const Event& later = events_of_turn_.peek_known(look_distance);
+  if (!is_in_host_turn_ || kind_of(later) != arrival) return;
+  const LinkEnd& end = ends_[later.place >> kind_bits];
+  hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frames_[later.datum].header));
 }
 
-void Part::fetch_frame(std::size_t ahead) {
-  const Event* event = events_of_turn_.peek_known(ahead);
-  if (event == nullptr || kind_of(*event) != arrival) return;
-  frames_.prefetch(event->datum);
+// Prefetches the frame that an event names. If it names none, the first frame is prefetched, since
+// that takes less time than a branch that cannot be predicted.
+inline void Part::fetch_frame(const Event& event) {
+  frames_.prefetch(kind_of(event) == arrival ? event.datum : 0);
 }
 
 // --- events ---
@@ -438,9 +437,7 @@ void Part::kick_switch(fabric::Switch& at, LinkEnd& end) {
 }
 
 void Part::kick_talkers(fabric::Switch& at, std::uint32_t node) {
-  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) {
-    kick_switch(at, end_of(node, port));
-  }
+  while (at.has_talkers()) [[unlikely]] kick_switch(at, end_of(node, at.take_talker()));
 }
 
 // Sends what goes before frames. Returns false if there is nothing.
@@ -534,7 +531,7 @@ void Part::send(LinkEnd& end, FrameRef ref) {
   if (observers_.on_send) [[unlikely]]
     tell_sending(Time{arrives}, end, ref, lost);
   ++all_hops_;
-  if (frame.payload_bytes > 0) ++data_hops_;
+  data_hops_ += frame.payload_bytes > 0 ? 1 : 0;
   if (lost) [[unlikely]] {
     frames_.give(ref);
   } else {

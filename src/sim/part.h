@@ -129,7 +129,7 @@ class alignas(64) Part {
   }
   void prepare_turn(std::uint32_t turn);
   void look_ahead();
-  void fetch_frame(std::size_t ahead);
+  void fetch_frame(const Event& event);
   void play_turns(Application& application);
   Time earliest_sent() const;
   void send_away(std::uint32_t part, const Event& event);
@@ -238,6 +238,7 @@ class alignas(64) Part {
   Turn events_of_turn_;
   std::uint32_t turn_ = Rounds::no_node;  // number of the node whose turn it is
   Time turn_end_;
+  bool is_in_host_turn_ = false;             // true: the turn is one host's alone
   std::uint32_t next_block_ = Rounds::none;  // block of the next turn's events to look at next
   Time latest_;                              // latest time of any event so far
   Time last_loss_;                           // latest loss on a link or at a host

@@ -48,6 +48,7 @@ class Rounds {
   }
 
   bool empty() const { return near_ == 0 && far_.empty(); }
+  std::uint32_t nodes() const { return nodes_; }
 
   // Adds an event, which must not be before the present round.
   void add(std::uint32_t node, const Event& event) {

@@ -56,13 +56,16 @@ class Turn {
   // There must be an event.
   const Event& next() const { return takes_known() ? known_[next_known_] : at(first_); }
   Event pop() {
-    if (takes_known()) return known_[next_known_++];
-    return at(first_++);
+    const bool is_known = takes_known();
+    const Event event = is_known ? known_[next_known_] : at(first_);
+    next_known_ += is_known ? 1 : 0;
+    first_ += is_known ? 0 : 1;
+    return event;
   }
-  // Returns the event that is `ahead` places after the next among those known before the turn, or
-  // null.
-  const Event* peek_known(std::size_t ahead) const {
-    return next_known_ + ahead < known_count_ ? &known_[next_known_ + ahead] : nullptr;
+  // Returns the event that is `ahead` places after the next among those known before the turn. If
+  // there are not so many, it is an event without a meaning, with a place of ones.
+  const Event& peek_known(std::size_t ahead) const {
+    return known_[std::min(next_known_ + ahead, known_count_)];
   }
 
  private:
@@ -72,7 +75,7 @@ class Turn {
     bool operator()(const Event& a, const Event& b) const { return a.before(b); }
   };
 
-  // Stands behind the known events. No event is after it.
+  // It stands behind the known events. No event is after it.
   static constexpr Event last{std::numeric_limits<std::int64_t>::max(), 0xFFFF'FFFF, 0xFFFF'FFFF};
 
   bool takes_known() const { return first_ == last_ || known_[next_known_].before(at(first_)); }

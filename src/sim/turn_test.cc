@@ -38,9 +38,9 @@ TEST(Turn, ShowsWhatComes) {
   turn.begin(Time{0}, Time{20});
   turn.give(std::array{Event{3}, Event{1}, Event{2}}, 3);
   turn.sort();
-  EXPECT_EQ(turn.peek_known(0)->at, 1);
-  EXPECT_EQ(turn.peek_known(2)->at, 3);
-  EXPECT_EQ(turn.peek_known(3), nullptr);
+  EXPECT_EQ(turn.peek_known(0).at, 1);
+  EXPECT_EQ(turn.peek_known(2).at, 3);
+  EXPECT_EQ(turn.peek_known(3).place, 0xFFFF'FFFF);
 }
 
 TEST(Turn, TheLatestTimeIsNoEnd) {
