@@ -136,13 +136,14 @@ bool Part::begin_turn() {
   // A kernel's cores take a frame in, and touch its connection later.
   is_in_host_turn_ = is_host(own_[turn_]) && !has_kernels_ && rounds_->nodes() > 1;
   const std::uint32_t next = rounds_->peek_node();
-  next_block_ = Rounds::none;
+  next_turn_ = {};
   if (next != Rounds::no_node) prepare_turn(next);
   events_of_turn_.begin(rounds_->start(), rounds_->end());
   rounds_->take(turn_, [this](const Rounds::Events& events, std::size_t count) {
     events_of_turn_.give(events, count);
   });
   events_of_turn_.sort();
+  fetch_heads();
   for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) {
     fetch_frame(events_of_turn_.peek_known(ahead));
   }
@@ -203,7 +204,7 @@ Time Part::earliest_round() const {
 // Prefetches the data that the next node's turn will touch. A cluster does not fit in a cache, and
 // this happens during the present turn, so that little time is spent waiting for memory.
 void Part::prepare_turn(std::uint32_t turn) {
-  next_block_ = rounds_->blocks(turn);
+  next_turn_ = rounds_->view(turn);
   const std::uint32_t node = own_[turn];
   if (is_host(node)) {
     if (has_kernels_) hosts_[node].kernel->stack.prefetch();
@@ -217,15 +218,28 @@ void Part::prepare_turn(std::uint32_t turn) {
   }
 }
 
+// Prefetches the frames at the heads of a switch's queues, whose turn has begun.
+void Part::fetch_heads() {
+  const std::uint32_t node = own_[turn_];
+  if (is_host(node) || rounds_->nodes() == 1) return;
+  const fabric::Switch& at = switches_[node - hosts()];
+  for (std::uint16_t port = 0; port < at.ports(); ++port) at.port(port).prefetch_head();
+}
+
 void Part::look_ahead() {
-  if (next_block_ != Rounds::none) {
-    next_block_ = rounds_->look(next_block_, [this](const Event& event) { fetch_frame(event); });
+  if (!next_turn_.empty()) {
+    rounds_->look(next_turn_, [this](const Event& event) { fetch_frame(event); });
   }
   fetch_frame(events_of_turn_.peek_known(fetch_distance));
   const Event& later = events_of_turn_.peek_known(look_distance);
-  if (!is_in_host_turn_ || kind_of(later) != arrival) return;
-  const LinkEnd& end = ends_[later.place >> kind_bits];
-  hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frames_[later.datum].header));
+  if (kind_of(later) != arrival) return;
+  const Frame& frame = frames_[later.datum];
+  if (is_in_host_turn_) {
+    const LinkEnd& end = ends_[later.place >> kind_bits];
+    hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
+  } else {
+    nodes_.routes.prefetch(frame.destination);
+  }
 }
 
 // Prefetches the frame that an event names. If it names none, the first frame is prefetched, since

@@ -129,6 +129,7 @@ class alignas(64) Part {
   }
   void prepare_turn(std::uint32_t turn);
   void look_ahead();
+  void fetch_heads();
   void fetch_frame(const Event& event);
   void play_turns(Application& application);
   Time earliest_sent() const;
@@ -238,10 +239,10 @@ class alignas(64) Part {
   Turn events_of_turn_;
   std::uint32_t turn_ = Rounds::no_node;  // number of the node whose turn it is
   Time turn_end_;
-  bool is_in_host_turn_ = false;             // true: the turn is one host's alone
-  std::uint32_t next_block_ = Rounds::none;  // block of the next turn's events to look at next
-  Time latest_;                              // latest time of any event so far
-  Time last_loss_;                           // latest loss on a link or at a host
+  bool is_in_host_turn_ = false;  // true: the turn is one host's alone
+  Rounds::View next_turn_;        // what is left to look at of the next turn's events
+  Time latest_;                   // latest time of any event so far
+  Time last_loss_;                // latest loss on a link or at a host
   device::Datagram outgoing_;
   wire::Packet handed_over_;  // a member because decoding clears it
   std::uint64_t events_ = 0;

@@ -105,7 +105,7 @@ class Rounds {
   // Returns the node that next_node() will return.
   std::uint32_t peek_node() const { return node_from(cursor_); }
   // The room of a block of events. Events lie in the first places of it.
-  static constexpr std::size_t block_events = 7;
+  static constexpr std::size_t block_events = 8;
   using Events = std::array<Event, block_events>;
   // Takes a node's events before end(), in no particular order. Calls give(Events, number) with up
   // to block_events of them at a time.
@@ -118,16 +118,16 @@ class Rounds {
     marks_[slot_ * words_ + node / 64] &= ~(1ull << (node % 64));
     const bool is_whole = end_ - start_ == length_;
     for (; index != no_block; count = block_events) {
-      Block& block = blocks_[index];
+      const Events& events = blocks_[index].events;
       counts_[slot_] -= count;
       near_ -= count;
       if (is_whole) [[likely]] {
-        give(block.events, count);
+        give(events, count);
       } else {
-        give_until_end(block.events, count, give);
+        give_until_end(events, count, give);
       }
-      const std::uint32_t next = block.next;
-      block.next = free_;
+      const std::uint32_t next = next_[index];
+      next_[index] = free_;
       free_ = index;
       index = next;
     }
@@ -136,39 +136,47 @@ class Rounds {
     late_.clear();
   }
 
-  // Look at a node's events before they are taken, a block at a time, so that the events and the
-  // data that they name can be prefetched. blocks() returns the first block, and look() visits the
-  // events of a block and returns the rest. none means that there are no more.
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
-  std::uint32_t blocks(std::uint32_t node) const {
-    const std::uint32_t head = heads_[slot_ * nodes_ + node];
-    if (head != none) prefetch(block_of(head));
-    return head;
+  // A view of a node's events before they are taken, a block at a time, so that the events and the
+  // data that they name can be prefetched. The node's events must not change meanwhile.
+  struct View {
+    std::uint32_t head = none;     // the list of the blocks that are left
+    std::uint32_t fetched = none;  // the first block of it that is not prefetched
+    bool empty() const { return head == none; }
+  };
+  View view(std::uint32_t node) const {
+    View view;
+    view.head = heads_[slot_ * nodes_ + node];
+    view.fetched = block_of(view.head);
+    for (unsigned i = 0; i < fetched_blocks; ++i) fetch(view);
+    return view;
   }
+  // Visits the events of the first block. There must be one.
   template <typename Visit>
-  std::uint32_t look(std::uint32_t head, Visit visit) const {
-    const Block& block = blocks_[block_of(head)];
-    for (std::uint32_t i = 0; i < count_of(head); ++i) visit(block.events[i]);
-    if (block.next == no_block) return none;
-    prefetch(block.next);
-    return block.next << count_bits | block_events;
+  void look(View& view, Visit visit) const {
+    fetch(view);
+    const std::uint32_t block = block_of(view.head), count = count_of(view.head);
+    for (std::uint32_t i = 0; i < count; ++i) visit(blocks_[block].events[i]);
+    const std::uint32_t next = next_[block];
+    view.head = next == no_block ? none : next << count_bits | (block_events - 1);
   }
 
  private:
   __extension__ using Wide = unsigned __int128;
 
   // A node's events of a round are a list of blocks. All but the first one are full. The list's head
-  // is the first block's index and, in the low bits, the number of its events.
+  // is the first block's index and, in the low bits, the number of its events less one.
   static constexpr unsigned count_bits = 3;
   static constexpr std::uint32_t count_mask = (1u << count_bits) - 1;
-  static_assert(block_events == count_mask);  // so that `none` looks full
+  static_assert(block_events - 1 == count_mask);  // so that `none` looks full
   static constexpr std::uint32_t no_block = none >> count_bits;
   static constexpr std::uint32_t block_of(std::uint32_t head) { return head >> count_bits; }
-  static constexpr std::uint32_t count_of(std::uint32_t head) { return head & count_mask; }
+  static constexpr std::uint32_t count_of(std::uint32_t head) { return (head & count_mask) + 1; }
+  // Number of blocks ahead of the one that is looked at which are prefetched.
+  static constexpr unsigned fetched_blocks = 4;
 
   struct alignas(64) Block {
     Events events;
-    std::uint32_t next = no_block;
   };
   struct Far {
     Event event;
@@ -178,9 +186,11 @@ class Rounds {
     bool operator()(const Far& a, const Far& b) const { return b.event.before(a.event); }
   };
 
-  void prefetch(std::uint32_t block) const {
-    tulle::prefetch(&blocks_[block]);
-    tulle::prefetch(&blocks_[block].events[4]);
+  void fetch(View& view) const {
+    if (view.fetched == no_block) return;
+    tulle::prefetch(&blocks_[view.fetched]);
+    tulle::prefetch(&blocks_[view.fetched].events[4]);
+    view.fetched = next_[view.fetched];
   }
 
   std::size_t slot_after(std::size_t rounds) const { return (slot_ + rounds) & (kept_ - 1); }
@@ -192,14 +202,13 @@ class Rounds {
 
   void insert(std::size_t slot, std::uint32_t node, const Event& event) {
     std::uint32_t& head = heads_[slot * nodes_ + node];
-    if (count_of(head) == block_events) {
+    if ((++head & count_mask) == 0) {
       const std::uint32_t added = take_block();
-      blocks_[added].next = block_of(head);
+      next_[added] = block_of(head - 1);
       head = added << count_bits;
       marks_[slot * words_ + node / 64] |= 1ull << (node % 64);
     }
-    blocks_[block_of(head)].events[count_of(head)] = event;
-    ++head;
+    blocks_[block_of(head)].events[head & count_mask] = event;
     ++counts_[slot];
     ++near_;
   }
@@ -228,10 +237,11 @@ class Rounds {
     if (free_ == no_block) [[unlikely]] {
       TULLE_CHECK(blocks_.size() < no_block);
       blocks_.emplace_back();
+      next_.push_back(no_block);
       return static_cast<std::uint32_t>(blocks_.size() - 1);
     }
     const std::uint32_t index = free_;
-    free_ = blocks_[index].next;
+    free_ = next_[index];
     return index;
   }
 
@@ -253,7 +263,7 @@ class Rounds {
     for (std::uint32_t node = 0; node < nodes_; ++node) {
       const std::uint32_t head = heads_[slot * nodes_ + node];
       std::uint32_t count = count_of(head);
-      for (std::uint32_t i = block_of(head); i != no_block; i = blocks_[i].next) {
+      for (std::uint32_t i = block_of(head); i != no_block; i = next_[i]) {
         for (std::uint32_t e = 0; e < count; ++e) at = std::min(at, blocks_[i].events[e].at);
         count = block_events;
       }
@@ -295,6 +305,7 @@ class Rounds {
   std::uint32_t cursor_ = no_node;  // node to look at next
   std::uint64_t near_ = 0;          // events in blocks
   std::vector<Block> blocks_;
+  std::vector<std::uint32_t> next_;  // by block: the block behind it in its list
   std::uint32_t free_ = no_block;
   std::vector<Event> late_;
   std::vector<Far> far_;

@@ -88,15 +88,14 @@ TEST(Rounds, NothingIsDoneBeforeItsTimeWhereTheNextIsFar) {
 TEST(Rounds, ShowsWhatIsToCome) {
   Rounds rounds(Time{length}, 4, 16);
   std::multiset<std::int64_t> expected, found;
-  for (std::int64_t at = 0; at < 20; ++at) {
+  for (std::int64_t at = 0; at < 70; ++at) {
     rounds.add(2, {at, 0, 0});
     expected.insert(at);
   }
   ASSERT_TRUE(rounds.begin(Time::never()));
-  EXPECT_EQ(rounds.blocks(1), Rounds::none);
-  std::uint32_t block = rounds.blocks(2);
-  while (block != Rounds::none) {
-    block = rounds.look(block, [&](const Event& event) { found.insert(event.at); });
+  EXPECT_TRUE(rounds.view(1).empty());
+  for (Rounds::View view = rounds.view(2); !view.empty();) {
+    rounds.look(view, [&](const Event& event) { found.insert(event.at); });
   }
   EXPECT_EQ(found, expected);
 }
