@@ -16,15 +16,6 @@ using port::Frame;
 using port::FrameRef;
 using port::no_frame;
 
-namespace {
-
-// Distances, in events ahead of the present one, at which frames are fetched, and the data for
-// which they are meant.
-constexpr std::size_t fetch_distance = 12;
-constexpr std::size_t look_distance = 4;
-
-}  // namespace
-
 // --- set-up ---
 
 Part::Part(Nodes& nodes, const Observers& observers, std::uint32_t number)
@@ -144,9 +135,6 @@ bool Part::begin_turn() {
   });
   events_of_turn_.sort();
   fetch_heads();
-  for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) {
-    fetch_frame(events_of_turn_.peek_known(ahead));
-  }
   return true;
 }
 
@@ -226,12 +214,11 @@ void Part::fetch_heads() {
   for (std::uint16_t port = 0; port < at.ports(); ++port) at.port(port).prefetch_head();
 }
 
-void Part::look_ahead() {
+inline void Part::look_ahead() {
   if (!next_turn_.empty()) {
     rounds_->look(next_turn_, [this](const Event& event) { fetch_frame(event); });
   }
-  fetch_frame(events_of_turn_.peek_known(fetch_distance));
-  const Event& later = events_of_turn_.peek_known(look_distance);
+  const Event& later = events_of_turn_.peek_known();
   if (kind_of(later) != arrival) return;
   const Frame& frame = frames_[later.datum];
   if (is_in_host_turn_) {
@@ -450,8 +437,10 @@ void Part::kick_switch(fabric::Switch& at, LinkEnd& end) {
   if (at.has_more(*end.port)) wait(end);
 }
 
-void Part::kick_talkers(fabric::Switch& at, std::uint32_t node) {
-  while (at.has_talkers()) [[unlikely]] kick_switch(at, end_of(node, at.take_talker()));
+void Part::kick_all_talkers(fabric::Switch& at, std::uint32_t node) {
+  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) {
+    kick_switch(at, end_of(node, port));
+  }
 }
 
 // Sends what goes before frames. Returns false if there is nothing.

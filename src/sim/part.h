@@ -128,7 +128,7 @@ class alignas(64) Part {
     rounds_->add(places_[ends_[event.place >> kind_bits].node].turn, event);
   }
   void prepare_turn(std::uint32_t turn);
-  void look_ahead();
+  [[gnu::always_inline]] void look_ahead();
   void fetch_heads();
   void fetch_frame(const Event& event);
   void play_turns(Application& application);
@@ -151,13 +151,19 @@ class alignas(64) Part {
   void end_pauses(LinkEnd& end);
   void renew_pause(LinkEnd& end);
   void watch(LinkEnd& end);
-  void plan_at_peer(std::int64_t at, const LinkEnd& end, Kind kind, std::uint32_t datum);
-  void plan(const Event& event, std::uint32_t turn, std::uint32_t part);
+  [[gnu::always_inline]] void plan_at_peer(std::int64_t at, const LinkEnd& end, Kind kind,
+                                           std::uint32_t datum);
+  [[gnu::always_inline]] void plan(const Event& event, std::uint32_t turn, std::uint32_t part);
   void plan_once(bool& planned, Time at, const LinkEnd& end, Kind kind);
   void kick(LinkEnd& end);
   void kick_host(LinkEnd& end);
   void kick_switch(fabric::Switch& at, LinkEnd& end);
-  void kick_talkers(fabric::Switch& at, std::uint32_t node);
+  // Lets the ports of a switch send that have messages to send.
+  void kick_talkers(fabric::Switch& at, std::uint32_t node) {
+    if (at.has_talkers()) [[unlikely]]
+      kick_all_talkers(at, node);
+  }
+  void kick_all_talkers(fabric::Switch& at, std::uint32_t node);
   bool send_first(LinkEnd& end);
   port::FrameRef pull_from_host(std::uint32_t host);
   void tell_sending(Time arrives, const LinkEnd& end, port::FrameRef frame, bool lost);

@@ -29,8 +29,8 @@ class Turn {
   // since that is faster. Must be called before the first event is taken.
   template <std::size_t room>
   void give(const std::array<Event, room>& events, std::size_t count) {
-    if (known_.size() < known_count_ + room + 1) [[unlikely]]
-      known_.resize(2 * (known_count_ + room + 1));
+    if (known_.size() < known_count_ + room + lasts) [[unlikely]]
+      known_.resize(2 * (known_count_ + room + lasts));
     std::copy_n(events.begin(), room, known_.begin() + static_cast<std::ptrdiff_t>(known_count_));
     known_count_ += count;
   }
@@ -41,7 +41,7 @@ class Turn {
     } else {
       insertion_sort(known_.data(), known_.data() + known_count_);
     }
-    known_[known_count_] = last;
+    std::fill_n(known_.data() + known_count_, lasts, last);
   }
   // Inserts an event during the turn. It must not be before any event that was taken.
   void insert(const Event& event) {
@@ -64,9 +64,8 @@ class Turn {
   }
   // Returns the event that is `ahead` places after the next among those known before the turn. If
   // there are not so many, it is an event without a meaning, with a place of ones.
-  const Event& peek_known(std::size_t ahead) const {
-    return known_[std::min(next_known_ + ahead, known_count_)];
-  }
+  static constexpr std::size_t ahead = 4;
+  const Event& peek_known() const { return known_[next_known_ + ahead]; }
 
  private:
   static constexpr std::size_t few = 24;
@@ -75,7 +74,8 @@ class Turn {
     bool operator()(const Event& a, const Event& b) const { return a.before(b); }
   };
 
-  // It stands behind the known events. No event is after it.
+  // So many of these stand behind the known events. No event is after them.
+  static constexpr std::size_t lasts = ahead + 1;
   static constexpr Event last{std::numeric_limits<std::int64_t>::max(), 0xFFFF'FFFF, 0xFFFF'FFFF};
 
   bool takes_known() const { return first_ == last_ || known_[next_known_].before(at(first_)); }
@@ -131,7 +131,7 @@ class Turn {
 
   std::int64_t start_ = 0;
   std::int64_t length_ = 1;
-  std::vector<Event> known_ = {last};  // the known events, `last`, and room
+  std::vector<Event> known_ = std::vector<Event>(lasts, last);  // the known events, then room
   std::size_t known_count_ = 0;
   std::size_t next_known_ = 0;
   // The events planned during the turn, in a ring. Most are later than all before, and few wait at

@@ -34,13 +34,16 @@ TEST(Turn, TimeThenPlaceThenDatum) {
 }
 
 TEST(Turn, ShowsWhatComes) {
+  constexpr std::int64_t events = Turn::ahead + 2;
   Turn turn;
   turn.begin(Time{0}, Time{20});
-  turn.give(std::array{Event{3}, Event{1}, Event{2}}, 3);
+  for (std::int64_t at = events; at-- > 0;) turn.give(std::array{Event{at}}, 1);
   turn.sort();
-  EXPECT_EQ(turn.peek_known(0).at, 1);
-  EXPECT_EQ(turn.peek_known(2).at, 3);
-  EXPECT_EQ(turn.peek_known(3).place, 0xFFFF'FFFF);
+  for (std::int64_t at = Turn::ahead; at < events; ++at) {
+    EXPECT_EQ(turn.peek_known().at, at);
+    turn.pop();
+  }
+  EXPECT_EQ(turn.peek_known().place, 0xFFFF'FFFF);
 }
 
 TEST(Turn, TheLatestTimeIsNoEnd) {
