@@ -4,8 +4,10 @@
 A packet-hop is one data packet serialised on one link. CPU seconds are user and system time together. The peers' are
 user time only, from another day on a machine of the same kind (bench/sim/peers.json). Each line that was measured is
 appended to bench/history.jsonl with the commit and the machine.
+With --htsim, another simulator runs the same flows in turn with Tulle, and its row and the ratio of both are of this run.
 With --json, the script prints one object a line: {"workload", "congestion_control", "packet_hops", "events", "cpu_s",
-"user_s", "packet_hops_per_cpu_s", "peak_mb", "setup_s", "fct_us": {"min", "median", "p99", "max"}}.
+"user_s", "packet_hops_per_cpu_s", "peak_mb", "setup_s", "fct_us": {"min", "median", "p99", "max"}}. htsim's has a
+"simulator", no "events" and no "setup_s", and "times_as_fast": how many times as many packet-hops Tulle does a CPU second.
 """
 
 import argparse
@@ -24,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "sim"))
 
 import history  # noqa: E402
+import htsim  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
@@ -67,11 +70,11 @@ def read_results(results, timings):
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 
-def run_measured(argv, limit_s):
-    """Runs a command and returns (user seconds, system seconds, peak MB)."""
+def run_measured(argv, limit_s, output=subprocess.DEVNULL):
+    """Runs a command and returns (user seconds, system seconds, peak MB). Its standard output goes to `output`."""
     with tempfile.NamedTemporaryFile("r") as used:
-        process = subprocess.Popen([sys.executable, "-I", "-S", ROOT / "bench" / "sim" / "usage.py", used.name, *argv],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        process = subprocess.Popen([sys.executable, "-I", "-S", ROOT / "bench" / "sim" / "usage.py", used.name, *map(str, argv)],
+                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE,
                                    text=True, start_new_session=True)
         try:
             _, errors = process.communicate(timeout=limit_s)
@@ -104,20 +107,33 @@ def measure(tulle, workload, congestion_control, limit_s):
         summary, fct_us, setup_s = read_results(results, timings)
     if len(fct_us) != len(workload.pairs):
         raise Failed(f"{len(fct_us)} flows in the results, {len(workload.pairs)} in the workload")
+    return {"workload": workload.name, "congestion_control": congestion_control, "packet_hops": summary["packet_hops"],
+            "events": summary["events"], **measured(summary["packet_hops"], user_s, system_s, peak_mb), "setup_s": setup_s,
+            "fct_us": spread(fct_us)}
+
+
+def measured(packet_hops, user_s, system_s, peak_mb):
     cpu_s = user_s + system_s
-    return {
-        "workload": workload.name,
-        "congestion_control": congestion_control,
-        "packet_hops": summary["packet_hops"],
-        "events": summary["events"],
-        "cpu_s": round(cpu_s, 4),
-        "user_s": round(user_s, 4),
-        "packet_hops_per_cpu_s": round(summary["packet_hops"] / cpu_s) if cpu_s > 0 else None,
-        "peak_mb": round(peak_mb, 1),
-        "setup_s": setup_s,
-        "fct_us": {"min": min(fct_us), "median": statistics.median(fct_us), "p99": percentile(fct_us, 0.99),
-                   "max": max(fct_us)},
-    }
+    return {"cpu_s": round(cpu_s, 4), "user_s": round(user_s, 4),
+            "packet_hops_per_cpu_s": round(packet_hops / cpu_s) if cpu_s > 0 else None, "peak_mb": round(peak_mb, 1)}
+
+
+def spread(fct_us):
+    return {"min": min(fct_us), "median": statistics.median(fct_us), "p99": percentile(fct_us, 0.99), "max": max(fct_us)}
+
+
+def measure_htsim(program, workload, limit_s):
+    """Measures one workload with htsim and returns its row."""
+    with tempfile.TemporaryDirectory(prefix="tulle-bench-") as folder:
+        folder = pathlib.Path(folder)
+        said = folder / "output.txt"
+        with said.open("w") as output:
+            user_s, system_s, peak_mb = run_measured(htsim.command(program, workload, folder), limit_s, output)
+        fct_us = htsim.completion_times_us(said.read_text())
+    if len(fct_us) != len(workload.pairs):
+        raise Failed(f"{len(fct_us)} of {len(workload.pairs)} flows finished in htsim")
+    return {"workload": workload.name, "simulator": "htsim", "congestion_control": "none", "packet_hops": workload.packet_hops(),
+            **measured(workload.packet_hops(), user_s, system_s, peak_mb), "fct_us": spread(fct_us)}
 
 
 def median_run(rows):
@@ -156,6 +172,17 @@ def report(row, workload, peers, as_json):
     sys.stdout.flush()
 
 
+def report_htsim(row, own, as_json):
+    """Reports htsim's row, to which it adds the ratio of both simulators' rates."""
+    row["times_as_fast"] = round(own["packet_hops_per_cpu_s"] / row["packet_hops_per_cpu_s"], 1)
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    print(table_line("  htsim, PFC only, in this run", row["cpu_s"], None, row["peak_mb"], row["packet_hops_per_cpu_s"],
+                     row["fct_us"]))
+    print(f"  Tulle does {row['times_as_fast']} times as many packet-hops a CPU second as htsim in this run", flush=True)
+
+
 def warn_of_other_work(row, workload):
     """Warns if other packets crossed the links than in the peers' runs. Rates compare only where the same packets
     cross the same links: none lost, and none counted that others do not count."""
@@ -171,6 +198,7 @@ def main(arguments=None):
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--congestion-control", choices=CONGESTION_CONTROLS, default="none")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each; the one in the middle is reported (1)")
+    parser.add_argument("--htsim", metavar="PROGRAM", help="its htsim_roce, which runs the workloads on fat trees too")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help=f"seconds that a run may take ({LIMIT_S})")
     parser.add_argument("--history", type=pathlib.Path, default=history.FILE, help="the file to append to")
     parser.add_argument("--no-history", action="store_true", help="append nothing")
@@ -187,15 +215,22 @@ def main(arguments=None):
     failed = 0
     for name in options.workloads or WORKLOADS:
         workload = WORKLOADS[name](SEED)
+        beside = options.htsim if htsim.hosts_of(workload) is not None else None
+        rows, peer_rows = [], []
         try:
-            row = median_run([measure(options.tulle, workload, options.congestion_control, options.limit)
-                              for _ in range(options.rounds)])
+            for _ in range(options.rounds):
+                rows.append(measure(options.tulle, workload, options.congestion_control, options.limit))
+                if beside is not None:
+                    peer_rows.append(measure_htsim(beside, workload, options.limit))
+            row = median_run(rows)
         except Failed as error:
             print(f"{name}: {error}", file=sys.stderr)
             failed += 1
             continue
         warn_of_other_work(row, workload)
         report(row, workload, peers, options.json)
+        if peer_rows:
+            report_htsim(median_run(peer_rows), row, options.json)
         if not options.no_history:
             history.append(row, options.history)
     return 1 if failed else 0

@@ -142,6 +142,45 @@ class Bench(unittest.TestCase):
         self.assertTrue(any("DCQCN" in line and "0.34" in line for line in lines), out)
         self.assertEqual(6, len(lines), out)  # the columns' names, the workload, Tulle and three peers
 
+    def htsim(self, change=""):
+        """Writes a program that answers as htsim does, and returns its path."""
+        program = self.folder / "htsim_roce"
+        program.write_text(textwrap.dedent("""\
+            #!{python}
+            import sys
+            options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+            assert (options["-nodes"], options["-linkspeed"], options["-mtu"]) == ("128", "100000", "4096")
+            lines = open(options["-tm"]).read().splitlines()
+            assert lines[:2] == ["Nodes 128", "Connections 128"]
+            flows = [line.split() for line in lines[2:]]
+            assert all(line[1::2] == ["id", "start", "size"] and line[6] == "10000000" for line in flows)
+            {change}
+            for number, flow in enumerate(flows):
+                print("Flow Roce_" + flow[0].replace("->", "_"), number, "finished at", 900 + number, "total bytes 10002432")
+            sum(range(5_000_000))  # takes some time
+            """).format(python=sys.executable, change=change))
+        program.chmod(0o755)
+        return program
+
+    def test_htsim_runs_beside(self):
+        status, out, err = self.bench("--json", "--htsim", str(self.htsim()), "W1", "W2",
+                                      change="summary['packet_hops'] = 15680 if len(flows) == 32 else 1821732")
+        self.assertEqual((0, ""), (status, err))
+        rows = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([("W1", None), ("W2", None), ("W2", "htsim")],
+                         [(row["workload"], row.get("simulator")) for row in rows], "W1 is no fat tree")
+        self.assertEqual({"min": 900, "median": 963.5, "p99": 1026, "max": 1027}, rows[2]["fct_us"])
+        self.assertAlmostEqual(rows[1]["packet_hops_per_cpu_s"] / rows[2]["packet_hops_per_cpu_s"], rows[2]["times_as_fast"],
+                               delta=0.06)
+        _, out, _ = self.bench("--htsim", str(self.htsim()), "W2")
+        self.assertIn("htsim, PFC only, in this run", out)
+        self.assertRegex(out, r"Tulle does [0-9.]+ times as many packet-hops a CPU second as htsim in this run")
+
+    def test_flows_that_htsim_leaves_are_a_failure(self):
+        status, _, err = self.bench("--json", "--htsim", str(self.htsim("flows.pop()")), "W2")
+        self.assertEqual(1, status)
+        self.assertIn("127 of 128 flows finished in htsim", err)
+
     def test_congestion_control_is_passed_on(self):
         change = "assert options.congestion_control == 'dcqcn-hpcc'"
         status, out, err = self.bench("--json", "--congestion-control", "dcqcn-hpcc", "W1", change=change)
