@@ -68,8 +68,13 @@ class Routes {
     return towards(switch_node, to.leaf);
   }
 
-  // Prefetches what candidates() and port() read first.
-  void prefetch(std::uint32_t host) const { tulle::prefetch(&destinations_[host]); }
+  // Prefetch what candidates() and port() read of a destination, and of a switch.
+  void prefetch_host(std::uint32_t host) const { tulle::prefetch(&destinations_[host]); }
+  void prefetch_switch(std::uint32_t switch_node) const {
+    constexpr std::uint32_t per_line = 64 / sizeof(std::uint32_t);
+    const std::uint32_t* row = &set_at_[static_cast<std::size_t>(switch_node - hosts_) * columns_];
+    for (std::uint32_t leaf = 0; leaf < columns_; leaf += per_line) tulle::prefetch(row + leaf);
+  }
 
   // Returns the one port for a destination host and path that an InfiniBand subnet manager writes
   // into the forwarding tables. The candidates are dealt over destinations, and over the 2^LMC

@@ -93,20 +93,21 @@ NetworkEvent Part::run(Time until) {
       now_ = latest_;
       return {};
     }
-    const NetworkEvent event = step(events_of_turn_.pop());
-    if (event.kind != NetworkEvent::Kind::nothing) return event;
+    const Event event = events_of_turn_.pop();
+    const NetworkEvent::Kind kind = step(event);
+    if (kind != NetworkEvent::Kind::nothing) return {kind, host_of(event), event.datum};
   }
 }
 
-// Lets an event happen.
-inline NetworkEvent Part::step(const Event& event) {
+// Lets an event happen. Returns what of it the application must know.
+inline NetworkEvent::Kind Part::step(const Event& event) {
   now_ = Time{event.at};
   ++events_;
   look_ahead();
   LinkEnd& end = ends_[event.place >> kind_bits];
   if (is_host(end.node)) return handle_at_host(event, end);
   handle_at_switch(event, end);
-  return {};
+  return NetworkEvent::Kind::nothing;
 }
 
 // Begins the turn of the next node that has something to do. Returns false if there is none until
@@ -143,11 +144,14 @@ bool Part::begin_turn() {
 void Part::play_turns(Application& application) {
   while (begin_turn()) {
     while (!events_of_turn_.empty()) {
-      const NetworkEvent event = step(events_of_turn_.pop());
-      if (event.kind == NetworkEvent::Kind::alarm) {
-        application.handle_alarm(now_, event.host, event.token);
-      } else if (event.kind == NetworkEvent::Kind::host) {
-        application.handle_completions(now_, event.host);
+      const Event event = events_of_turn_.pop();
+      const NetworkEvent::Kind kind = step(event);
+      if (kind == NetworkEvent::Kind::nothing) [[likely]]
+        continue;
+      if (kind == NetworkEvent::Kind::alarm) {
+        application.handle_alarm(now_, host_of(event), event.datum);
+      } else {
+        application.handle_completions(now_, host_of(event));
       }
     }
   }
@@ -200,6 +204,7 @@ void Part::prepare_turn(std::uint32_t turn) {
   }
   const fabric::Switch& at = switches_[node - hosts()];
   at.prefetch();
+  nodes_.routes.prefetch_switch(node);
   for (std::uint16_t port = 0; port < at.ports(); ++port) {
     at.port(port).prefetch();
     tulle::prefetch(&end_of(node, port));
@@ -225,7 +230,7 @@ inline void Part::look_ahead() {
     const LinkEnd& end = ends_[later.place >> kind_bits];
     hosts_[end.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
   } else {
-    nodes_.routes.prefetch(frame.destination);
+    nodes_.routes.prefetch_host(frame.destination);
   }
 }
 
@@ -249,16 +254,15 @@ inline void Part::handle_at_switch(const Event& event, LinkEnd& end) {
   }
 }
 
-// Returns what the application must know.
-NetworkEvent Part::handle_at_host(const Event& event, LinkEnd& end) {
+NetworkEvent::Kind Part::handle_at_host(const Event& event, LinkEnd& end) {
   Host& host = hosts_[end.node];
   switch (kind_of(event)) {
     case application:
-      return {NetworkEvent::Kind::alarm, end.node, event.datum};
+      return NetworkEvent::Kind::alarm;
     case arrival:
       if (frames_[event.datum].damaged != 0) [[unlikely]] {
         discard(end, event.datum);
-        return {};
+        return NetworkEvent::Kind::nothing;
       }
       arrive_at_host(end, event.datum);
       break;
@@ -284,9 +288,9 @@ NetworkEvent Part::handle_at_host(const Event& event, LinkEnd& end) {
     default:
       handle_anywhere(event, end);
   }
-  if (host.adapter.completions() == host.completions) return {};
+  if (host.adapter.completions() == host.completions) return NetworkEvent::Kind::nothing;
   host.completions = host.adapter.completions();
-  return {NetworkEvent::Kind::host, end.node, 0};
+  return NetworkEvent::Kind::host;
 }
 
 // Handles an event of a kind that hosts and switches have.

@@ -118,6 +118,7 @@ class alignas(64) Part {
   LinkEnd& end_of(std::uint32_t node, std::uint16_t port) {
     return ends_[places_[node].first_end + port];
   }
+  std::uint32_t host_of(const Event& event) const { return ends_[event.place >> kind_bits].node; }
   std::uint32_t index_of(const LinkEnd& end) const {
     return static_cast<std::uint32_t>(&end - ends_.data());
   }
@@ -139,9 +140,9 @@ class alignas(64) Part {
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
-  NetworkEvent step(const Event& event);
+  NetworkEvent::Kind step(const Event& event);
   void handle_at_switch(const Event& event, LinkEnd& end);
-  NetworkEvent handle_at_host(const Event& event, LinkEnd& end);
+  NetworkEvent::Kind handle_at_host(const Event& event, LinkEnd& end);
   void handle_anywhere(const Event& event, LinkEnd& end);
   void arrive_at_host(LinkEnd& end, port::FrameRef frame);
   void arrive_at_switch(LinkEnd& end, port::FrameRef frame);
