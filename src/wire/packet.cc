@@ -32,41 +32,38 @@ Bth bth_of(const Packet& packet) {
   return bth;
 }
 
-Opcode opcode_of(const Bth& bth) {
-  return static_cast<Opcode>(bth.opcode_and_pkey >> Bth::opcode_shift);
-}
-Pkey pkey_of(const Bth& bth) { return Pkey(static_cast<std::uint16_t>(bth.opcode_and_pkey)); }
-
 void read_bth(const Bth& bth, Packet& packet) {
   const std::uint32_t first = bth.opcode_and_pkey;
-  packet.opcode = opcode_of(bth);
+  const std::uint32_t second = bth.congestion_and_qp;
+  const std::uint32_t third = bth.acknowledge_and_psn;
+  packet.opcode = static_cast<Opcode>(first >> Bth::opcode_shift);
   packet.solicited_event = (first & Bth::solicited_event) != 0;
   packet.migration_state = (first & Bth::migration_state) != 0;
   packet.pad_count = static_cast<std::uint8_t>(first >> Bth::pad_count_shift & Bth::pad_count_mask);
-  packet.pkey = pkey_of(bth);
-  packet.fecn = (bth.congestion_and_qp & Bth::fecn) != 0;
-  packet.becn = (bth.congestion_and_qp & Bth::becn) != 0;
-  packet.destination_qp = QpNumber(bth.destination_qp());
-  packet.ack_request = (bth.acknowledge_and_psn & Bth::ack_request) != 0;
-  packet.psn = Psn(bth.acknowledge_and_psn);
+  packet.pkey = Pkey(static_cast<std::uint16_t>(first));
+  packet.fecn = (second & Bth::fecn) != 0;
+  packet.becn = (second & Bth::becn) != 0;
+  packet.destination_qp = QpNumber(second & Bth::qp_mask);
+  packet.ack_request = (third & Bth::ack_request) != 0;
+  packet.psn = Psn(third);
 }
 
-void write_reth(const Packet& packet, std::span<std::byte>& out) {
+inline void write_reth(const Packet& packet, std::span<std::byte>& out) {
   put(Reth{packet.virtual_address, packet.rkey.value, packet.dma_length}, out);
 }
 
-void read_reth(std::span<const std::byte>& in, Packet& packet) {
+inline void read_reth(std::span<const std::byte>& in, Packet& packet) {
   const Reth header = take<Reth>(in);
   packet.virtual_address = header.virtual_address;
   packet.rkey = RemoteKey(header.rkey);
   packet.dma_length = header.dma_length;
 }
 
-void write_aeth(const Packet& packet, std::span<std::byte>& out) {
+inline void write_aeth(const Packet& packet, std::span<std::byte>& out) {
   put(Aeth{packet.syndrome.encoded(), packet.msn}, out);
 }
 
-void read_aeth(std::span<const std::byte>& in, Packet& packet) {
+inline void read_aeth(std::span<const std::byte>& in, Packet& packet) {
   const Aeth header = take<Aeth>(in);
   packet.syndrome = Syndrome::decoded(header.syndrome);
   packet.msn = header.msn;
@@ -185,7 +182,7 @@ QpNumber peek_destination_qp(std::span<const std::byte> headers) {
 Pkey peek_pkey(std::span<const std::byte> headers) {
   Bth bth;
   std::memcpy(&bth, headers.data(), sizeof(bth));
-  return pkey_of(bth);
+  return Pkey(static_cast<std::uint16_t>(bth.opcode_and_pkey));
 }
 
 bool mark_fecn(std::span<std::byte> headers) {
@@ -210,8 +207,7 @@ std::size_t encode(const Packet& packet, std::span<std::byte> out) {
     case Extensions::aeth:
       write_aeth(packet, out);
       break;
-    case Extensions::others:
-      write_extensions(packet, row, out);
+      [[unlikely]] case Extensions::others : write_extensions(packet, row, out);
       break;
   }
   return row.header_bytes;
@@ -219,26 +215,27 @@ std::size_t encode(const Packet& packet, std::span<std::byte> out) {
 
 Decoded decode(std::span<const std::byte> in, Packet& packet) {
   if (in.size() < sizeof(Bth)) return {DecodeStatus::truncated, 0};
-  const std::size_t bytes = in.size();
-  const Bth bth = take<Bth>(in);
+  Bth bth;
+  std::memcpy(&bth, in.data(), sizeof bth);
   // IBTA 9.6.1: the version is checked before the opcode, since it decides what the opcode means.
-  if ((bth.opcode_and_pkey & Bth::version_mask) != 0) return {DecodeStatus::bad_version, 0};
-  const OpcodeInfo& row = info(opcode_of(bth));
+  const std::uint32_t first = bth.opcode_and_pkey;
+  if ((first & Bth::version_mask) != 0) return {DecodeStatus::bad_version, 0};
+  const OpcodeInfo& row = info(static_cast<Opcode>(first >> Bth::opcode_shift));
   if (row.kind == Kind::none) return {DecodeStatus::unknown_opcode, 0};
-  if (bytes < row.header_bytes) return {DecodeStatus::truncated, 0};
+  if (in.size() < row.header_bytes) return {DecodeStatus::truncated, 0};
   packet = Packet{};
   read_bth(bth, packet);
+  std::span<const std::byte> rest = in.subspan(sizeof bth);
   switch (row.extensions) {
     case Extensions::none:
       break;
     case Extensions::reth:
-      read_reth(in, packet);
+      read_reth(rest, packet);
       break;
     case Extensions::aeth:
-      read_aeth(in, packet);
+      read_aeth(rest, packet);
       break;
-    case Extensions::others:
-      read_extensions(in, row, packet);
+      [[unlikely]] case Extensions::others : read_extensions(rest, row, packet);
       break;
   }
   return {DecodeStatus::ok, row.header_bytes};

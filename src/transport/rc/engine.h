@@ -45,6 +45,7 @@ class Engine final : public transport::Engine {
   void forget_inbound() { responder_.inbound().reset(); }
 
  private:
+  Agenda agenda_of(const QueuePair& qp, bool packet) const;
   bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                bool is_response) const;
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);

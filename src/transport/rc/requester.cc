@@ -247,7 +247,7 @@ void Requester::complete_direct(QueuePair& qp, SendWqe& wqe) {
 bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t psns = fill(qp, wqe, out);
   if (psns == 0) return false;
-  advance_cursor(now, qp, wqe, out.packet.psn, psns);
+  advance_cursor(now, qp, wqe, out.packet, psns);
   return true;
 }
 
@@ -275,7 +275,7 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
   return psns;
 }
 
-bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
+inline bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t offset = cursor_packet_ * mtu;
   const std::uint32_t bytes = std::min(wqe.length - offset, mtu);
@@ -362,13 +362,13 @@ bool Requester::emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, Outgo
   return true;
 }
 
-void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent,
-                               std::uint32_t psns) {
-  const bool asks_ack = wqe.is_read_or_atomic() || wants_ack(qp, wqe);
-  if (wqe.is_read_or_atomic()) read_sent(sent + psns);
-  if (sent.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
-  if ((sent + psns).after(sent_end_)) sent_end_ = sent + psns;
-  since_ack_request_ = asks_ack ? 0 : since_ack_request_ + 1;
+inline void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe,
+                                      const wire::Packet& sent, std::uint32_t psns) {
+  const Psn end = sent.psn + psns;
+  if (wqe.is_read_or_atomic()) read_sent(end);
+  if (sent.psn.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
+  if (end.after(sent_end_)) sent_end_ = end;
+  since_ack_request_ = sent.ack_request ? 0 : since_ack_request_ + 1;
   cursor_packet_ += psns;
   if (cursor_packet_ >= wqe.packets) {
     ++cursor_;

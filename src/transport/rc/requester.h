@@ -11,6 +11,7 @@
 // like those of a partial retry. This bounds what the responder may send at once, although the
 // responder knows nothing of the window.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -42,7 +43,7 @@ class Requester {
   // Handles acknowledgements, NAKs, READ responses and atomic responses.
   void handle_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
 
-  Time next_deadline() const;
+  Time next_deadline() const { return std::min(std::min(timer_, rnr_until_), direct_due_); }
   void handle_deadline(Time now, QueuePair& qp);
   void rebase(Time by) {
     tulle::rebase(by, timer_, rnr_until_, direct_waits_since_, direct_due_, timer_began_,
@@ -79,7 +80,8 @@ class Requester {
   void emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_atomic(const SendWqe& wqe, OutgoingPacket& out);
   bool emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
-  void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent, std::uint32_t psns);
+  void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, const wire::Packet& sent,
+                      std::uint32_t psns);
   void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;
   std::uint32_t in_flight(const QueuePair& qp) const;
