@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "transport/local_memory.h"
-#include "transport/queue_pair.h"
 #include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
@@ -54,21 +53,6 @@ void Requester::start(QueuePair& qp) {
   }
   const bool has_direct = qp.environment.direct != nullptr && qp.transport.has_direct_path;
   if (has_direct) direct_ = qp.environment.direct->connect(qp);
-}
-
-Psn Requester::cursor_psn(const QueuePair& qp) const {
-  if (cursor_ >= qp.send_queue.size()) return next_psn_;
-  const SendWqe& wqe = qp.send_queue[cursor_];
-  return wqe.started ? wqe.first_psn + cursor_packet_ : next_psn_;
-}
-
-std::uint32_t Requester::in_flight(const QueuePair& qp) const {
-  return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
-}
-
-bool Requester::has_more(const QueuePair& qp) const {
-  return cursor_ < qp.send_queue.size() ||
-         (scoreboard_ != nullptr && scoreboard_->lost(cursor_psn(qp)));
 }
 
 bool Requester::drained(const QueuePair& qp) const {
@@ -244,7 +228,7 @@ void Requester::complete_direct(QueuePair& qp, SendWqe& wqe) {
   retire_ready(qp);
 }
 
-bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
+inline bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t psns = fill(qp, wqe, out);
   if (psns == 0) return false;
   advance_cursor(now, qp, wqe, out.packet, psns);

@@ -22,13 +22,10 @@
 #include "transport/congestion/window.h"
 #include "transport/direct_path.h"
 #include "transport/packet_io.h"
+#include "transport/queue_pair.h"
 #include "transport/rc/scoreboard.h"
 #include "transport/send_queue.h"
 #include "wire/packet.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
 
 namespace tulle::transport::rc {
 
@@ -51,7 +48,10 @@ class Requester {
   }
 
   // Returns true if some request has not been sent completely, or a lost packet must be sent again.
-  bool has_more(const QueuePair& qp) const;
+  bool has_more(const QueuePair& qp) const {
+    return cursor_ < qp.send_queue.size() ||
+           (scoreboard_ != nullptr && scoreboard_->lost(cursor_psn(qp)));
+  }
   // Returns true if every request that has started is done (IBTA 10.3.1.5, SQD).
   bool drained(const QueuePair& qp) const;
 
@@ -84,9 +84,15 @@ class Requester {
                       std::uint32_t psns);
   void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;
-  std::uint32_t in_flight(const QueuePair& qp) const;
   void read_sent(Psn end);
-  Psn cursor_psn(const QueuePair& qp) const;
+  Psn cursor_psn(const QueuePair& qp) const {
+    if (cursor_ >= qp.send_queue.size()) return next_psn_;
+    const SendWqe& wqe = qp.send_queue[cursor_];
+    return wqe.started ? wqe.first_psn + cursor_packet_ : next_psn_;
+  }
+  std::uint32_t in_flight(const QueuePair& qp) const {
+    return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
+  }
 
   // requester_ack.cc: responses and time
   void handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet);

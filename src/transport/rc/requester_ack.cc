@@ -6,7 +6,6 @@
 
 #include "transport/local_memory.h"
 #include "transport/nak_status.h"
-#include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 
 namespace tulle::transport::rc {
