@@ -24,6 +24,18 @@ const port::Settings without_flow_control = [] {
   return settings;
 }();
 
+// Returns those of the levels whose lane is not open. Levels without a lane are none of them.
+std::uint32_t levels_held_back(std::uint32_t levels, const port::LaneRow& lanes,
+                               std::uint32_t open_lanes) {
+  std::uint32_t held_back = 0;
+  for (; levels != 0; levels &= levels - 1) {
+    const auto level = static_cast<std::uint32_t>(std::countr_zero(levels));
+    const std::uint32_t lane = lanes[level];
+    if (lane != port::vl15 && (open_lanes >> lane & 1) == 0) held_back |= 1u << level;
+  }
+  return held_back;
+}
+
 }  // namespace
 
 using transport::Agenda;
@@ -302,15 +314,12 @@ bool Adapter::pull_datagram(Time now, Datagram& out, std::uint8_t number) {
 // longest frame, holds its levels back.
 bool Adapter::pull_by_lane(Time now, PortState& port, Datagram& out) {
   const std::uint32_t open_lanes = port.port.open_lanes(configuration_.frame_bytes_max);
-  std::uint32_t held_back = 0;
-  for (std::uint32_t left = port.turns.ready_levels(); left != 0; left &= left - 1) {
-    const auto level = static_cast<std::uint32_t>(std::countr_zero(left));
-    const std::uint32_t lane = configuration_.lanes[level];
-    if (lane != port::vl15 && (open_lanes >> lane & 1) == 0) held_back |= 1u << level;
-  }
-  if (!port.turns.has_ready(held_back)) ++port.port.counters().credit_stalls;
+  const auto held_back = [&] {
+    return levels_held_back(port.turns.ready_levels(), configuration_.lanes, open_lanes);
+  };
+  if (!port.turns.has_ready(held_back())) ++port.port.counters().credit_stalls;
   for (;;) {
-    const std::uint32_t ready = port.turns.ready_levels() & ~held_back;
+    const std::uint32_t ready = port.turns.ready_levels() & ~held_back();
     if (ready == 0) return false;
     std::uint32_t chosen = ready & lanes_.levels_without_lane();
     if (chosen == 0) chosen = lanes_.levels_of(port.port.choose(lanes_.lanes_of(ready)));
@@ -466,8 +475,6 @@ void Adapter::handle_deadline_of(Time now, QueuePair& qp) {
   }
   watch_deadline(qp, agenda.deadline);
 }
-
-Time Adapter::next_deadline() const { return hot_.timers.next(); }
 
 void Adapter::rebase(Time by) {
   qps_.for_each([by](QueuePair& qp) { qp.rebase(by); });

@@ -256,7 +256,7 @@ class Adapter {
     environment_.keys.prefetch();
   }
   // Returns when handle_deadline is next due, or Time::never() if nothing waits.
-  Time next_deadline() const;
+  Time next_deadline() const { return hot_.timers.next(); }
   void handle_deadline(Time now);
   // Tells the adapter that the clock's zero has moved: from now on, its driver tells times that are
   // less by `by`. A time that is longer ago than zero then counts as zero.

@@ -28,13 +28,17 @@ inline std::uint32_t host_at(const NetworkSettings& settings, const PortAddress&
 // Returns the MAC address of a host: a locally administered one (IEEE 802) that holds its number.
 wire::MacAddress mac_of(std::uint32_t host);
 
-// Returns the headers of IP and UDP.
-inline wire::IpUdp ip_of(const port::Frame& frame) {
-  wire::IpUdp ip;
+// Sets the headers of IP and UDP, which have their defaults so far.
+inline void set_ip(const port::Frame& frame, wire::IpUdp& ip) {
   ip.source = gid_of(frame.source);
   ip.destination = gid_of(frame.destination);
   ip.source_port = frame.source_port;
   ip.traffic_class = frame.traffic_class;
+}
+// Returns the headers of IP and UDP.
+inline wire::IpUdp ip_of(const port::Frame& frame) {
+  wire::IpUdp ip;
+  set_ip(frame, ip);
   return ip;
 }
 // Returns the same of a packet of RoCE v1: those of Ethernet, and the GRH.

@@ -135,7 +135,7 @@ inline wire::Path Part::path_of(const Frame& frame) const {
   } else if (settings_.is_roce_v1) [[unlikely]] {
     path = ethernet_path_of(frame);
   } else {
-    path = ip_of(frame);
+    set_ip(frame, *std::get_if<wire::IpUdp>(&path));
   }
   return path;
 }

@@ -49,6 +49,7 @@ class Engine final : public transport::Engine {
   bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                bool is_response) const;
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  bool pull_answer(QueuePair& qp, OutgoingPacket& out);
   bool pull_request(Time now, QueuePair& qp, OutgoingPacket& out);
 
   const Role role_;

@@ -110,7 +110,10 @@ class Requester {
   void go_back(QueuePair& qp);
   void retry_now(Time now, QueuePair& qp);
   void update_credits(const QueuePair& qp, const wire::Packet& packet);
-  void arm_timer(Time now, const QueuePair& qp);
+  void arm_timer(Time now, const QueuePair& qp) {
+    if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
+    timer_ = retry_due(now, qp);
+  }
 
   // requester_selective.cc: selective repeat
   bool send_again(Time now, QueuePair& qp, OutgoingPacket& out);
@@ -120,7 +123,13 @@ class Requester {
   std::uint32_t piece_of(Psn psn) const;
   Time loss_timeout(const QueuePair& qp) const;
   void arm_loss_timer(Time now, const QueuePair& qp);
-  Time retry_due(Time now, const QueuePair& qp) const;
+  // Returns the time at which the time-out that begins now takes a retry.
+  Time retry_due(Time now, const QueuePair& qp) const {
+    const Time timeout = ack_timeout(qp.attributes().timeout);
+    if (timeout.is_never()) return timeout;
+    const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
+    return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
+  }
   void take_retry();
   bool take_other_path(QueuePair& qp);
   void handle_loss_timeout(Time now, QueuePair& qp);

@@ -156,7 +156,7 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
   return complete;
 }
 
-void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
+inline void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   rewound_ = false;
   timeouts_in_a_row_ = 0;
   retries_left_ = qp.attributes().retry_count;
@@ -311,14 +311,6 @@ inline void Requester::update_credits(const QueuePair& qp, const wire::Packet& p
   receives_limit_ = receives_acknowledged_ + credits_of_code(packet.syndrome.value);
 }
 
-// Returns the time at which the time-out that begins now takes a retry.
-Time Requester::retry_due(Time now, const QueuePair& qp) const {
-  const Time timeout = ack_timeout(qp.attributes().timeout);
-  if (timeout.is_never()) return timeout;
-  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
-  return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
-}
-
 void Requester::take_retry() {
   --retries_left_;
   timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
@@ -330,11 +322,6 @@ bool Requester::take_other_path(QueuePair& qp) {
   retries_left_ = qp.attributes().retry_count;
   timeouts_in_a_row_ = 0;
   return true;
-}
-
-void Requester::arm_timer(Time now, const QueuePair& qp) {
-  if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
-  timer_ = retry_due(now, qp);
 }
 
 void Requester::handle_deadline(Time now, QueuePair& qp) {
