@@ -104,21 +104,16 @@ inline bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   // been read.
   if (qp.tag_matching != nullptr && !responder_.has_jobs()) [[unlikely]]
     requests_before_answer = 0;
-  const bool answer_first = requests_in_row_ >= requests_before_answer;
-  if (answer_first) {
-    requests_in_row_ = 0;
-    if (pull_answer(qp, out)) return true;
-  }
-  if (pull_request(now, qp, out)) {
-    if (!answer_first) ++requests_in_row_;
+  if (requests_in_row_ < requests_before_answer && pull_request(now, qp, out)) {
+    ++requests_in_row_;
     return true;
   }
-  if (answer_first) return false;
   requests_in_row_ = 0;
-  return pull_answer(qp, out);
+  // A direct transfer that is under way moves on by another step when it is asked again.
+  return pull_answer(qp, out) || pull_request(now, qp, out);
 }
 
-bool Engine::pull_answer(QueuePair& qp, OutgoingPacket& out) {
+inline bool Engine::pull_answer(QueuePair& qp, OutgoingPacket& out) {
   if (!responder_.pull_packet(qp, out)) return false;
   if (becn_due_) [[unlikely]]
     out.packet.becn = std::exchange(becn_due_, false);
