@@ -55,9 +55,8 @@ class Psn {
 
   // Returns this minus other in sequence space, in [-2^23, 2^23).
   constexpr std::int32_t distance_from(Psn other) const {
-    const std::uint32_t difference = (value_ - other.value_) & mask;
-    return difference < 0x80'0000 ? static_cast<std::int32_t>(difference)
-                                  : static_cast<std::int32_t>(difference) - 0x100'0000;
+    // The difference has 24 bits with a sign, which the shifts extend to 32.
+    return static_cast<std::int32_t>((value_ - other.value_) << 8) >> 8;
   }
   constexpr bool before(Psn other) const { return distance_from(other) < 0; }
   constexpr bool after(Psn other) const { return distance_from(other) > 0; }

@@ -24,6 +24,18 @@ const port::Settings without_flow_control = [] {
   return settings;
 }();
 
+// Returns those of the levels whose lane is not open. Levels without a lane are none of them.
+std::uint32_t levels_held_back(std::uint32_t levels, const port::LaneRow& lanes,
+                               std::uint32_t open_lanes) {
+  std::uint32_t held_back = 0;
+  for (; levels != 0; levels &= levels - 1) {
+    const auto level = static_cast<std::uint32_t>(std::countr_zero(levels));
+    const std::uint32_t lane = lanes[level];
+    if (lane != port::vl15 && (open_lanes >> lane & 1) == 0) held_back |= 1u << level;
+  }
+  return held_back;
+}
+
 }  // namespace
 
 using transport::Agenda;
@@ -302,13 +314,12 @@ bool Adapter::pull_datagram(Time now, Datagram& out, std::uint8_t number) {
 // longest frame, holds its levels back.
 bool Adapter::pull_by_lane(Time now, PortState& port, Datagram& out) {
   const std::uint32_t open_lanes = port.port.open_lanes(configuration_.frame_bytes_max);
-  std::uint32_t held_back = 0;
-  for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
-    if ((open_lanes >> lane & 1) == 0) held_back |= lanes_.levels_of(lane);
-  }
-  if (!port.turns.has_ready(held_back)) ++port.port.counters().credit_stalls;
+  const auto held_back = [&] {
+    return levels_held_back(port.turns.ready_levels(), configuration_.lanes, open_lanes);
+  };
+  if (!port.turns.has_ready(held_back())) ++port.port.counters().credit_stalls;
   for (;;) {
-    const std::uint32_t ready = port.turns.ready_levels() & ~held_back;
+    const std::uint32_t ready = port.turns.ready_levels() & ~held_back();
     if (ready == 0) return false;
     std::uint32_t chosen = ready & lanes_.levels_without_lane();
     if (chosen == 0) chosen = lanes_.levels_of(port.port.choose(lanes_.lanes_of(ready)));
@@ -336,7 +347,7 @@ inline void Adapter::complete_pull(const PortState& port, const QueuePair& qp, D
       out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
 }
 
-bool Adapter::pull_from(Time now, PortState& port, QueuePair& qp, Datagram& out) {
+inline bool Adapter::pull_from(Time now, PortState& port, QueuePair& qp, Datagram& out) {
   const Agenda agenda = qp.pull(now, out);
   if (!agenda.packet) {
     port.turns.remove(qp);
@@ -388,7 +399,7 @@ bool Adapter::pull_notification(PortState& port, Datagram& out, std::uint32_t he
   return true;
 }
 
-void Adapter::address(const PortState& port, const QueuePair& qp, Datagram& out) const {
+inline void Adapter::address(const PortState& port, const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& to = *out.to;
   out.service_level = to.service_level;
   out.packet.pkey = qp.pkey();
@@ -400,8 +411,8 @@ void Adapter::address(const PortState& port, const QueuePair& qp, Datagram& out)
 }
 
 // The port uses the LID that the path bits select, as its peer expects (IBTA 9.6.1).
-port::Route Adapter::route_to(const PortState& port, const verbs::AddressVector& to,
-                              std::uint16_t flow_entropy) {
+inline port::Route Adapter::route_to(const PortState& port, const verbs::AddressVector& to,
+                                     std::uint16_t flow_entropy) {
   const unsigned path_bits = to.path_bits & ((1u << port.lmc) - 1);
   port::Route route;
   if (to.source_gid_index < port.gids.size()) route.source_gid = port.gids[to.source_gid_index];
@@ -430,8 +441,7 @@ void Datagram::finish_frame(std::uint16_t identification) {
   framing->encode(path, packet, {pieces.data(), piece_count}, frame);
 }
 
-void Adapter::schedule(QueuePair& qp, const Agenda& agenda) {
-  if (qp.scheduled || !agenda.work) return;
+void Adapter::add_to_turns(QueuePair& qp, const Agenda& agenda) {
   if (qp.transport.scheduled_by != transport::ScheduledBy::adapter) [[unlikely]]
     return schedule_elsewhere(qp);
   port_of(qp).turns.add(qp, agenda.answers);
@@ -465,8 +475,6 @@ void Adapter::handle_deadline_of(Time now, QueuePair& qp) {
   }
   watch_deadline(qp, agenda.deadline);
 }
-
-Time Adapter::next_deadline() const { return hot_.timers.next(); }
 
 void Adapter::rebase(Time by) {
   qps_.for_each([by](QueuePair& qp) { qp.rebase(by); });
@@ -533,9 +541,8 @@ VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& re
   return status;
 }
 
-QueuePair* Adapter::find_qp(QpNumber number) {
+QueuePair* Adapter::find_other_qp(QpNumber number) {
   auto& [last, other] = hot_.recent;
-  if (last != nullptr && last->number == number) return last;
   if (other != nullptr && other->number == number) {
     std::swap(last, other);
     return last;

@@ -197,7 +197,10 @@ class Adapter {
                             const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask);
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
-  transport::QueuePair* find_qp(QpNumber number);
+  transport::QueuePair* find_qp(QpNumber number) {
+    transport::QueuePair* last = hot_.recent[0];
+    return last != nullptr && last->number == number ? last : find_other_qp(number);
+  }
 
   MulticastGroups& multicast() { return multicast_; }
 
@@ -253,7 +256,7 @@ class Adapter {
     environment_.keys.prefetch();
   }
   // Returns when handle_deadline is next due, or Time::never() if nothing waits.
-  Time next_deadline() const;
+  Time next_deadline() const { return hot_.timers.next(); }
   void handle_deadline(Time now);
   // Tells the adapter that the clock's zero has moved: from now on, its driver tells times that are
   // less by `by`. A time that is longer ago than zero then counts as zero.
@@ -310,6 +313,9 @@ class Adapter {
     port_of(qp).turns.remove_notification(qp);
   }
 
+  // Finds a queue pair other than the one found last.
+  transport::QueuePair* find_other_qp(QpNumber number);
+
   // For HostStack, which has one port: take_ready() removes the next
   // queue pair that may have something to send from the adapter's turns and returns it, or null if
   // there is none. pull_datagram_of() pulls the datagrams of that queue pair.
@@ -347,7 +353,10 @@ class Adapter {
     schedule(qp, agenda);
     watch_deadline(qp, agenda.deadline);
   }
-  void schedule(transport::QueuePair& qp, const transport::Agenda& agenda);
+  void schedule(transport::QueuePair& qp, const transport::Agenda& agenda) {
+    if (!qp.scheduled && agenda.work) add_to_turns(qp, agenda);
+  }
+  void add_to_turns(transport::QueuePair& qp, const transport::Agenda& agenda);
   void schedule_elsewhere(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
   void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,

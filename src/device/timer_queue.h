@@ -34,14 +34,14 @@ class TimerQueue {
     if (heap_.size() + 1 >= heap_.capacity() && !grow()) [[unlikely]]
       return add_for_all(at);
     heap_.push_back({at, qp});
-    std::push_heap(heap_.begin(), heap_.end(), later);
+    std::push_heap(heap_.begin(), heap_.end(), Later());
   }
   void rebase(Time by) {
     for (Entry& entry : heap_) tulle::rebase(by, entry.at);
-    std::make_heap(heap_.begin(), heap_.end(), later);
+    std::make_heap(heap_.begin(), heap_.end(), Later());
   }
   Entry pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), later);
+    std::pop_heap(heap_.begin(), heap_.end(), Later());
     const Entry entry = heap_.back();
     heap_.pop_back();
     return entry;
@@ -50,9 +50,12 @@ class TimerQueue {
  private:
   static constexpr std::size_t first_capacity = 16;
 
-  static bool later(const Entry& a, const Entry& b) {
-    return a.at != b.at ? a.at > b.at : a.qp > b.qp;
-  }
+  // A type, which the heap's functions can inline.
+  struct Later {
+    bool operator()(const Entry& a, const Entry& b) const {
+      return a.at != b.at ? a.at > b.at : a.qp > b.qp;
+    }
+  };
   bool grow() {
     try {
       heap_.reserve(2 * heap_.capacity());
@@ -69,7 +72,7 @@ class TimerQueue {
     } else {
       found->at = std::min(found->at, at);
     }
-    std::make_heap(heap_.begin(), heap_.end(), later);
+    std::make_heap(heap_.begin(), heap_.end(), Later());
   }
   std::vector<Entry> heap_;
 };

@@ -1,34 +1,11 @@
 #include "sim/addresses.h"
 
-#include "fabric/lids.h"
-
 namespace tulle::sim {
-namespace {
-
-constexpr std::uint32_t first_address = 0x0A00'0001;  // 10.0.0.1
-
-}  // namespace
-
-Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
-
-std::uint32_t host_at(const NetworkSettings& settings, const PortAddress& address) {
-  return settings.link_layer == LinkLayer::infiniband ? fabric::host_of(address.lid, settings.lmc)
-                                                      : address.gid.ipv4() - first_address;
-}
 
 PortAddress address_of(const NetworkSettings& settings, std::uint32_t host,
                        std::uint8_t path_bits) {
   if (settings.link_layer == LinkLayer::ethernet) return gid_of(host);
   return fabric::lid_of(host, settings.lmc, path_bits);
-}
-
-wire::IpUdp ip_of(const port::Frame& frame) {
-  wire::IpUdp ip;
-  ip.source = gid_of(frame.source);
-  ip.destination = gid_of(frame.destination);
-  ip.source_port = frame.source_port;
-  ip.traffic_class = frame.traffic_class;
-  return ip;
 }
 
 wire::MacAddress mac_of(std::uint32_t host) {

@@ -69,22 +69,25 @@ transport::Payload Part::segment_of(FrameRef ref) {
 }
 
 // Writes a frame's source, destination and service.
-void Part::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
+inline void Part::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
+  const std::uint32_t path_bits = datagram.to->path_bits;
+  const std::uint32_t destination = host_at(settings_, wire::destination_of(datagram.path));
   frame.source = host & 0xFF'FFFF;
-  frame.path = datagram.to->path_bits & 0x7F;
+  frame.path = path_bits & 0x7F;
   frame.damaged = 0;
-  const PortAddress to = wire::destination_of(datagram.path);
-  frame.destination = host_at(settings_, to) & 0xFF'FFFF;
+  frame.destination = destination & 0xFF'FFFF;
   frame.via = 0;
   // Switches spread flows by what they read: RoCE v1 has no ports.
   frame.source_port = settings_.is_roce_v1 ? std::uint16_t{0} : datagram.flow_entropy;
-  frame.service_level = datagram.service_level % port::service_levels;
-  frame.service_class = settings_.lanes.hosts[frame.service_level] & port::vl15;
+  const std::uint32_t level = datagram.service_level % port::service_levels;
+  const std::uint32_t lane = settings_.lanes.hosts[level];
+  frame.service_class = lane & port::vl15;
+  frame.service_level = level & 0xF;
   frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 
-void Part::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
-                   std::uint32_t payload_bytes) const {
+inline void Part::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
+                          std::uint32_t payload_bytes) const {
   frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes) +
                                                   train_header_bytes(settings_, payload_bytes));
   frame.gap_bytes = around.gap_bytes & 0x1F;
@@ -125,14 +128,15 @@ void Part::hand_over_segment(std::uint32_t number, FrameRef ref) {
   hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
 }
 
-wire::Path Part::path_of(const Frame& frame) const {
-  if (settings_.link_layer == LinkLayer::ethernet) {
-    if (settings_.is_roce_v1) [[unlikely]]
-      return ethernet_path_of(frame);
-    return ip_of(frame);
+inline wire::Path Part::path_of(const Frame& frame) const {
+  wire::Path path;
+  if (settings_.link_layer != LinkLayer::ethernet) {
+    path.emplace<wire::LocalPath>().local = local_route_of(frame, settings_.lmc);
+  } else if (settings_.is_roce_v1) [[unlikely]] {
+    path = ethernet_path_of(frame);
+  } else {
+    set_ip(frame, *std::get_if<wire::IpUdp>(&path));
   }
-  wire::LocalPath path;
-  path.local = local_route_of(frame, settings_.lmc);
   return path;
 }
 

@@ -36,14 +36,14 @@ RequestVerdict InboundMessage::check(QueuePair& qp, const wire::Packet& packet, 
 }
 
 // IBTA 9.7.4.1.2, table 36: the opcodes that may follow each other.
-RequestVerdict InboundMessage::check_sequence(const wire::OpcodeInfo& info) const {
+inline RequestVerdict InboundMessage::check_sequence(const wire::OpcodeInfo& info) const {
   const bool fits = info.starts_message() ? !in_progress() : kind_ == info.kind;
   return fits ? RequestVerdict::ok : RequestVerdict::invalid_opcode_sequence;
 }
 
 // IBTA 9.7.4.1.3: the operations that the queue pair's access flags enable.
-RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
-                                             const wire::OpcodeInfo& info) const {
+inline RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
+                                                    const wire::OpcodeInfo& info) const {
   if (info.kind == Kind::write && !qp.attributes().access.has(Access::remote_write)) {
     return RequestVerdict::unsupported;
   }
@@ -52,8 +52,10 @@ RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
 
 // IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST carries at least one byte,
 // and a WRITE carries exactly its DMA length.
-RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::OpcodeInfo& info,
-                                            const wire::Packet& packet, Payload payload) const {
+inline RequestVerdict InboundMessage::check_length(const QueuePair& qp,
+                                                   const wire::OpcodeInfo& info,
+                                                   const wire::Packet& packet,
+                                                   Payload payload) const {
   const std::uint32_t mtu = qp.mtu_bytes();
   switch (info.position) {
     case wire::Position::only:
@@ -75,8 +77,8 @@ RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::Opc
 }
 
 // IBTA 9.7.4.1.7: the message needs a receive request that is long enough.
-RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeInfo& info,
-                                             Payload payload) {
+inline RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeInfo& info,
+                                                    Payload payload) {
   if (needs_receive(info) && !has_receive_) {
     const auto verdict = take_receive(qp, info, payload);
     if (verdict != RequestVerdict::ok) return verdict;
@@ -101,8 +103,8 @@ RequestVerdict InboundMessage::take_receive(QueuePair& qp, const wire::OpcodeInf
 
 // IBTA 9.7.4.1.5: the key of a WRITE covers the whole message. It is checked again with each
 // packet, since a region may go away in between.
-RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
-                                         const wire::Packet& packet) const {
+inline RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
+                                                const wire::Packet& packet) const {
   if (info.kind != Kind::write) return RequestVerdict::ok;
   const bool starts = info.starts_message();
   const auto access = qp.environment.keys.remote(

@@ -68,10 +68,6 @@ SendQueue send_queue_for(const QueuePairInit& init) {
 
 Time rnr_timer(std::uint8_t code) { return Time::microseconds(10) * rnr_table[code & 0x1F]; }
 
-Time ack_timeout(std::uint8_t code) {
-  return code == 0 ? Time::never() : Time::nanoseconds(4'096) * (std::int64_t{1} << (code & 0x1F));
-}
-
 QueuePair::QueuePair(const Transport& transport, QpNumber number, const QueuePairInit& init,
                      Environment& environment)
     : number(number),

@@ -281,6 +281,8 @@ std::unique_ptr<QueuePair> make_queue_pair(const TransportTable& transports, QpN
 // IBTA 9.7.5.2.8: the RNR timer codes.
 Time rnr_timer(std::uint8_t code);
 // IBTA 9.7.6.1.3: 4.096 us * 2^code; never for code 0.
-Time ack_timeout(std::uint8_t code);
+inline Time ack_timeout(std::uint8_t code) {
+  return code == 0 ? Time::never() : Time::nanoseconds(4'096) * (std::int64_t{1} << (code & 0x1F));
+}
 
 }  // namespace tulle::transport

@@ -3,9 +3,6 @@
 namespace tulle::verbs {
 namespace {
 
-constexpr AccessFlags special_memory = AccessFlags(Access::on_demand) | Access::null;
-constexpr AccessFlags remote_writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
-
 // Returns true if a caller that asks about this many bytes is about to touch them. One that asks
 // about more than a packet holds asks only about the key, and asks again for each packet.
 constexpr bool is_touched(std::uint64_t bytes) { return bytes > 0 && bytes <= null_bytes_max; }
@@ -38,9 +35,7 @@ void KeyTable::renew(KeyHolder& holder) {
   holders_.erase(old_index);
 }
 
-KeyHolder* KeyTable::find(std::uint32_t key) const {
-  // Packets come in runs that name the same key.
-  if (last_ != nullptr && last_->key == key) return last_;
+KeyHolder* KeyTable::find_other(std::uint32_t key) const {
   KeyHolder* holder = holders_.find(key >> 8);
   if (holder == nullptr || holder->key != key) return nullptr;
   return last_ = holder;
@@ -52,26 +47,6 @@ const MemoryRegion* KeyTable::find_region(LocalKey key) const {
   return static_cast<const MemoryRegion*>(holder);
 }
 
-inline KeyTable::Grant KeyTable::reach(const MemoryRegion& region, std::uint64_t address,
-                                       std::uint64_t bytes, bool write) const {
-  if ((region.access & special_memory).any()) [[unlikely]]
-    return special(region, address, bytes, write);
-  std::byte* const memory = region.at(address);
-  if (!write && pages_ != nullptr && is_touched(bytes) && !pages_->can_read(memory, bytes))
-    return {};
-  return {Verdict::ok, memory};
-}
-
-KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
-                                std::uint64_t bytes, bool write) const {
-  const KeyHolder* holder = find(key.value);
-  if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return {};
-  const auto& region = static_cast<const MemoryRegion&>(*holder);
-  if (region.pd != &pd || !region.covers(address, bytes)) return {};
-  if (write && !region.access.has(verbs::Access::local_write)) return {};
-  return reach(region, address, bytes, write);
-}
-
 KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t address,
                                   std::uint64_t bytes, bool write) const {
   if (region.access.has(Access::null)) {
@@ -79,24 +54,15 @@ KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t addr
     return {Verdict::ok, region.memory + (write ? null_bytes_max : 0)};
   }
   std::byte* const memory = region.at(address);
-  if (is_touched(bytes) && pages_ != nullptr && !pages_->bring(memory, bytes, write)) return {};
-  return {Verdict::ok, memory};
+  if (!is_touched(bytes) || pages_ == nullptr) return {Verdict::ok, memory};
+  const bool is_there = region.access.has(Access::on_demand) ? pages_->bring(memory, bytes, write)
+                                                             : pages_->can_read(memory, bytes);
+  return is_there ? Grant{Verdict::ok, memory} : Grant{};
 }
 
-KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
-                                 std::uint64_t address, std::uint64_t bytes,
-                                 AccessFlags needed) const {
-  // IBTA 9.7.4.1.5: the R_Key of a request for no bytes is not validated.
-  if (bytes == 0) return {Verdict::ok, nullptr};
-  const KeyHolder* holder = find(key.value);
-  if (holder == nullptr) return {};
-  if (holder->kind == KeyHolder::Kind::region) {
-    const auto& region = static_cast<const MemoryRegion&>(*holder);
-    if (!region.covers(address, bytes)) return {};
-    if (!allows_access(region.access, region.pd, needed, &pd)) return {};
-    return reach(region, address, bytes, (needed & remote_writes).any());
-  }
-  const auto& window = static_cast<const MemoryWindow&>(*holder);
+KeyTable::Grant KeyTable::by_window(const MemoryWindow& window, const ProtectionDomain& pd,
+                                    QpNumber qp, std::uint64_t address, std::uint64_t bytes,
+                                    AccessFlags needed) const {
   if (window.region == nullptr || !allows_access(window.access, window.pd, needed, &pd)) return {};
   if (window.type == WindowType::type2 && window.qp != qp) return {};
   // In a zero-based window, the first byte has address 0.

@@ -145,11 +145,30 @@ class KeyTable {
   // Checks a local access by a queue pair of `pd` (IBTA 10.6.3.2). An access to a null region may
   // cover at most null_bytes_max bytes; more is denied.
   Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address, std::uint64_t bytes,
-              bool write) const;
+              bool write) const {
+    const KeyHolder* holder = find(key.value);
+    if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return {};
+    const auto& region = static_cast<const MemoryRegion&>(*holder);
+    if (region.pd != &pd || !region.covers(address, bytes)) return {};
+    if (write && !region.access.has(Access::local_write)) return {};
+    return reach(region, address, bytes, write);
+  }
   // Checks an access that a packet asks for, which arrived at queue pair `qp` of `pd` (IBTA
   // 10.6.3.3). An access to no bytes is not checked.
   Grant remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp, std::uint64_t address,
-               std::uint64_t bytes, AccessFlags needed) const;
+               std::uint64_t bytes, AccessFlags needed) const {
+    // IBTA 9.7.4.1.5: the R_Key of a request for no bytes is not validated.
+    if (bytes == 0) return {Verdict::ok, nullptr};
+    const KeyHolder* holder = find(key.value);
+    if (holder == nullptr) return {};
+    if (holder->kind == KeyHolder::Kind::window) [[unlikely]] {
+      return by_window(static_cast<const MemoryWindow&>(*holder), pd, qp, address, bytes, needed);
+    }
+    const auto& region = static_cast<const MemoryRegion&>(*holder);
+    if (!region.covers(address, bytes)) return {};
+    if (!allows_access(region.access, region.pd, needed, &pd)) return {};
+    return reach(region, address, bytes, (needed & remote_writes).any());
+  }
 
   // Returns the reason why remote() denied an access, for a protocol that reports it to the peer
   // (RFC 5040 7.2).
@@ -175,10 +194,27 @@ class KeyTable {
 
  private:
   void enter(KeyHolder& holder);
-  KeyHolder* find(std::uint32_t key) const;
+  static constexpr AccessFlags special_memory = AccessFlags(Access::on_demand) | Access::null;
+  static constexpr AccessFlags remote_writes =
+      AccessFlags(Access::remote_write) | Access::remote_atomic;
+
+  // Packets come in runs that name the same key.
+  KeyHolder* find(std::uint32_t key) const {
+    if (last_ != nullptr && last_->key == key) return last_;
+    return find_other(key);
+  }
+  KeyHolder* find_other(std::uint32_t key) const;
+  Grant by_window(const MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
+                  std::uint64_t address, std::uint64_t bytes, AccessFlags needed) const;
   // Returns the grant for an access that has been allowed.
   Grant reach(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
-              bool write) const;
+              bool write) const {
+    const bool asks_pages = pages_ != nullptr && !write;
+    if (asks_pages || (region.access & special_memory).any()) [[unlikely]]
+      return special(region, address, bytes, write);
+    return {Verdict::ok, region.at(address)};
+  }
+  // The same for a null region, and where the pages have to be asked about.
   Grant special(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
                 bool write) const;
   void rename(MemoryWindow& window, RemoteKey key);

@@ -38,7 +38,7 @@ std::uint32_t take_icrc(std::span<const std::byte, 4> in) {
 
 void mask_bth(std::span<std::byte> head) {
   TULLE_CHECK(head.size() >= sizeof(Bth));
-  head[offsetof(Bth, congestion)] = std::byte{0xFF};
+  head[offsetof(Bth, congestion_and_qp)] = std::byte{0xFF};
 }
 
 // The identification is solved for as follows. Take bits as polynomials over GF(2) modulo P, the

@@ -194,6 +194,13 @@ constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
   return static_cast<std::uint8_t>(bytes);
 }
 
+constexpr Extensions extensions_of(const OpcodeInfo& row) {
+  if (row.header_bytes == sizeof(Bth)) return Extensions::none;
+  if (row.reth && row.header_bytes == sizeof(Bth) + sizeof(Reth)) return Extensions::reth;
+  if (row.aeth && row.header_bytes == sizeof(Bth) + sizeof(Aeth)) return Extensions::aeth;
+  return Extensions::others;
+}
+
 constexpr TransportClass transports[] = {TransportClass::rc, TransportClass::uc, TransportClass::ud,
                                          TransportClass::xrc};
 
@@ -223,6 +230,7 @@ constexpr std::array<OpcodeInfo, 256> build_table() {
   OpcodeInfo& selective = table[static_cast<std::size_t>(selective_acknowledge)];
   selective = {.kind = Kind::selective_acknowledge, .aeth = true, .saeth = true};
   selective.header_bytes = bytes_of(selective);
+  for (OpcodeInfo& row : table) row.extensions = extensions_of(row);
   return table;
 }
 
@@ -314,7 +322,7 @@ constexpr std::array<Name, 256> names = build_names();
 
 }  // namespace
 
-const OpcodeInfo& info(Opcode code) { return table[static_cast<std::size_t>(code)]; }
+constinit const std::array<OpcodeInfo, 256> opcode_rows = table;
 
 std::string_view name(Opcode code) {
   const Name& name = names[static_cast<std::size_t>(code)];

@@ -5,6 +5,7 @@
 // of an operation.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -97,7 +98,11 @@ inline constexpr Opcode selective_acknowledge{0xD1};
 // up, with operations numbered as IBTA's. Its packets say where their payload belongs, so that none
 // is first or last.
 
-struct OpcodeInfo {
+// The extension headers of an opcode, for those who handle the usual sets first.
+enum class Extensions : std::uint8_t { none, reth, aeth, others };
+
+// A row lies within one cache line.
+struct alignas(32) OpcodeInfo {
   Kind kind = Kind::none;  // none: not an opcode
   Position position = Position::only;
   bool reth = false;
@@ -117,6 +122,7 @@ struct OpcodeInfo {
   bool srd_ack = false;
   bool payload = false;           // may carry payload
   std::uint8_t header_bytes = 0;  // BTH and extension headers
+  Extensions extensions = Extensions::none;
 
   constexpr bool starts_message() const {
     return position == Position::only || position == Position::first;
@@ -126,9 +132,11 @@ struct OpcodeInfo {
   }
 };
 
-// Returns the row of an opcode; its kind is none where IBTA reserves the opcode. The table of 256
-// rows is built at compile time.
-const OpcodeInfo& info(Opcode code);
+// The table is built at compile time.
+extern const std::array<OpcodeInfo, 256> opcode_rows;
+
+// Returns the row of an opcode; its kind is none where IBTA reserves the opcode.
+inline const OpcodeInfo& info(Opcode code) { return opcode_rows[static_cast<std::size_t>(code)]; }
 
 // Returns a name for people, like "RC SEND Only", or an empty view for a reserved opcode.
 std::string_view name(Opcode code);

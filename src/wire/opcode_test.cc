@@ -151,6 +151,20 @@ TEST(OpcodeTest, every_row_of_the_table_is_as_the_specification_has_it) {
   }
 }
 
+TEST(OpcodeTest, a_row_says_which_usual_set_of_extension_headers_it_has) {
+  const std::map<std::string, Extensions> usual = {
+      {"", Extensions::none},       {"*", Extensions::none},    {"reth", Extensions::reth},
+      {"reth *", Extensions::reth}, {"aeth", Extensions::aeth}, {"aeth *", Extensions::aeth}};
+  for (unsigned code = 0; code < 256; ++code) {
+    const OpcodeInfo& row = info(Opcode(code));
+    if (row.kind == Kind::none) continue;
+    SCOPED_TRACE(name(Opcode(code)));
+    const auto found = usual.find(headers_of(row));
+    const bool is_usual = found != usual.end() && !row.cnp_reserved;
+    EXPECT_EQ(row.extensions, is_usual ? found->second : Extensions::others);
+  }
+}
+
 TEST(OpcodeTest, an_opcode_is_its_transport_and_its_operation) {
   for (unsigned code = 0; code < 256; ++code) {
     const Opcode value{static_cast<std::uint8_t>(code)};

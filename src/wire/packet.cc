@@ -21,32 +21,52 @@ namespace {
 
 Bth bth_of(const Packet& packet) {
   Bth bth;
-  bth.opcode = static_cast<std::uint8_t>(packet.opcode);
-  bth.flags =
-      static_cast<std::uint8_t>((packet.solicited_event ? Bth::solicited_event : 0) |
-                                (packet.migration_state ? Bth::migration_state : 0) |
-                                (packet.pad_count & Bth::pad_count_mask) << Bth::pad_count_shift);
-  bth.pkey = packet.pkey.value;
-  bth.congestion =
-      static_cast<std::uint8_t>((packet.fecn ? Bth::fecn : 0) | (packet.becn ? Bth::becn : 0));
-  bth.destination_qp = packet.destination_qp.value;
-  bth.acknowledge = static_cast<std::uint8_t>(packet.ack_request ? Bth::ack_request : 0);
-  bth.psn = packet.psn.value();
+  bth.opcode_and_pkey =
+      std::uint32_t{static_cast<std::uint8_t>(packet.opcode)} << Bth::opcode_shift |
+      (packet.solicited_event ? Bth::solicited_event : 0) |
+      (packet.migration_state ? Bth::migration_state : 0) |
+      (packet.pad_count & Bth::pad_count_mask) << Bth::pad_count_shift | packet.pkey.value;
+  bth.congestion_and_qp = (packet.fecn ? Bth::fecn : 0) | (packet.becn ? Bth::becn : 0) |
+                          (packet.destination_qp.value & Bth::qp_mask);
+  bth.acknowledge_and_psn = (packet.ack_request ? Bth::ack_request : 0) | packet.psn.value();
   return bth;
 }
 
 void read_bth(const Bth& bth, Packet& packet) {
-  packet.opcode = static_cast<Opcode>(bth.opcode);
-  packet.solicited_event = (bth.flags & Bth::solicited_event) != 0;
-  packet.migration_state = (bth.flags & Bth::migration_state) != 0;
-  packet.pad_count =
-      static_cast<std::uint8_t>(bth.flags >> Bth::pad_count_shift & Bth::pad_count_mask);
-  packet.pkey = Pkey(bth.pkey);
-  packet.fecn = (bth.congestion & Bth::fecn) != 0;
-  packet.becn = (bth.congestion & Bth::becn) != 0;
-  packet.destination_qp = QpNumber(bth.destination_qp);
-  packet.ack_request = (bth.acknowledge & Bth::ack_request) != 0;
-  packet.psn = Psn(bth.psn);
+  const std::uint32_t first = bth.opcode_and_pkey;
+  const std::uint32_t second = bth.congestion_and_qp;
+  const std::uint32_t third = bth.acknowledge_and_psn;
+  packet.opcode = static_cast<Opcode>(first >> Bth::opcode_shift);
+  packet.solicited_event = (first & Bth::solicited_event) != 0;
+  packet.migration_state = (first & Bth::migration_state) != 0;
+  packet.pad_count = static_cast<std::uint8_t>(first >> Bth::pad_count_shift & Bth::pad_count_mask);
+  packet.pkey = Pkey(static_cast<std::uint16_t>(first));
+  packet.fecn = (second & Bth::fecn) != 0;
+  packet.becn = (second & Bth::becn) != 0;
+  packet.destination_qp = QpNumber(second & Bth::qp_mask);
+  packet.ack_request = (third & Bth::ack_request) != 0;
+  packet.psn = Psn(third);
+}
+
+inline void write_reth(const Packet& packet, std::span<std::byte>& out) {
+  put(Reth{packet.virtual_address, packet.rkey.value, packet.dma_length}, out);
+}
+
+inline void read_reth(std::span<const std::byte>& in, Packet& packet) {
+  const Reth header = take<Reth>(in);
+  packet.virtual_address = header.virtual_address;
+  packet.rkey = RemoteKey(header.rkey);
+  packet.dma_length = header.dma_length;
+}
+
+inline void write_aeth(const Packet& packet, std::span<std::byte>& out) {
+  put(Aeth{packet.syndrome.encoded(), packet.msn}, out);
+}
+
+inline void read_aeth(std::span<const std::byte>& in, Packet& packet) {
+  const Aeth header = take<Aeth>(in);
+  packet.syndrome = Syndrome::decoded(header.syndrome);
+  packet.msn = header.msn;
 }
 
 void write_srd(const Packet& packet, const OpcodeInfo& row, std::span<std::byte>& out) {
@@ -92,8 +112,7 @@ void read_srd(std::span<const std::byte>& in, const OpcodeInfo& row, Packet& pac
 // first, then the headers that address memory, then the acknowledgement's, then those with the
 // application's data (IBTA 9.2.1, A14, A19). SRD's headers stand before all others.
 void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std::byte> out) {
-  if (row.srdeth || row.srd_ack) [[unlikely]]
-    write_srd(packet, row, out);
+  if (row.srdeth || row.srd_ack) write_srd(packet, row, out);
   if (row.deth) {
     put(Deth{.qkey = packet.qkey.value, .reserved = 0, .source_qp = packet.source_qp.value}, out);
   }
@@ -103,12 +122,12 @@ void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std
              (packet.flush_placement & Feth::placement_mask)},
         out);
   }
-  if (row.reth) put(Reth{packet.virtual_address, packet.rkey.value, packet.dma_length}, out);
+  if (row.reth) write_reth(packet, out);
   if (row.atomic_eth) {
     put(AtomicEth{packet.virtual_address, packet.rkey.value, packet.swap_or_add, packet.compare},
         out);
   }
-  if (row.aeth) put(Aeth{packet.syndrome.encoded(), packet.msn}, out);
+  if (row.aeth) write_aeth(packet, out);
   if (row.atomic_ack_eth) put(AtomicAckEth{packet.original}, out);
   if (row.immediate) {
     ImmDt header;
@@ -121,8 +140,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std
 }
 
 void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packet& packet) {
-  if (row.srdeth || row.srd_ack) [[unlikely]]
-    read_srd(in, row, packet);
+  if (row.srdeth || row.srd_ack) read_srd(in, row, packet);
   if (row.deth) {
     const Deth header = take<Deth>(in);
     packet.qkey = Qkey(header.qkey);
@@ -135,12 +153,7 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
         static_cast<std::uint8_t>(bits >> Feth::selectivity_shift & Feth::selectivity_mask);
     packet.flush_placement = static_cast<std::uint8_t>(bits & Feth::placement_mask);
   }
-  if (row.reth) {
-    const Reth header = take<Reth>(in);
-    packet.virtual_address = header.virtual_address;
-    packet.rkey = RemoteKey(header.rkey);
-    packet.dma_length = header.dma_length;
-  }
+  if (row.reth) read_reth(in, packet);
   if (row.atomic_eth) {
     const AtomicEth header = take<AtomicEth>(in);
     packet.virtual_address = header.virtual_address;
@@ -148,11 +161,7 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
     packet.swap_or_add = header.swap_or_add;
     packet.compare = header.compare;
   }
-  if (row.aeth) {
-    const Aeth header = take<Aeth>(in);
-    packet.syndrome = Syndrome::decoded(header.syndrome);
-    packet.msn = header.msn;
-  }
+  if (row.aeth) read_aeth(in, packet);
   if (row.atomic_ack_eth) packet.original = take<AtomicAckEth>(in).original;
   if (row.immediate) {
     const ImmDt header = take<ImmDt>(in);
@@ -167,45 +176,68 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
 QpNumber peek_destination_qp(std::span<const std::byte> headers) {
   Bth bth;
   std::memcpy(&bth, headers.data(), sizeof(bth));
-  return QpNumber(bth.destination_qp);
+  return QpNumber(bth.destination_qp());
 }
 
 Pkey peek_pkey(std::span<const std::byte> headers) {
   Bth bth;
   std::memcpy(&bth, headers.data(), sizeof(bth));
-  return Pkey(bth.pkey);
+  return Pkey(static_cast<std::uint16_t>(bth.opcode_and_pkey));
 }
 
 bool mark_fecn(std::span<std::byte> headers) {
-  std::byte& bits = headers[offsetof(Bth, congestion)];
-  if ((bits & std::byte{Bth::fecn}) != std::byte{}) return false;
-  bits |= std::byte{Bth::fecn};
+  constexpr std::byte fecn{Bth::fecn >> 24};
+  std::byte& bits = headers[offsetof(Bth, congestion_and_qp)];
+  if ((bits & fecn) != std::byte{}) return false;
+  bits |= fecn;
   return true;
 }
-
-std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }
 
 std::size_t encode(const Packet& packet, std::span<std::byte> out) {
   const OpcodeInfo& row = info(packet.opcode);
   TULLE_CHECK(row.kind != Kind::none);
   TULLE_CHECK(out.size() >= row.header_bytes);
   put(bth_of(packet), out);
-  write_extensions(packet, row, out);
+  switch (row.extensions) {
+    case Extensions::none:
+      break;
+    case Extensions::reth:
+      write_reth(packet, out);
+      break;
+    case Extensions::aeth:
+      write_aeth(packet, out);
+      break;
+      [[unlikely]] case Extensions::others : write_extensions(packet, row, out);
+      break;
+  }
   return row.header_bytes;
 }
 
 Decoded decode(std::span<const std::byte> in, Packet& packet) {
   if (in.size() < sizeof(Bth)) return {DecodeStatus::truncated, 0};
-  const std::size_t bytes = in.size();
-  const Bth bth = take<Bth>(in);
+  Bth bth;
+  std::memcpy(&bth, in.data(), sizeof bth);
   // IBTA 9.6.1: the version is checked before the opcode, since it decides what the opcode means.
-  if ((bth.flags & Bth::version_mask) != 0) return {DecodeStatus::bad_version, 0};
-  const OpcodeInfo& row = info(static_cast<Opcode>(bth.opcode));
+  const std::uint32_t first = bth.opcode_and_pkey;
+  if ((first & Bth::version_mask) != 0) return {DecodeStatus::bad_version, 0};
+  const OpcodeInfo& row = info(static_cast<Opcode>(first >> Bth::opcode_shift));
   if (row.kind == Kind::none) return {DecodeStatus::unknown_opcode, 0};
-  if (bytes < row.header_bytes) return {DecodeStatus::truncated, 0};
+  if (in.size() < row.header_bytes) return {DecodeStatus::truncated, 0};
   packet = Packet{};
   read_bth(bth, packet);
-  read_extensions(in, row, packet);
+  std::span<const std::byte> rest = in.subspan(sizeof bth);
+  switch (row.extensions) {
+    case Extensions::none:
+      break;
+    case Extensions::reth:
+      read_reth(rest, packet);
+      break;
+    case Extensions::aeth:
+      read_aeth(rest, packet);
+      break;
+      [[unlikely]] case Extensions::others : read_extensions(rest, row, packet);
+      break;
+  }
   return {DecodeStatus::ok, row.header_bytes};
 }
 

@@ -93,7 +93,7 @@ inline constexpr std::size_t header_bytes_max = 12 + 4 + 28;
 
 // Returns the bytes of BTH and extension headers for an opcode; 0 for an opcode that is not in the
 // table.
-std::size_t header_bytes(Opcode opcode);
+inline std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }
 
 // Returns the destination queue pair in a packet's headers. These must be at least 12 bytes, which
 // is not checked.

@@ -53,32 +53,6 @@ DecodedGrh decode_grh(std::span<const std::byte, grh_bytes> in, GlobalRoute& rou
   return {true, grh.payload_length};
 }
 
-PortAddress source_of(const Path& path) {
-  if (const auto* ip = std::get_if<IpUdp>(&path)) [[likely]]
-    return ip->source;
-  if (const auto* local = std::get_if<LocalPath>(&path)) {
-    return {local->local.source, local->has_global ? local->global.source : Gid{}};
-  }
-  return std::get<EthernetPath>(path).global.source;
-}
-
-PortAddress destination_of(const Path& path) {
-  if (const auto* ip = std::get_if<IpUdp>(&path)) [[likely]]
-    return ip->destination;
-  if (const auto* local = std::get_if<LocalPath>(&path)) {
-    return {local->local.destination, local->has_global ? local->global.destination : Gid{}};
-  }
-  return std::get<EthernetPath>(path).global.destination;
-}
-
-std::uint8_t traffic_class_of(const Path& path) {
-  if (const auto* ip = std::get_if<IpUdp>(&path)) return ip->traffic_class;
-  if (const auto* ethernet = std::get_if<EthernetPath>(&path))
-    return ethernet->global.traffic_class;
-  const auto& local = std::get<LocalPath>(path);
-  return local.has_global ? local.global.traffic_class : std::uint8_t{0};
-}
-
 void clear_ecn(Path& path) {
   const auto clear = [](std::uint8_t& traffic_class) {
     traffic_class = static_cast<std::uint8_t>(traffic_class & ~ecn_mask);
@@ -88,11 +62,6 @@ void clear_ecn(Path& path) {
     return clear(ethernet->global.traffic_class);
   }
   clear(std::get<LocalPath>(path).global.traffic_class);
-}
-
-bool is_marked(const Path& path) {
-  const auto* ip = std::get_if<IpUdp>(&path);
-  return ip != nullptr && is_marked(*ip);
 }
 
 bool is_ipv4(const Path& path) {

@@ -61,15 +61,39 @@ DecodedGrh decode_grh(std::span<const std::byte, grh_bytes> in, GlobalRoute& rou
 
 using Path = std::variant<IpUdp, LocalPath, EthernetPath>;
 
-PortAddress source_of(const Path& path);
-PortAddress destination_of(const Path& path);
+inline PortAddress source_of(const Path& path) {
+  if (const auto* ip = std::get_if<IpUdp>(&path)) [[likely]]
+    return ip->source;
+  if (const auto* local = std::get_if<LocalPath>(&path)) {
+    return {local->local.source, local->has_global ? local->global.source : Gid{}};
+  }
+  return std::get_if<EthernetPath>(&path)->global.source;
+}
+inline PortAddress destination_of(const Path& path) {
+  if (const auto* ip = std::get_if<IpUdp>(&path)) [[likely]]
+    return ip->destination;
+  if (const auto* local = std::get_if<LocalPath>(&path)) {
+    return {local->local.destination, local->has_global ? local->global.destination : Gid{}};
+  }
+  return std::get_if<EthernetPath>(&path)->global.destination;
+}
 
 // DSCP << 2 | ECN. A packet without a GRH has none, which reads as 0.
-std::uint8_t traffic_class_of(const Path& path);
+inline std::uint8_t traffic_class_of(const Path& path) {
+  if (const auto* ip = std::get_if<IpUdp>(&path)) [[likely]]
+    return ip->traffic_class;
+  if (const auto* local = std::get_if<LocalPath>(&path)) {
+    return local->has_global ? local->global.traffic_class : std::uint8_t{0};
+  }
+  return std::get_if<EthernetPath>(&path)->global.traffic_class;
+}
 // Sets the two bits of ECN to zero where the packet has an IP header or a GRH.
 void clear_ecn(Path& path);
 // True if a switch marked the packet in its IP header (RFC 3168). InfiniBand marks packets in BTH.
-bool is_marked(const Path& path);
+inline bool is_marked(const Path& path) {
+  const auto* ip = std::get_if<IpUdp>(&path);
+  return ip != nullptr && is_marked(*ip);
+}
 // True if the headers in front of UDP are IPv4's.
 bool is_ipv4(const Path& path);
 // True if the packet has a GRH, or an IP header, which takes the GRH's place.

@@ -197,7 +197,7 @@ bool Seal::seal(std::span<std::byte> room) {
   wire::Bth bth;
   if (text.size() >= sizeof bth) {
     std::memcpy(&bth, text.data(), sizeof bth);
-    fields.destination = bth.destination_qp;
+    fields.destination = bth.destination_qp();
   }
   fields.sender = own_id_;
   fields.counter = ++sent_;

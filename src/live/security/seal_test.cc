@@ -96,11 +96,11 @@ TEST_F(SealTest, TheQueuePairNumberIsWhereSteeringLooks) {
   const auto seal = make();
   Bytes plain = packet();
   wire::Bth bth;
-  bth.destination_qp = 0xABCDEF;
+  bth.congestion_and_qp = 0xABCDEF;
   std::memcpy(plain.data(), &bth, sizeof bth);
   const Bytes datagram = sealed(*seal, plain);
   std::memcpy(&bth, datagram.data(), sizeof bth);
-  EXPECT_EQ(bth.destination_qp, 0xABCDEFu);
+  EXPECT_EQ(bth.destination_qp(), 0xABCDEFu);
 }
 
 TEST_F(SealTest, AnyChangeIsNoticed) {

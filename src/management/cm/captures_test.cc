@@ -44,7 +44,7 @@ std::vector<Captured> captured_mads(const std::filesystem::path& path) {
     if (!outer.ok || ip.destination_port != wire::roce_v2_udp_port) continue;
     rest = rest.subspan(outer.header_bytes, outer.udp_payload_bytes);
     const auto bth = wire::take<wire::Bth>(rest);
-    if (bth.destination_qp != wire::general_services_qp.value) continue;
+    if (bth.destination_qp() != wire::general_services_qp.value) continue;
     EXPECT_EQ(wire::take<wire::Deth>(rest).qkey, wire::general_services_qkey.value);
     EXPECT_EQ(rest.size(), wire::mad_bytes + wire::icrc_bytes);
     Captured mad;

@@ -44,8 +44,8 @@ verbs::VerbsStatus Engine::check(const QueuePair&, const verbs::SendRequest& req
 
 // IBTA 9.6.1: the packet's transport must be the queue pair's, and the packet must come from the
 // connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
-bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
-                     bool is_response) const {
+inline bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
+                            bool is_response) const {
   if (!qp.is_from_peer(path)) return false;
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
   const wire::Kind kind = wire::info(packet.opcode).kind;
@@ -67,7 +67,7 @@ Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet
   } else {
     responder_.handle_request(qp, packet, payload);
   }
-  return agenda(qp);
+  return agenda_of(qp, false);
 }
 
 // The queue of an extended connection's message is known only once the message is handled.
@@ -77,8 +77,11 @@ bool Engine::find_placement(const QueuePair& qp, const wire::Packet& packet, con
          responder_.find_placement(qp, packet, bytes, out);
 }
 
-Agenda Engine::agenda(const QueuePair& qp) const {
+Agenda Engine::agenda(const QueuePair& qp) const { return agenda_of(qp, false); }
+
+inline Agenda Engine::agenda_of(const QueuePair& qp, bool packet) const {
   Agenda agenda;
+  agenda.packet = packet;
   agenda.answers = responder_.has_answers();
   agenda.work = agenda.answers || requester_.has_more(qp);
   agenda.deadline = std::min(requester_.next_deadline(), qp.congestion.next_deadline());
@@ -86,13 +89,14 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  return pulled(qp, pull_packet(now, qp, out));
+  const bool packet = pull_packet(now, qp, out);
+  return agenda_of(qp, packet);
 }
 
 // READ responses and requests take turns. An acknowledgement is sent behind requests that will be
 // sent anyway: it is smaller, so it can join the same segmented message there. It does not wait
 // indefinitely, since the peer's window waits for it.
-bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
+inline bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   constexpr std::uint32_t requests_before_acknowledgement = 16;
   std::uint32_t requests_before_answer =
       responder_.has_jobs() ? 1 : requests_before_acknowledgement;
@@ -105,7 +109,12 @@ bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
     return true;
   }
   requests_in_row_ = 0;
-  if (!responder_.pull_packet(qp, out)) return pull_request(now, qp, out);
+  // A direct transfer that is under way moves on by another step when it is asked again.
+  return pull_answer(qp, out) || pull_request(now, qp, out);
+}
+
+inline bool Engine::pull_answer(QueuePair& qp, OutgoingPacket& out) {
+  if (!responder_.pull_packet(qp, out)) return false;
   if (becn_due_) [[unlikely]]
     out.packet.becn = std::exchange(becn_due_, false);
   if (role_ != Role::connection) [[unlikely]]
@@ -113,9 +122,9 @@ bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-bool Engine::pull_request(Time now, QueuePair& qp, OutgoingPacket& out) {
+inline bool Engine::pull_request(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!qp.congestion.may_send(now, [&] { return requester_.has_more(qp); })) return false;
-  if (!requester_.pull_packet(now, qp, out)) return false;
+  if (!requester_.has_more(qp) || !requester_.pull_packet(now, qp, out)) return false;
   qp.packet_sent(now, out);
   return true;
 }

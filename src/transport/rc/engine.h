@@ -45,9 +45,11 @@ class Engine final : public transport::Engine {
   void forget_inbound() { responder_.inbound().reset(); }
 
  private:
+  Agenda agenda_of(const QueuePair& qp, bool packet) const;
   bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                bool is_response) const;
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  bool pull_answer(QueuePair& qp, OutgoingPacket& out);
   bool pull_request(Time now, QueuePair& qp, OutgoingPacket& out);
 
   const Role role_;

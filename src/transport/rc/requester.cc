@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "transport/local_memory.h"
-#include "transport/queue_pair.h"
 #include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
@@ -54,21 +53,6 @@ void Requester::start(QueuePair& qp) {
   }
   const bool has_direct = qp.environment.direct != nullptr && qp.transport.has_direct_path;
   if (has_direct) direct_ = qp.environment.direct->connect(qp);
-}
-
-Psn Requester::cursor_psn(const QueuePair& qp) const {
-  if (cursor_ >= qp.send_queue.size()) return next_psn_;
-  const SendWqe& wqe = qp.send_queue[cursor_];
-  return wqe.started ? wqe.first_psn + cursor_packet_ : next_psn_;
-}
-
-std::uint32_t Requester::in_flight(const QueuePair& qp) const {
-  return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
-}
-
-bool Requester::has_more(const QueuePair& qp) const {
-  return cursor_ < qp.send_queue.size() ||
-         (scoreboard_ != nullptr && scoreboard_->lost(cursor_psn(qp)));
 }
 
 bool Requester::drained(const QueuePair& qp) const {
@@ -244,10 +228,10 @@ void Requester::complete_direct(QueuePair& qp, SendWqe& wqe) {
   retire_ready(qp);
 }
 
-bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
+inline bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t psns = fill(qp, wqe, out);
   if (psns == 0) return false;
-  advance_cursor(now, qp, wqe, out.packet.psn, psns);
+  advance_cursor(now, qp, wqe, out.packet, psns);
   return true;
 }
 
@@ -275,7 +259,7 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
   return psns;
 }
 
-bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
+inline bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t offset = cursor_packet_ * mtu;
   const std::uint32_t bytes = std::min(wqe.length - offset, mtu);
@@ -362,13 +346,13 @@ bool Requester::emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, Outgo
   return true;
 }
 
-void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent,
-                               std::uint32_t psns) {
-  const bool asks_ack = wqe.is_read_or_atomic() || wants_ack(qp, wqe);
-  if (wqe.is_read_or_atomic()) read_sent(sent + psns);
-  if (sent.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
-  if ((sent + psns).after(sent_end_)) sent_end_ = sent + psns;
-  since_ack_request_ = asks_ack ? 0 : since_ack_request_ + 1;
+inline void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe,
+                                      const wire::Packet& sent, std::uint32_t psns) {
+  const Psn end = sent.psn + psns;
+  if (wqe.is_read_or_atomic()) read_sent(end);
+  if (sent.psn.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
+  if (end.after(sent_end_)) sent_end_ = end;
+  since_ack_request_ = sent.ack_request ? 0 : since_ack_request_ + 1;
   cursor_packet_ += psns;
   if (cursor_packet_ >= wqe.packets) {
     ++cursor_;

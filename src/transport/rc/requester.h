@@ -11,6 +11,7 @@
 // like those of a partial retry. This bounds what the responder may send at once, although the
 // responder knows nothing of the window.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -21,13 +22,10 @@
 #include "transport/congestion/window.h"
 #include "transport/direct_path.h"
 #include "transport/packet_io.h"
+#include "transport/queue_pair.h"
 #include "transport/rc/scoreboard.h"
 #include "transport/send_queue.h"
 #include "wire/packet.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
 
 namespace tulle::transport::rc {
 
@@ -42,7 +40,7 @@ class Requester {
   // Handles acknowledgements, NAKs, READ responses and atomic responses.
   void handle_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
 
-  Time next_deadline() const;
+  Time next_deadline() const { return std::min(std::min(timer_, rnr_until_), direct_due_); }
   void handle_deadline(Time now, QueuePair& qp);
   void rebase(Time by) {
     tulle::rebase(by, timer_, rnr_until_, direct_waits_since_, direct_due_, timer_began_,
@@ -50,7 +48,10 @@ class Requester {
   }
 
   // Returns true if some request has not been sent completely, or a lost packet must be sent again.
-  bool has_more(const QueuePair& qp) const;
+  bool has_more(const QueuePair& qp) const {
+    return cursor_ < qp.send_queue.size() ||
+           (scoreboard_ != nullptr && scoreboard_->lost(cursor_psn(qp)));
+  }
   // Returns true if every request that has started is done (IBTA 10.3.1.5, SQD).
   bool drained(const QueuePair& qp) const;
 
@@ -79,12 +80,19 @@ class Requester {
   void emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_atomic(const SendWqe& wqe, OutgoingPacket& out);
   bool emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
-  void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent, std::uint32_t psns);
+  void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, const wire::Packet& sent,
+                      std::uint32_t psns);
   void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;
-  std::uint32_t in_flight(const QueuePair& qp) const;
   void read_sent(Psn end);
-  Psn cursor_psn(const QueuePair& qp) const;
+  Psn cursor_psn(const QueuePair& qp) const {
+    if (cursor_ >= qp.send_queue.size()) return next_psn_;
+    const SendWqe& wqe = qp.send_queue[cursor_];
+    return wqe.started ? wqe.first_psn + cursor_packet_ : next_psn_;
+  }
+  std::uint32_t in_flight(const QueuePair& qp) const {
+    return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
+  }
 
   // requester_ack.cc: responses and time
   void handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet);
@@ -102,7 +110,10 @@ class Requester {
   void go_back(QueuePair& qp);
   void retry_now(Time now, QueuePair& qp);
   void update_credits(const QueuePair& qp, const wire::Packet& packet);
-  void arm_timer(Time now, const QueuePair& qp);
+  void arm_timer(Time now, const QueuePair& qp) {
+    if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
+    timer_ = retry_due(now, qp);
+  }
 
   // requester_selective.cc: selective repeat
   bool send_again(Time now, QueuePair& qp, OutgoingPacket& out);
@@ -112,7 +123,13 @@ class Requester {
   std::uint32_t piece_of(Psn psn) const;
   Time loss_timeout(const QueuePair& qp) const;
   void arm_loss_timer(Time now, const QueuePair& qp);
-  Time retry_due(Time now, const QueuePair& qp) const;
+  // Returns the time at which the time-out that begins now takes a retry.
+  Time retry_due(Time now, const QueuePair& qp) const {
+    const Time timeout = ack_timeout(qp.attributes().timeout);
+    if (timeout.is_never()) return timeout;
+    const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
+    return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
+  }
   void take_retry();
   bool take_other_path(QueuePair& qp);
   void handle_loss_timeout(Time now, QueuePair& qp);

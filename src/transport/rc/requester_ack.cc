@@ -1,11 +1,11 @@
 // The second half of the requester: responses, and time-outs when no response comes.
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "transport/local_memory.h"
 #include "transport/nak_status.h"
-#include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 
 namespace tulle::transport::rc {
@@ -31,9 +31,12 @@ bool has_ended(const QueuePair& qp) {
 
 }  // namespace
 
+// From 2 on, the table has each power of two and one and a half times it.
 std::uint8_t credit_code(std::uint32_t receives) {
-  const auto above = std::upper_bound(credit_table.begin(), credit_table.end(), receives);
-  return static_cast<std::uint8_t>(above - credit_table.begin() - 1);
+  if (receives < 2) return static_cast<std::uint8_t>(receives);
+  const auto power = static_cast<std::uint32_t>(std::bit_width(receives)) - 1;
+  const std::uint32_t code = 2 * power + (receives >> (power - 1) & 1);
+  return static_cast<std::uint8_t>(std::min<std::uint32_t>(code, credit_table.size() - 1));
 }
 
 std::uint32_t credits_of_code(std::uint8_t code) {
@@ -64,7 +67,7 @@ void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& pac
   if (qp.state() == QpState::sqd && drained(qp)) qp.sent_all();
 }
 
-void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
+inline void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
   switch (packet.syndrome.kind) {
     case wire::AckKind::ack:
       if (!acknowledge(now, qp, packet.psn)) {
@@ -153,7 +156,7 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
   return complete;
 }
 
-void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
+inline void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   rewound_ = false;
   timeouts_in_a_row_ = 0;
   retries_left_ = qp.attributes().retry_count;
@@ -302,18 +305,10 @@ void Requester::retry_now(Time now, QueuePair& qp) {
   arm_timer(now, qp);
 }
 
-void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) {
+inline void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) {
   if (packet.syndrome.kind != wire::AckKind::ack || qp.state() == QpState::error) return;
   credits_known_ = packet.syndrome.value != no_credits_code;
   receives_limit_ = receives_acknowledged_ + credits_of_code(packet.syndrome.value);
-}
-
-// Returns the time at which the time-out that begins now takes a retry.
-Time Requester::retry_due(Time now, const QueuePair& qp) const {
-  const Time timeout = ack_timeout(qp.attributes().timeout);
-  if (timeout.is_never()) return timeout;
-  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
-  return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
 }
 
 void Requester::take_retry() {
@@ -328,13 +323,6 @@ bool Requester::take_other_path(QueuePair& qp) {
   timeouts_in_a_row_ = 0;
   return true;
 }
-
-void Requester::arm_timer(Time now, const QueuePair& qp) {
-  if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
-  timer_ = retry_due(now, qp);
-}
-
-Time Requester::next_deadline() const { return std::min({timer_, rnr_until_, direct_due_}); }
 
 void Requester::handle_deadline(Time now, QueuePair& qp) {
   if (direct_due_ <= now) direct_due_ = Time::never();  // the next pull moves the transfer on

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 
 namespace tulle::transport::rc {

@@ -109,7 +109,7 @@ void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Paylo
   }
 }
 
-void Responder::handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+inline void Responder::handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   RequestVerdict verdict = inbound_.check(qp, packet, payload);
   if (verdict == RequestVerdict::ok) verdict = inbound_.accept(qp, packet, payload);
   if (verdict != RequestVerdict::ok && verdict != RequestVerdict::invalid_invalidate) {
@@ -232,7 +232,7 @@ void Responder::remember_atomic(const wire::Packet& packet, std::uint64_t origin
   job.msn = msn_;
 }
 
-void Responder::executed(QueuePair&, const wire::Packet& packet, std::uint32_t psns) {
+inline void Responder::executed(QueuePair&, const wire::Packet& packet, std::uint32_t psns) {
   expected_ = packet.psn + psns;
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   if (info.ends_message()) msn_ = (msn_ + 1) & Psn::mask;
@@ -511,7 +511,7 @@ bool Responder::emit_read(QueuePair& qp, Job& job, OutgoingPacket& out) {
   return true;
 }
 
-void Responder::emit_acknowledge(QueuePair& qp, OutgoingPacket& out) {
+inline void Responder::emit_acknowledge(QueuePair& qp, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
   out.packet.destination_qp = qp.attributes().destination_qp;
