@@ -81,6 +81,7 @@ class Run : sim::Application {
                                                     sim::Processes* processes);
   Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
       std::uint32_t threads, sim::Processes* processes);
+  Result<void> introduce_hosts();
   void handle_completions(Time now, std::uint32_t host) override;
   void handle_alarm(Time now, std::uint32_t host, std::uint32_t token) override;
   void meet_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) override;

@@ -129,7 +129,7 @@ bool Part::is_control(std::uint32_t datum) const {
 // Returns true if the event is at one of this part's ports, and after its last round.
 bool Part::accepts(const Event& event) const {
   const std::size_t index = event.place >> kind_bits;
-  if (index >= ends_.size() || event.at < rounds_->end().ps) return false;
+  if (!nodes_.ends.has(index) || event.at < rounds_->end().ps) return false;
   const LinkEnd& end = ends_[index];
   const bool is_application = (event.place & kind_mask) == static_cast<std::uint32_t>(application);
   return places_[end.node].part == number_ && (!is_application || end.node < hosts());
