@@ -243,6 +243,15 @@ void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {
   }
 }
 
+bool Run::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  if (jobs_ && workload::TaskPlayer::is_own(token)) return jobs_->accepts_alarm(host, token);
+  return player_.accepts_alarm(host, token);
+}
+
+bool Run::accepts_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) const {
+  return player_.accepts_request(host, token, note);
+}
+
 void Run::handle_completions(Time now, std::uint32_t host) {
   player_.handle_completions(now, host);
 }

@@ -131,7 +131,7 @@ class alignas(64) Part {
   Time earliest_sent() const;
   void send_away(std::uint32_t part, const Event& event);
   void take(Crossing& box, Application& application);
-  bool accepts(const Crossing& box) const;
+  bool accepts(const Crossing& box, const Application& told) const;
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;

@@ -81,13 +81,13 @@ void Part::give_to(std::uint32_t part, Bytes& message) {
 }
 
 bool Part::take_from(std::span<const std::byte> bytes, Application& application) {
-  if (!read_crossing(bytes, inbox_) || !accepts(inbox_)) return false;
+  if (!read_crossing(bytes, inbox_) || !accepts(inbox_, application)) return false;
   take(inbox_, application);
   return true;
 }
 
 // Returns true if all of it may come to this part now.
-bool Part::accepts(const Crossing& box) const {
+bool Part::accepts(const Crossing& box, const Application& told) const {
   const auto is_of_kind = [this](const auto& arrival, auto... kinds) {
     const auto kind = static_cast<Kind>(arrival.event.place & kind_mask);
     return ((kind == kinds) || ...) && accepts(arrival.event);
@@ -111,9 +111,12 @@ bool Part::accepts(const Crossing& box) const {
     const auto kind = static_cast<Kind>(event.place & kind_mask);
     const bool is_known = kind == application || (kind == control && is_control(event.datum));
     if (!accepts(event) || !is_known) return false;
+    if (kind != application) continue;
+    if (!told.accepts_alarm(ends_[event.place >> kind_bits].node, event.datum)) return false;
   }
-  return std::ranges::all_of(box.requests, [this](const Crossing::Request& request) {
-    return request.host < hosts() && places_[request.host].part == number_;
+  return std::ranges::all_of(box.requests, [&](const Crossing::Request& request) {
+    return request.host < hosts() && places_[request.host].part == number_ &&
+           told.accepts_request(request.host, request.token, request.note);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "base/check.h"
@@ -127,6 +128,21 @@ void Player::handle_alarm(Time now, std::uint32_t token) {
   // The receiver's adapter has all data by now, but a socket may hold data that were not read yet.
   const bool failed = (token & failed_bit) != 0;
   if (!is_stream() || connection.read || failed) close_receiver(flow);
+}
+
+bool Player::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  const std::uint32_t flow = token & ~(close_bit | place_bit);
+  if (flow >= flows_.size()) return false;
+  if ((token & close_bit) != 0) {
+    return host == flows_[flow].destination && !shares(flow) && !transport_.is_datagram;
+  }
+  if (host != flows_[flow].source) return false;
+  return (token & place_bit) == 0 || (is_stream() && shares(flow));
+}
+
+bool Player::accepts_request(std::uint32_t host, std::uint32_t flow, std::uint32_t note) const {
+  const std::uint32_t path_bits = note & ((1u << note_path_bits) - 1);
+  return flow < flows_.size() && host == flows_[flow].destination && path_bits < settings_.paths;
 }
 
 void Player::close_receiver(std::uint32_t flow) {
@@ -476,6 +492,7 @@ void Player::handle_completions(Time now, std::uint32_t number) {
       } else if ((completion.wr_id & part_bit) == 0 &&
                  completion.status == verbs::CompletionStatus::success) {
         if (has_receives_ready(flow)) {
+          check_named(completion.immediate, number, flow);
           flow = completion.immediate;
           post_receive(flow);
         }
@@ -484,6 +501,16 @@ void Player::handle_completions(Time now, std::uint32_t number) {
     }
     if (count < completions.size()) return;
   }
+}
+
+// The immediate value of a packet names a flow, which must be to this host, and of the same
+// connection as another one.
+void Player::check_named(std::uint32_t named, std::uint32_t host, std::uint32_t connected) const {
+  if (named < flows_.size() && flows_[named].destination == host &&
+      flows_[named].connection == flows_[connected].connection) {
+    return;
+  }
+  throw std::runtime_error("a packet names a flow to which it does not belong");
 }
 
 // The sender of a flow by a socket hears that it has been read.

@@ -154,11 +154,15 @@ class Player final : public Carrier {
     stage_.alarm(at + settings_.post_delay_of(source), source, flow);
   }
   void handle_alarm(Time now, std::uint32_t token);
-  // Takes the new completions of a host.
+  // Takes the new completions of a host. Throws std::runtime_error, with one line, if a packet of
+  // another process has named a flow to which it cannot belong.
   void handle_completions(Time now, std::uint32_t host);
   // Prepares the destination of a flow that its source has begun, at the destination. The note says
   // what the source knows of the connection.
   void meet_request(std::uint32_t flow, std::uint32_t note);
+  // Return true if another process may send such an alarm or request for a host (sim/application.h).
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const;
+  bool accepts_request(std::uint32_t host, std::uint32_t flow, std::uint32_t note) const;
 
   const std::vector<FlowResult>& results() const { return results_; }
   FlowCounts counts() const { return {finished(), failed(), bytes_done()}; }
@@ -292,6 +296,7 @@ class Player final : public Carrier {
   void check_memory(std::uint32_t flow);
   void hear_of_read(std::uint32_t flow);
   void leave_shared(std::uint32_t flow);
+  void check_named(std::uint32_t named, std::uint32_t host, std::uint32_t connected) const;
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
 

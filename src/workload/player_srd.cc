@@ -98,6 +98,7 @@ void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Comple
   const bool success = completion.status == verbs::CompletionStatus::success;
   if (completion.opcode == verbs::CompletionOpcode::receive_write_with_immediate) {
     const std::uint32_t flow = completion.immediate;
+    check_named(flow, number, flow);
     if (success && --messages_[flow].to_arrive == 0) arrived(now, flow);
     return;
   }
