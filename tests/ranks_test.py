@@ -257,6 +257,8 @@ class Ranks:
 
     def test_bad_input_is_one_line(self):
         name = self.write("two.toml", TWO_HOSTS)
+        for command in (("sim", name), ("compare", "--workload", "incast")):
+            self.refused(2, "the flow level is simulated by one process", *command, "--level", "flow", status=1)
         self.refused(2, "nosuch: No such file or directory", "sim", "nosuch", status=1)
         self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=1)
         self.refused(2, "cannot write to the folder /proc/no", "sim", name, "-o", "/proc/no", status=1)
