@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -105,6 +106,20 @@ hosts = 2
 [traffic]
 pattern = "incast"
 bytes = "50KB"
+"""
+# The second variant takes a second or so.
+SLOW = """
+[topology]
+kind = "single-switch"
+hosts = 5
+[traffic]
+pattern = "incast"
+bytes = "50KB"
+[[variant]]
+name = "short"
+[[variant]]
+name = "slow"
+traffic.bytes = "300MB"
 """
 LONG = """
 [topology]
@@ -242,6 +257,8 @@ class Ranks:
 
     def test_bad_input_is_one_line(self):
         name = self.write("two.toml", TWO_HOSTS)
+        for command in (("sim", name), ("compare", "--workload", "incast")):
+            self.refused(2, "the flow level is simulated by one process", *command, "--level", "flow", status=1)
         self.refused(2, "nosuch: No such file or directory", "sim", "nosuch", status=1)
         self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=1)
         self.refused(2, "cannot write to the folder /proc/no", "sim", name, "-o", "/proc/no", status=1)
@@ -273,6 +290,42 @@ class Ranks:
         one = run([TULLE, "sim", name], self.folder)
         both = self.ranks(2, "sim", name, TULLE_MPI="none")
         self.assertEqual((0, sorted(2 * one.stdout.splitlines())), (both.returncode, sorted(both.stdout.splitlines())))
+
+    def test_a_rank_that_stops_for_a_while_is_named(self):
+        """Rank 0 says for which one it waits, once, and goes on when that one does."""
+        name = self.write("slow.toml", SLOW)
+        one = run([TULLE, "sim", name, "-o", "one"], self.folder)
+        self.assertEqual(0, one.returncode, one.stderr)
+        script = f"echo $$ > pid.${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}; exec {TULLE} sim {name} -o out"
+        stopped, later = None, None
+        with subprocess.Popen([self.mpirun, "-n", "3", "sh", "-c", script], cwd=self.folder, env=environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+            try:
+                done, end = self.folder / "out" / "report.html", time.monotonic() + LIMIT_S
+                while not done.exists():
+                    self.assertLess(time.monotonic(), end)
+                    self.assertIsNone(job.poll())
+                    time.sleep(0.02)
+                stopped = int((self.folder / "pid.2").read_text())
+                os.kill(stopped, signal.SIGSTOP)
+                later = threading.Timer(LIMIT_S, os.kill, (stopped, signal.SIGCONT))  # if there is no line
+                later.start()
+                began = time.monotonic()
+                line = next((line for line in job.stderr if line.startswith("tulle: ")), "")
+                self.assertEqual("tulle: rank 2 has sent nothing for 10 s; still waiting\n", line)
+                self.assertGreater(time.monotonic() - began, 8)
+                os.kill(stopped, signal.SIGCONT)
+                stdout, stderr = job.communicate(timeout=LIMIT_S)
+            except BaseException:
+                if stopped is not None:
+                    os.kill(stopped, signal.SIGCONT)
+                job.kill()
+                raise
+            finally:
+                if later is not None:
+                    later.cancel()
+        self.assertEqual((0, one.stdout, []), (job.returncode, stdout, said_by_tulle(stderr)))
+        self.assertEqual([], differences(self.folder / "one", self.folder / "out"))
 
     # Waits until the first variant has its files, and kills a rank then.
     def test_a_rank_that_dies_ends_the_run_and_leaves_what_was_done(self):

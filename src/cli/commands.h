@@ -114,7 +114,8 @@ struct TuneOptions {
   std::size_t budget = 100;  // settings to try
   std::string output;        // a folder
   std::string again;         // the command that has the same results, for people
-  unsigned jobs = 1;         // simulations at the same time
+  std::string level = packet_level;
+  unsigned jobs = 1;  // simulations at the same time
   bool json = false;
 };
 int tune(const TuneOptions& options);
@@ -128,6 +129,8 @@ struct CompareOptions {
   std::vector<std::uint32_t> gpus;     // by workload
   unsigned jobs = 1;                   // fabrics that are simulated at the same time
   unsigned threads = 1;                // of each fabric
+  std::string level = packet_level;
+  bool unvalidated = false;
   bool list = false;
   bool json = false;
   bool alone = false;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
@@ -124,7 +125,9 @@ int compare(const CompareOptions& options) {
   if (auto joined = join_ranks(); !joined) return fail(joined.error().message);
   auto scenario = read_comparison(options, *fabrics);
   Result<void> ready;
-  if (!scenario) {
+  if (auto checked = check_level(options.level, options.unvalidated); !checked) {
+    ready = checked;
+  } else if (!scenario) {
     ready = scenario.error();
   } else if (!options.output.empty() && is_first_rank()) {
     ready = prepare_folder(options.output);
@@ -142,6 +145,8 @@ int compare(const CompareOptions& options) {
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
+  simulating.at_flow_level = options.level == flow_level;
+  simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
     // They lie in the same folders as when all are there.
     simulating.keep = [&](const report::Results& results) {
@@ -165,6 +170,11 @@ int compare(const CompareOptions& options) {
       auto links =
           print("\nthe links that held frames up for longest\n" + plain_text(worst, false));
       if (!links) return fail(links.error().message);
+    }
+  }
+  if (simulating.at_flow_level && !options.json) {
+    if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
+      return fail(noted.error().message);
     }
   }
   if (!options.output.empty()) {

@@ -65,6 +65,32 @@ TEST_F(CompareTest, ARowForEachFabric) {
   EXPECT_EQ(std::ssize(table_of(run(small).out)), 2 + by_default);
 }
 
+// A ring on rails has nearly the same time at both levels. A permutation was not measured.
+TEST_F(CompareTest, TheFlowLevelSaysItsError) {
+  const std::string ring =
+      "--workload allreduce:64MiB --gpus 16 --algorithm ring --fabrics infiniband,roce-pfc ";
+  const ProgramOutcome flows = run(ring + "--level flow");
+  EXPECT_EQ(flows.status, 0) << flows.error;
+  EXPECT_TRUE(contains(flows.out, "\nFlow level: in such runs a job's time was within "))
+      << flows.out;
+  EXPECT_FALSE(contains(run(ring).out, "Flow level"));
+  const auto at_flow_level = json_of(ring + "--level flow")["variants"];
+  const auto packets = json_of(ring)["variants"];
+  ASSERT_EQ(at_flow_level.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const double error = at_flow_level[i]["time_error"].get<double>();
+    EXPECT_LE(error, 0.01);
+    EXPECT_NEAR(at_flow_level[i]["job_us"].get<double>() / packets[i]["job_us"].get<double>(), 1,
+                error);
+  }
+  expect_refused(std::string(small) + "--level flow", "--level packet");
+  expect_refused(std::string(small) + "--unvalidated", "--level flow");
+  const ProgramOutcome unvalidated =
+      run(std::string(small) + "--fabrics infiniband --level flow --unvalidated");
+  EXPECT_EQ(unvalidated.status, 0) << unvalidated.error;
+  EXPECT_TRUE(contains(unvalidated.out, "nobody knows its error")) << unvalidated.out;
+}
+
 TEST_F(CompareTest, RailsApartInPlanesAt800G) {
   const auto all = json_of(
       "--workload alltoall:256KiB --gpus 16 --topology rail-only --planes 2 --link-rate 800Gbps "

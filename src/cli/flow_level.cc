@@ -5,16 +5,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/layout.h"
+#include "cli/ranks.h"
 #include "scenario/scenario.h"
 
 namespace tulle::cli {
+
 Result<std::vector<experiment::ValidatedRange>> validated_ranges() {
   constexpr std::size_t bytes_max = std::size_t{1} << 20;
   const std::string path = (scenario_folder() / "flow-level.json").string();
   auto text = scenario::read_file(path, bytes_max);
   if (!text) return text.error();
   return experiment::parse_ranges(*text, path);
+}
+
+Result<void> check_level(const std::string& level, bool is_unvalidated) {
+  if (is_unvalidated && level != flow_level) return Error{"--unvalidated is for --level flow"};
+  if (level == flow_level && has_ranks()) {
+    return Error{"the flow level is simulated by one process: start it without mpirun"};
+  }
+  return {};
 }
 
 std::string flow_level_note(std::span<const report::Outcome> outcomes) {

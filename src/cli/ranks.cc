@@ -97,6 +97,14 @@ void handle_long_wait(int) {
   static_cast<void>(write(STDERR_FILENO, text, sizeof text - 1));
 }
 
+// The first line is enough: rounds may take long, and then each would have one.
+void handle_silence(std::uint32_t rank) {
+  static bool is_known = false;
+  if (std::exchange(is_known, true)) return;
+  std::fprintf(stderr, "tulle: rank %u has sent nothing for %u s; still waiting\n", rank,
+               silent_seconds);
+}
+
 }  // namespace
 
 Result<void> join_ranks() {
@@ -123,6 +131,7 @@ Result<void> join_ranks() {
   joined = std::move(*ranks);
   auto compared = compare_ranks();
   alarm(0);
+  if (is_first_rank()) joined->watch(silent_seconds, handle_silence);
   return compared;
 }
 

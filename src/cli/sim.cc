@@ -117,11 +117,8 @@ Result<Wanted> prepare(const SimOptions& options) {
   if (!options.capture.empty() && options.level == flow_level) {
     return Error{"--capture writes packets, and the flow level has none: take --level packet"};
   }
-  if (options.unvalidated && options.level != flow_level) {
-    return Error{"--unvalidated is for --level flow"};
-  }
-  if (options.level == flow_level && has_ranks()) {
-    return Error{"the flow level is simulated by one process: start it without mpirun"};
+  if (auto checked = check_level(options.level, options.unvalidated); !checked) {
+    return checked.error();
   }
   std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
   if (wanted.empty()) return Error{no_such_variant(*scenario, options.variant)};

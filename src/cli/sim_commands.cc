@@ -140,13 +140,17 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   });
 }
 
-void add_level(CLI::App& command, std::string& level) {
+void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nullptr) {
   command
       .add_option("--level", level,
                   "Simulate packets, or flows that share links as fluids do: hundreds of times as "
                   "fast, for what docs/simulator.md names (default: packet)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({packet_level, flow_level}));
+  if (is_unvalidated == nullptr) return;
+  command.add_flag("--unvalidated", *is_unvalidated,
+                   "With --level flow: simulate also what lies beyond the range in which the flow "
+                   "level was measured beside packets");
 }
 
 }  // namespace
@@ -203,10 +207,7 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
-  add_level(*command, options.level);
-  command->add_flag("--unvalidated", options.unvalidated,
-                    "With --level flow: simulate also what lies beyond the range in which the flow "
-                    "level was measured beside packets");
+  add_level(*command, options.level, &options.unvalidated);
   add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
@@ -316,6 +317,7 @@ void add_tune(CLI::App& app, int& status) {
       ->type_name("DIR")
       ->required();
   command->add_flag("--json", options.json, "Print the result as JSON");
+  add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Simulations", "a process each");
   command->footer(tune_examples);
   command->callback([command, &status] {
@@ -409,6 +411,7 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--output,-o", options.output,
                    "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
+  add_level(*command, options.level, &options.unvalidated);
   add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
   add_threads(*command, options.threads, options.jobs, "fabric");
   command->footer(compare_examples);

@@ -20,6 +20,7 @@
 
 #include "base/quoted.h"
 #include "cli/commands.h"
+#include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/points.h"
 #include "cli/ranks.h"
@@ -177,7 +178,8 @@ class Tuning {
         seeds_(std::move(seeds)),
         held_back_(std::move(held_back)),
         figure_(options.least.empty() ? options.most : options.least),
-        points_({options.scenario, options.set, options.variant, options.output, options.jobs}) {}
+        points_({options.scenario, options.set, options.variant, options.output, options.jobs,
+                 options.level}) {}
 
   Result<void> run();
 
@@ -465,6 +467,10 @@ std::string Tuning::table(const Setting& best, const Score& held_was, const Scor
     text +=
         fmt::format("\nOn the seeds that were held back a limit is broken: {}.\n", held_is.failure);
   }
+  if (options_.level == flow_level) {
+    std::vector<std::string> settings;
+    text += "\n" + flow_level_note(held_results(settings).outcomes);
+  }
   return text;
 }
 
@@ -472,6 +478,7 @@ std::string Tuning::json(const Setting& best, const Score& held_was, const Score
   json_t all;
   all["scenario"] = options_.scenario;
   all["variant"] = options_.variant;
+  if (options_.level != packet_level) all["level"] = options_.level;
   all["figure"] = figure_;
   all["best"] = options_.least.empty() ? "most" : "least";
   all["settings_tried"] = tried_.size();

@@ -105,6 +105,21 @@ TEST_F(Tune, ALimitIsKept) {
                  "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
 }
 
+TEST_F(Tune, TheFlowLevelSaysItsError) {
+  folder.write("open.toml",
+               "[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"100Gbps\"\n[traffic]\n"
+               "pattern = \"poisson\"\nload = 0.1\nduration = \"4ms\"\n[fabric]\n"
+               "flow_control = \"none\"\n[host]\nrecovery = \"selective-repeat\"\n");
+  const ProgramOutcome outcome =
+      run("'" + folder.path("open.toml") + "' -o '" + folder.path("o") +
+          "' -k traffic.queue_pairs=1..4 --least fct_us.p99 --budget 4 --level flow");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "\nFlow level: in such runs the mean slowdown was within "))
+      << outcome.out;
+  EXPECT_EQ(nlohmann::json::parse(folder.read("o/tune.json"))["level"], "flow");
+  expect_refused(command("p", search) + "--level flow", "--level packet");
+}
+
 TEST_F(Tune, StepsOfSwitchesAreSaid) {
   const ProgramOutcome outcome =
       run(command("o", std::string(search) + "--set fabric.ecn.pmax=0.001"));

@@ -49,7 +49,7 @@ class Measured {
   [[nodiscard]] bool take(std::uint32_t process, Unpacker& unpacker);
 
  private:
-  bool has_stacks() const { return network_.stack(0) != nullptr; }
+  bool has_stacks() const { return network_.has_stacks(); }
   NetworkTotals own_totals() const;
   void make_room();
 

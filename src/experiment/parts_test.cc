@@ -40,6 +40,8 @@ class Chain : public sim::Application {
     EXPECT_EQ(note, token + 1);
     heard[host].push_back({Time::zero(), token, true});
   }
+  bool accepts_alarm(std::uint32_t, std::uint32_t) const override { return true; }
+  bool accepts_request(std::uint32_t, std::uint32_t, std::uint32_t) const override { return true; }
   bool goes_on() override { return true; }
 
   struct Heard {

@@ -6,11 +6,14 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <vector>
 
 #include "experiment/alone.h"
 #include "experiment/jobs_test.h"
 #include "report/html_page.h"
 #include "report/results.h"
+#include "sim/nodes.h"
+#include "sim/round_message.h"
 
 namespace tulle::experiment {
 namespace {
@@ -106,14 +109,19 @@ TEST(Processes, OneThatDoesNotGoOnEndsAll) {
 }
 
 // Returns how many of two processes notice that process 1's messages are changed from one on.
-// (Those of preparing are empty, and stay so.)
-int failures_with(const MeetingRoom::Tamper& tamper) {
+int failures_with(const MeetingRoom::Tamper& tamper, const char* text = leaves) {
   std::atomic<int> failed = 0;
   in_processes(
       2,
       [&](ProcessOfTest& process) {
-        auto setup = setup_of(leaves, "", {});
+        auto setup = setup_of(text, "", {});
         auto run = Run::prepare(std::move(*setup), 1, &process);
+        if (!run) {
+          EXPECT_TRUE(run.error().message.ends_with("rank 1 has sent a damaged message"))
+              << run.error().message;
+          ++failed;
+          return;
+        }
         try {
           (*run)->run([](const Progress&) { return true; });
         } catch (const std::runtime_error& error) {
@@ -145,6 +153,60 @@ TEST(Processes, DamagedMessagesEndTheRunWithALine) {
         failures_with(from_one(first, [](Bytes& message) { message.front() ^= std::byte{0x40}; })),
         1);
   }
+}
+
+// Returns a way to add something that crosses to part 0 to the third round's message of process 1.
+MeetingRoom::Tamper adding(const sim::Crossing& crossing) {
+  return [crossing](std::uint32_t from, std::uint32_t, Bytes& message) {
+    if (from != 1) return;
+    const auto read = sim::read_message(message);
+    if (read && read->report.round == 3) sim::add_crossing(0, crossing, message);
+  };
+}
+
+sim::Crossing alarm(std::uint32_t host, std::uint32_t token) {
+  constexpr unsigned kind_bits = 4;
+  const auto kind = static_cast<std::uint32_t>(sim::EventKind::application);
+  sim::Crossing crossing;
+  crossing.events.push_back({Time::microseconds(500).ps, host << kind_bits | kind, token});
+  return crossing;
+}
+
+sim::Crossing request(std::uint32_t host, std::uint32_t token, std::uint32_t note) {
+  sim::Crossing crossing;
+  crossing.requests.push_back({host, token, note});
+  return crossing;
+}
+
+// Process 0 has the hosts 0 to 3, and host N sends flow N.
+TEST(Processes, AlarmsAndRequestsThatNobodySendsAreRefused) {
+  constexpr std::uint32_t of_task = 1u << 30, closes = 1u << 31, step = 1u << 27;
+  const auto setup = setup_of(leaves, "", {});
+  ASSERT_EQ(setup->flows[2].source, 2u);
+  const std::uint32_t peer = setup->flows[2].destination;
+  const std::vector<sim::Crossing> of_flows = {
+      alarm(0, 8),  // there are flows 0 to 7
+      alarm(0, 0x07FF'FFFF),
+      alarm(1, 2),                        // flow 2 is not sent from there
+      alarm((peer + 1) % 4, closes | 2),  // nor to there
+      alarm(2, 1u << 29 | 2),             // only sockets hear of a read
+      alarm(0, of_task),                  // there are no tasks
+      alarm(4, 4),                        // host 4 is of process 1
+      request(0, 8, 0x100),
+      request((peer + 1) % 4, 2, 0x100),
+      request(setup->flows[7].destination, 7, 1),  // there is one path, 0
+      request(9, 0, 0),
+  };
+  for (std::size_t i = 0; i < of_flows.size(); ++i) {
+    EXPECT_GE(failures_with(adding(of_flows[i])), 1) << i;
+  }
+  for (std::uint32_t number = 0; number < 8; ++number) {
+    // Tasks within a server alone send alarms to other hosts, and these have none.
+    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step)), jobs), 1) << number;
+    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step | 0x07FF'FFFF)), jobs), 1);
+  }
+  EXPECT_EQ(failures_with(adding({}), jobs), 0);
+  EXPECT_EQ(failures_with(adding(alarm(0, 0))), 0) << "this one might be sent";
 }
 
 }  // namespace

@@ -37,7 +37,33 @@ Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup, std::uint32_t t
   if (processes == nullptr) return run;
   const Result<void> own = run ? Result<void>() : run.error();
   if (auto all = sim::agree(*processes, own); !all) return all.error();
+  const Result<void> introduced = (*run)->introduce_hosts();
+  if (auto all = sim::agree(*processes, introduced); !all) return all.error();
   return run;
+}
+
+// Tells the other processes what their hosts must know of those here.
+Result<void> Run::introduce_hosts() {
+  if (processes_ == nullptr) return {};
+  Bytes own;
+  Packer(own).add_list(player_.introductions());
+  const std::vector<Bytes> to(processes_->count(), own);
+  std::vector<Bytes> from(processes_->count());
+  processes_->exchange(to, from);
+  for (std::uint32_t process = 0; process < from.size(); ++process) {
+    if (process == processes_->number()) continue;
+    Unpacker unpacker(from[process]);
+    std::vector<workload::Introduction> others;
+    const bool is_whole = unpacker.take_list(others) && unpacker.is_empty();
+    const auto is_of_process = [&](const workload::Introduction& other) {
+      return other.host < network_.hosts() && network_.process_of(other.host) == process;
+    };
+    if (!is_whole || !std::ranges::all_of(others, is_of_process)) {
+      return Error{fmt::format("rank {} has sent a damaged message", process)};
+    }
+    for (const workload::Introduction& other : others) player_.meet(other);
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Run>> Run::prepare_alone(scenario::Setup setup, std::uint32_t threads,
@@ -98,7 +124,8 @@ workload::Stage Run::stage() {
       },
       [this](std::uint32_t host, std::uint32_t token, std::uint32_t note) {
         network_.request(host, token, note, *this);
-      }};
+      },
+      [this](std::uint32_t host) { return network_.owns(host); }};
 }
 
 workload::PathRecord Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
@@ -214,6 +241,15 @@ void Run::handle_alarm(Time now, std::uint32_t /*host*/, std::uint32_t token) {
   } else {
     player_.handle_alarm(now, token);
   }
+}
+
+bool Run::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  if (jobs_ && workload::TaskPlayer::is_own(token)) return jobs_->accepts_alarm(host, token);
+  return player_.accepts_alarm(host, token);
+}
+
+bool Run::accepts_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) const {
+  return player_.accepts_request(host, token, note);
 }
 
 void Run::handle_completions(Time now, std::uint32_t host) {

@@ -81,9 +81,12 @@ class Run : sim::Application {
                                                     sim::Processes* processes);
   Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery,
       std::uint32_t threads, sim::Processes* processes);
+  Result<void> introduce_hosts();
   void handle_completions(Time now, std::uint32_t host) override;
   void handle_alarm(Time now, std::uint32_t host, std::uint32_t token) override;
   void meet_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) override;
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const override;
+  bool accepts_request(std::uint32_t host, std::uint32_t token, std::uint32_t note) const override;
   bool goes_on() override { return (*on_progress_)(progress()); }
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;

@@ -22,6 +22,10 @@ Sampler::Sampler(const scenario::SampleSettings& settings, const fabric::Topolog
 void Sampler::take(const sim::Network& network) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const report::SampledPort& port = samples_.ports[i];
+    if (!network.owns(nodes_[i])) {
+      samples_.samples.emplace_back();
+      continue;
+    }
     const std::uint64_t sent = network.counters(nodes_[i], port.port).bytes;
     report::Sample sample{sent - bytes_sent_[i]};
     bytes_sent_[i] = sent;
@@ -36,7 +40,7 @@ void Sampler::take(const sim::Network& network) {
   next_ = next_ + samples_.interval;
 }
 
-// A process counts nothing at the ports of others.
+// The samples of other processes' ports are zeros.
 bool Sampler::add(const std::vector<report::Sample>& others) {
   if (others.size() != samples_.samples.size()) return false;
   for (std::size_t i = 0; i < others.size(); ++i) {

@@ -91,6 +91,7 @@ TimelineSampler::TimelineSampler(const fabric::Topology& topology, Time lookahea
 report::Moment TimelineSampler::totals(const sim::Network& network) const {
   report::Moment total;
   for (std::uint32_t node = 0; node < topology_->nodes(); ++node) {
+    if (!network.owns(node)) continue;
     for (std::uint16_t port = 0; port < topology_->ports[node]; ++port) {
       const port::Counters& counters = network.counters(node, port);
       if (topology_->is_host(node)) {

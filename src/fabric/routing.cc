@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "base/check.h"
 #include "fabric/route_finders.h"
 
 namespace tulle::fabric {
@@ -24,11 +26,16 @@ constexpr std::array kind_names = {
     KindName{RoutingKind::dragonfly_minimal, "dragonfly_minimal"},
 };
 
+template <typename Number>
+std::uint64_t hash_of(std::span<const Number> numbers) {
+  std::uint64_t hash = 0;
+  for (const Number number : numbers) hash = (hash ^ number) * 0x9E37'79B9'7F4A'7C15;
+  return hash ^ (hash >> 32);
+}
+
 struct PortsHash {
   std::size_t operator()(const std::vector<std::uint16_t>& ports) const {
-    std::uint64_t hash = 0;
-    for (const std::uint16_t port : ports) hash = (hash ^ port) * 0x9E37'79B9'7F4A'7C15;
-    return hash ^ (hash >> 32);
+    return hash_of(std::span<const std::uint16_t>(ports));
   }
 };
 
@@ -58,8 +65,8 @@ std::vector<std::uint16_t> Routes::forwarding_table(std::uint32_t switch_node, u
 
 std::size_t Routes::bytes() const {
   const auto of = [](const auto& vector) { return vector.capacity() * sizeof(vector[0]); };
-  return of(destinations_) + of(leaf_nodes_) + of(divisors_) + of(set_at_) + of(sets_) +
-         of(every_port_);
+  return of(destinations_) + of(leaf_nodes_) + of(divisors_) + of(block_at_) + of(set_at_) +
+         of(sets_) + of(every_port_);
 }
 
 // Routes under construction.
@@ -75,11 +82,14 @@ class RouteTable {
     if (auto ok = plug_in_hosts(); !ok) return ok.error();
     set_divisors();
     if (auto ok = find_routes(); !ok) return ok.error();
+    routes_.set_at_.shrink_to_fit();
     routes_.sets_.shrink_to_fit();
     return std::move(routes_);
   }
 
  private:
+  static constexpr std::uint32_t block_leaves = Routes::block_leaves;
+
   Error error(const std::string& what) const {
     return Error{std::string(to_string(settings_.kind)) + " routing: " + what};
   }
@@ -94,8 +104,7 @@ class RouteTable {
       leaf_of_switch[node - topology_.hosts] = routes_.leaves_++;
       routes_.leaf_nodes_.push_back(node);
     }
-    routes_.columns_ = routes_.leaves_;
-
+    std::uint32_t columns = routes_.leaves_;
     auto& destinations = routes_.destinations_;
     destinations.resize(topology_.hosts);
     const auto plug_in = [&](std::uint32_t host, std::uint32_t to, std::uint16_t port) {
@@ -114,8 +123,9 @@ class RouteTable {
         return error("host " + std::to_string(host) + " has no link; give it one to a switch");
       }
       destinations[host].leaf = routes_.leaves_;
-      routes_.columns_ = routes_.leaves_ + 1;
+      columns = routes_.leaves_ + 1;
     }
+    routes_.blocks_ = (columns + block_leaves - 1) / block_leaves;
     order_hosts();
     list_ports();
     find_networks();
@@ -261,8 +271,11 @@ class RouteTable {
     const std::uint32_t switches = topology_.switches;
     any_unreachable_ = false;
     routes_.sets_ = {0};  // the empty set
-    routes_.set_at_.assign(static_cast<std::size_t>(switches) * routes_.columns_, 0);
+    routes_.block_at_.assign(std::size_t{switches} * routes_.blocks_, 0);
+    routes_.set_at_.assign(block_leaves, 0);  // the empty block
     known_.clear();
+    known_blocks_.clear();
+    std::vector<std::uint32_t> open(std::size_t{switches} * block_leaves);  // blocks, by switch
     PortSets ports(topology_);
     // A switch's set is mostly the same as for the leaf before.
     PortSets before(topology_);
@@ -278,7 +291,7 @@ class RouteTable {
         const auto words = ports.words(node);
         if (!std::ranges::equal(words, before.words(node))) at[node] = place(node, words);
         if (is_inner && !are_linked(node, destination)) continue;
-        routes_.set_at_[static_cast<std::size_t>(node) * routes_.columns_ + leaf] = at[node];
+        open[std::size_t{node} * block_leaves + leaf % block_leaves] = at[node];
         if (at[node] != 0 || node == destination || are_apart(node, destination)) continue;
         // Only leaves send. Other switches may have no route, but then no leaf's route leads
         // through them.
@@ -290,8 +303,34 @@ class RouteTable {
         }
       }
       std::swap(ports, before);
+      if (leaf % block_leaves == block_leaves - 1 || leaf + 1 == routes_.leaves_) {
+        place_blocks(leaf / block_leaves, open);
+      }
     }
     return {};
+  }
+
+  // Stores a block of each switch, and empties them.
+  void place_blocks(std::uint32_t number, std::span<std::uint32_t> open) {
+    for (std::uint32_t node = 0; node < topology_.switches; ++node) {
+      const auto block = open.subspan(std::size_t{node} * block_leaves, block_leaves);
+      routes_.block_at_[std::size_t{node} * routes_.blocks_ + number] = place_block(block);
+    }
+    std::ranges::fill(open, 0);
+  }
+
+  // Returns the place where this block is stored. Equal blocks share one place.
+  std::uint32_t place_block(std::span<const std::uint32_t> block) {
+    std::vector<std::uint32_t>& all = routes_.set_at_;
+    const auto [first, last] = known_blocks_.equal_range(hash_of(block));
+    for (auto known = first; known != last; ++known) {
+      if (std::equal(block.begin(), block.end(), all.begin() + known->second)) return known->second;
+    }
+    const auto place = static_cast<std::uint32_t>(all.size());
+    TULLE_CHECK(place == all.size());
+    all.insert(all.end(), block.begin(), block.end());
+    known_blocks_.emplace(hash_of(block), place);
+    return place;
   }
 
   // Returns true if two switches with adapters are in networks that have no link between them.
@@ -325,6 +364,8 @@ class RouteTable {
   SwitchGraph graph_;
   Routes routes_;
   std::unordered_map<std::vector<std::uint16_t>, std::uint32_t, PortsHash> known_;
+  // Blocks by their hash: the index of the first leaf in set_at_.
+  std::unordered_multimap<std::uint64_t, std::uint32_t> known_blocks_;
   std::vector<std::uint16_t> scratch_;
   bool any_unreachable_ = false;
   // By switch with adapters: the network of these; empty if all are in one.

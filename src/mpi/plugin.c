@@ -25,7 +25,10 @@ static struct tulle_mpi self;
 static MPI_Comm ranks;
 static struct first *to_first, *from_first; /* by rank */
 static MPI_Request* requests;
+static uint32_t* rank_of_request;
 static int request_count, request_room;
+static uint64_t silence_max;              /* in nanoseconds */
+static tulle_mpi_silence told_of_silence; /* null: nobody is told */
 
 static const char* failure(int code) {
   static char text[MPI_MAX_ERROR_STRING + 1];
@@ -37,14 +40,18 @@ static const char* failure(int code) {
   return text;
 }
 
-static MPI_Request* next_request(void) {
+static MPI_Request* next_request(uint32_t rank) {
   if (request_count == request_room) {
     const int room = request_room == 0 ? 64 : 2 * request_room;
     MPI_Request* more = realloc(requests, (size_t)room * sizeof *more);
     if (more == NULL) return NULL;
     requests = more;
+    uint32_t* ranks_too = realloc(rank_of_request, (size_t)room * sizeof *ranks_too);
+    if (ranks_too == NULL) return NULL;
+    rank_of_request = ranks_too;
     request_room = room;
   }
+  rank_of_request[request_count] = rank;
   return &requests[request_count++];
 }
 
@@ -52,6 +59,17 @@ static long now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+/* Tells of the first rank for which a request waits. The requests stay as they are. */
+static void tell_of_silence(void) {
+  for (int i = 0; i < request_count; ++i) {
+    int done = 1;
+    if (MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    if (done) continue;
+    told_of_silence(rank_of_request[i]);
+    return;
+  }
 }
 
 /*
@@ -64,8 +82,9 @@ static long now(void) {
 static int wait_all(void) {
   enum { looking_max = 500000, looking_min = 5000, sleep_min = 10000, sleep_max = 1000000 };
   static long looking = looking_max;
-  const long end = now() + looking;
+  const long begin = now(), end = begin + looking;
   long sleep = sleep_min;
+  int has_told = told_of_silence == NULL;
   for (int has_slept = 0;;) {
     int done = 0;
     const int code = MPI_Testall(request_count, requests, &done, MPI_STATUSES_IGNORE);
@@ -82,6 +101,9 @@ static int wait_all(void) {
     const struct timespec moment = {0, sleep};
     nanosleep(&moment, NULL);
     if (sleep < sleep_max) sleep += sleep / 8;
+    if (has_told || (uint64_t)(now() - begin) < silence_max) continue;
+    has_told = 1;
+    tell_of_silence();
   }
 }
 
@@ -89,7 +111,7 @@ static int wait_all(void) {
 static const char* move(uint32_t rank, unsigned char* bytes, uint64_t count, int is_sent) {
   for (uint64_t at = 0; at < count; at += part_bytes_max) {
     const int part = count - at < part_bytes_max ? (int)(count - at) : part_bytes_max;
-    MPI_Request* request = next_request();
+    MPI_Request* request = next_request(rank);
     if (request == NULL) return "there is too little memory";
     const int code =
         is_sent ? MPI_Isend(bytes + at, part, MPI_BYTE, (int)rank, tag_rest, ranks, request)
@@ -108,12 +130,12 @@ static const char* exchange_first(const struct tulle_mpi_message* to) {
     const uint64_t inside = smaller(to[r].count, first_bytes);
     to_first[r].count = to[r].count;
     if (inside > 0) memcpy(to_first[r].bytes, to[r].bytes, inside);
-    MPI_Request* request = next_request();
+    MPI_Request* request = next_request(r);
     if (request == NULL) return "there is too little memory";
     int code = MPI_Irecv(&from_first[r], sizeof(struct first), MPI_BYTE, (int)r, tag_first, ranks,
                          request);
     if (code != MPI_SUCCESS) return failure(code);
-    request = next_request();
+    request = next_request(r);
     if (request == NULL) return "there is too little memory";
     code = MPI_Isend(&to_first[r], (int)(sizeof(uint64_t) + inside), MPI_BYTE, (int)r, tag_first,
                      ranks, request);
@@ -145,6 +167,11 @@ static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room r
   return code == MPI_SUCCESS ? NULL : failure(code);
 }
 
+static void watch(uint64_t nanoseconds, tulle_mpi_silence told) {
+  silence_max = nanoseconds;
+  told_of_silence = told;
+}
+
 static void end(void) {
   MPI_Comm_free(&ranks);
   MPI_Finalize();
@@ -173,6 +200,7 @@ const struct tulle_mpi* tulle_mpi_begin(uint32_t version) {
   self.size = (uint32_t)size;
   self.any_thread = provided >= MPI_THREAD_SERIALIZED;
   self.exchange = exchange;
+  self.watch = watch;
   self.end = end;
   self.abort = abort_all;
   return &self;

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* The version of this interface. It changes with every change here. */
-#define TULLE_MPI_VERSION 1u
+#define TULLE_MPI_VERSION 2u
 
 struct tulle_mpi_message {
   const void* bytes;
@@ -24,6 +24,10 @@ struct tulle_mpi_message {
 /* NOLINTNEXTLINE(modernize-use-using): this is C. */
 typedef void* (*tulle_mpi_room)(void* context, uint32_t rank, uint64_t bytes);
 
+/* Hears that a rank has sent nothing for as long as set by watch(). */
+/* NOLINTNEXTLINE(modernize-use-using): this is C. */
+typedef void (*tulle_mpi_silence)(uint32_t rank);
+
 struct tulle_mpi {
   uint32_t rank;
   uint32_t size;
@@ -33,6 +37,11 @@ struct tulle_mpi {
    * each other. Returns null, or a line that says what has failed, which stays valid.
    */
   const char* (*exchange)(const struct tulle_mpi_message* to, tulle_mpi_room room, void* context);
+  /*
+   * From now on, calls a function once in each exchange() that waits for so many nanoseconds, with
+   * a rank for which it waits, and goes on waiting.
+   */
+  void (*watch)(uint64_t nanoseconds, tulle_mpi_silence told);
   void (*end)(void);
   void (*abort)(int status); /* ends all ranks, and does not return */
 };

@@ -95,6 +95,10 @@ void Ranks::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
   }
 }
 
+void Ranks::watch(std::uint32_t seconds, void (*told)(std::uint32_t rank)) {
+  mpi_.watch(std::uint64_t{seconds} * 1'000'000'000, told);
+}
+
 void Ranks::abort(int status) {
   mpi_.abort(status);
   std::_Exit(status);

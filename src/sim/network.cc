@@ -221,7 +221,7 @@ std::uint64_t Network::frames_in_use() const {
 
 std::uint64_t Network::notices() const {
   std::uint64_t sent = 0;
-  for (const fabric::Switch& at : nodes_.switches) sent += at.notices();
+  nodes_.switches.for_each([&](const fabric::Switch& at) { sent += at.notices(); });
   return sent;
 }
 

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "device/host_stack.h"
@@ -54,7 +55,7 @@ class Network {
   // than hosts. All nodes are in one part if there is no team, or if a link has no delay, since
   // nothing can then happen at the same time; there must then be one process.
   //
-  // Each process has all nodes, but moves only its own. Those of others stay as they were made.
+  // Each process has its own nodes alone. Whoever asks for one of another process has a bug.
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings, Team* team = nullptr, Processes* processes = nullptr);
   ~Network();
@@ -62,7 +63,7 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(nodes_.hosts.size()); }
-  // Returns true if this process moves the node.
+  // Returns true if this process has the node and moves it.
   bool owns(std::uint32_t node) const { return nodes_.places[node].part - first_part_ < threads(); }
   // Returns the process that does.
   std::uint32_t process_of(std::uint32_t node) const {
@@ -122,6 +123,7 @@ class Network {
     observers_.on_link_change = std::move(told);
   }
   FaultTotals fault_totals() const;
+  bool has_stacks() const { return nodes_.has_kernels; }
   // Returns null if the host has no kernel stack.
   const device::HostStack* stack(std::uint32_t host) const;
 
@@ -150,10 +152,14 @@ class Network {
   }
 
  private:
-  // Returns the part of a node of this process. A node of another one is given the first part, in
-  // which it has no turn.
+  // Returns the part of a node of this process.
   Part& part_of(std::uint32_t node) {
-    return owns(node) ? *parts_[nodes_.places[node].part - first_part_] : *parts_.front();
+    TULLE_CHECK(owns(node));
+    return *parts_[nodes_.places[node].part - first_part_];
+  }
+  // Returns true if the end is a switch's, and a host is at the other one.
+  bool is_leaf_end(const LinkEnd& end) const {
+    return !nodes_.is_host(end.node) && nodes_.is_host(end.peer) && end.bits_per_second > 0;
   }
   bool has_begun() const;
   template <typename Value>

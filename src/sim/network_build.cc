@@ -1,6 +1,7 @@
 // This file builds a network, its adapters, switches and links, from a topology and settings.
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "fabric/lids.h"
@@ -51,6 +52,14 @@ Time short_turn(const fabric::Topology& topology) {
 
 }  // namespace
 
+Nodes::Nodes(const NetworkSettings& settings, const fabric::Routes& routes,
+             const fabric::Topology& topology)
+    : settings(settings),
+      routes(routes),
+      hosts(topology.hosts),
+      switches(topology.switches),
+      ends(std::accumulate(topology.ports.begin(), topology.ports.end(), std::size_t{0})) {}
+
 Time lookahead_of(const fabric::Topology& topology, const NetworkSettings& settings) {
   Time lookahead = Time::never();
   for (const fabric::Link& link : topology.links) {
@@ -63,7 +72,7 @@ Time lookahead_of(const fabric::Topology& topology, const NetworkSettings& setti
 
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
                  const NetworkSettings& settings, Team* team, Processes* processes)
-    : nodes_(settings, routes, topology.hosts), short_turn_(short_turn(topology)) {
+    : nodes_(settings, routes, topology), short_turn_(short_turn(topology)) {
   TULLE_CHECK(topology.hosts < 1u << 24);  // 10.0.0.0/8
   nodes_.lookahead = lookahead_of(topology, nodes_.settings);
   if (team != nullptr && team->size() > 1 && lookahead() > Time::zero()) team_ = team;
@@ -122,11 +131,11 @@ void Network::divide(const fabric::Topology& topology) {
 void Network::make_hosts(const std::vector<std::int64_t>& fastest) {
   const NetworkSettings& settings = nodes_.settings;
   device::Configuration configuration = configuration_of(settings);
-  const auto hosts = static_cast<std::uint32_t>(nodes_.hosts.capacity());
-  for (std::uint32_t host = 0; host < hosts; ++host) {
+  for (std::uint32_t host = 0; host < hosts(); ++host) {
+    if (!owns(host)) continue;
     configuration.seed = settings.seed << 24 ^ host;
     configuration.line_bits_per_second = fastest[host];
-    Host& added = nodes_.hosts.emplace_back(configuration);
+    Host& added = nodes_.hosts.emplace(host, configuration);
     if (settings.link_layer == LinkLayer::infiniband) {
       const Gid gid = fabric::gid_of(host);
       added.adapter.set_gids({&gid, 1});
@@ -139,20 +148,21 @@ void Network::make_hosts(const std::vector<std::int64_t>& fastest) {
 }
 
 void Network::make_switches(const fabric::Topology& topology) {
-  nodes_.switches.reserve(topology.switches);
   for (std::uint32_t node = hosts(); node < topology.nodes(); ++node) {
-    nodes_.switches.emplace_back(nodes_.settings.switches, node,
-                                 static_cast<std::uint16_t>(topology.ports[node]),
-                                 nodes_.settings.seed, part_of(node).frames());
-    set_up_switch(nodes_.switches.back(), node);
+    if (!owns(node)) continue;
+    fabric::Switch& added =
+        nodes_.switches.emplace(node - hosts(), nodes_.settings.switches, node,
+                                static_cast<std::uint16_t>(topology.ports[node]),
+                                nodes_.settings.seed, part_of(node).frames());
+    set_up_switch(added, node);
   }
 }
 
 void Network::make_ends(const fabric::Topology& topology) {
-  nodes_.ends.reserve(nodes_.places.back().first_end + topology.ports.back());
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    if (!owns(node)) continue;
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
-      LinkEnd& end = nodes_.ends.emplace_back();
+      LinkEnd& end = nodes_.ends.emplace(nodes_.end_index(node, port));
       end.port = nodes_.is_host(node) ? &nodes_.hosts[node].adapter.port()
                                       : &nodes_.switches[node - hosts()].port(port);
       end.node = node;
@@ -209,14 +219,14 @@ void Network::order_by_time() {
 
 void Network::set_up_notices() {
   if (!nodes_.settings.endpoints.enabled) return;
-  for (std::uint32_t host = 0; host < hosts(); ++host) {
-    const LinkEnd& peer = nodes_.peer(nodes_.end(host, 0));
-    if (nodes_.is_host(peer.node)) continue;
-    const fabric::EndpointMonitor monitor(nodes_.settings.endpoints, peer.bits_per_second,
+  nodes_.ends.for_each([this](const LinkEnd& end) {
+    if (!is_leaf_end(end)) return;
+    const fabric::EndpointMonitor monitor(nodes_.settings.endpoints, end.bits_per_second,
                                           longest_frame_bytes(nodes_.settings));
-    nodes_.switches[peer.node - hosts()].set_monitor(peer.number, monitor);
-  }
+    nodes_.switches[end.node - hosts()].set_monitor(end.number, monitor);
+  });
   for (std::uint32_t i = 0; i < nodes_.switches.size(); ++i) {
+    if (!nodes_.switches.has(i)) continue;
     nodes_.switches[i].set_notices(part_of(hosts() + i).notices());
   }
 }
@@ -225,6 +235,7 @@ void Network::set_up_stacks() {
   nodes_.has_kernels = nodes_.settings.host.stack.cores > 0;
   if (!nodes_.has_kernels) return;
   for (std::uint32_t number = 0; number < hosts(); ++number) {
+    if (!owns(number)) continue;
     Host& host = nodes_.hosts[number];
     host.kernel = std::make_unique<KernelDriver>(part_of(number), number,
                                                  nodes_.settings.host.stack, host.adapter);
@@ -233,28 +244,35 @@ void Network::set_up_stacks() {
 
 void Network::set_partitions(const fabric::Topology& topology) {
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
-    nodes_.partitions.emplace_back(topology.ports[node]);
+    nodes_.partitions.emplace_back(owns(node) ? topology.ports[node] : 0);
   }
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
-    nodes_.hosts[host].adapter.set_pkeys(nodes_.settings.pkeys[host]);
-    const LinkEnd& peer = nodes_.peer(nodes_.end(host, 0));
-    if (nodes_.is_host(peer.node)) continue;
-    port::Partitions& at = nodes_.partitions[peer.node - hosts()][peer.number];
-    for (const Pkey pkey : nodes_.settings.pkeys[host]) at.pkeys.push_back(wire::full_member(pkey));
+    if (owns(host)) nodes_.hosts[host].adapter.set_pkeys(nodes_.settings.pkeys[host]);
+  }
+  nodes_.ends.for_each([this](const LinkEnd& end) {
+    if (!is_leaf_end(end)) return;
+    port::Partitions& at = nodes_.partitions[end.node - hosts()][end.number];
+    for (const Pkey pkey : nodes_.settings.pkeys[end.peer])
+      at.pkeys.push_back(wire::full_member(pkey));
     at.inbound = nodes_.settings.enforce_inbound;
     at.outbound = nodes_.settings.enforce_outbound;
-  }
+  });
   if (!nodes_.settings.enforce_inbound && !nodes_.settings.enforce_outbound) return;
-  for (std::size_t i = 0; i < nodes_.switches.size(); ++i)
-    nodes_.switches[i].set_partitions(nodes_.partitions[i]);
+  for (std::size_t i = 0; i < nodes_.switches.size(); ++i) {
+    if (nodes_.switches.has(i)) nodes_.switches[i].set_partitions(nodes_.partitions[i]);
+  }
 }
 
 void Network::connect(const fabric::Topology& topology, const fabric::Link& link,
                       const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
+    const Time delay = link.delay + delay_around(topology, nodes_.settings, from, to);
+    nodes_.delay_max = std::max(nodes_.delay_max, delay);
+    if (!owns(from)) return;
     LinkEnd& end = nodes_.end(from, from_port);
-    end.peer = static_cast<std::uint32_t>(nodes_.end_index(to, to_port));
+    end.peer = to;
+    end.peer_end = static_cast<std::uint32_t>(nodes_.end_index(to, to_port));
     end.peer_turn = nodes_.places[to].turn;
     end.peer_part = nodes_.places[to].part;
     end.bits_per_second = link.bits_per_second;
@@ -262,7 +280,7 @@ void Network::connect(const fabric::Topology& topology, const fabric::Link& link
     if (bits_ps_per_byte % link.bits_per_second == 0) {
       end.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
     }
-    end.delay = (link.delay + delay_around(topology, nodes_.settings, from, to)).ps;
+    end.delay = delay.ps;
     // A frame that comes in slower than it may leave is stored. Otherwise its end would be due to
     // leave before it is there.
     end.peer_cuts_through =
@@ -279,7 +297,7 @@ void Network::set_victim_mask(const fabric::Link& link) {
   using VictimMask = port::CongestionSettings::VictimMask;
   const VictimMask mask = nodes_.settings.switches.congestion.victim_mask;
   const auto set = [&](std::uint32_t node, std::uint16_t port, std::uint32_t peer) {
-    if (nodes_.is_host(node) || mask == VictimMask::none) return;
+    if (!owns(node) || nodes_.is_host(node) || mask == VictimMask::none) return;
     if (mask == VictimMask::hosts && !nodes_.is_host(peer)) return;
     nodes_.switches[node - hosts()].port(port).mark_as_victim();
   };
@@ -288,13 +306,22 @@ void Network::set_victim_mask(const fabric::Link& link) {
 }
 
 // Exchanges the credits that InfiniBand's ports announce when a link comes up, before any packet.
+// All ports have the same memory, so that one more port tells what those of other processes announce.
 void Network::exchange_credits() {
-  for (LinkEnd& end : nodes_.ends) {
-    port::Port& peer = *nodes_.peer(end).port;
+  port::Port elsewhere(nodes_.settings.switches, nullptr);
+  nodes_.ends.for_each([&](LinkEnd& end) {
+    const bool has_peer_here = owns(end.peer);
     for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
-      peer.handle_control(Time::zero(), end.port->announce_credits(lane));
+      const port::Control own = end.port->announce_credits(lane);
+      if (has_peer_here) {
+        nodes_.ends[end.peer_end].port->handle_control(Time::zero(), own);
+      } else {
+        const port::Control other = elsewhere.announce_credits(lane);
+        TULLE_CHECK(other.packed() == own.packed());
+        end.port->handle_control(Time::zero(), other);
+      }
     }
-  }
+  });
 }
 
 }  // namespace tulle::sim

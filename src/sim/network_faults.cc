@@ -3,6 +3,7 @@
 // turns never see the changes of another node too early.
 
 #include <algorithm>
+#include <vector>
 
 #include "sim/network.h"
 
@@ -44,9 +45,15 @@ void Network::plan_bit_errors(const fabric::Topology& topology) {
 
 void Network::plan_slow_hosts() {
   using enum FaultAction::Kind;
+  std::vector<bool> is_slow(nodes_.places.size());
+  for (const SlowHost& slow : nodes_.settings.faults.slow_hosts) is_slow[slow.host] = true;
+  nodes_.ends.for_each([&](LinkEnd& end) {
+    if (is_slow[end.peer]) end.arrives_as = EventKind::slow_arrival;
+  });
   for (const SlowHost& slow : nodes_.settings.faults.slow_hosts) {
-    nodes_.hosts[slow.host].intake = std::make_unique<Intake>(slow.buffer_bytes);
-    nodes_.peer(nodes_.end(slow.host, 0)).arrives_as = EventKind::slow_arrival;
+    if (owns(slow.host)) {
+      nodes_.hosts[slow.host].intake = std::make_unique<Intake>(slow.buffer_bytes);
+    }
     plan_action(slow.from, slow.host, 0,
                 {.kind = slow_down, .bits_per_second = slow.bits_per_second});
     plan_action(slow.until, slow.host, 0, {.kind = recover});
@@ -57,7 +64,7 @@ void Network::follow(const fabric::Recovery& recovery) {
   using enum FaultAction::Kind;
   TULLE_CHECK(!has_begun());
   if (recovery.route_changes.empty() && recovery.avoidances.empty()) return;
-  for (fabric::Switch& at : nodes_.switches) at.expect_recovery();
+  nodes_.switches.for_each([](fabric::Switch& at) { at.expect_recovery(); });
   for (const fabric::PortAvoidance& change : recovery.avoidances) {
     plan_action(change.at, change.node, change.port,
                 {.kind = change.is_avoided ? avoid : stop_avoiding});
@@ -80,14 +87,14 @@ void Network::plan_action(Time at, std::uint32_t node, std::uint16_t port,
 FaultTotals Network::fault_totals() const {
   FaultTotals totals;
   for (const auto& part : parts_) totals.last_loss = std::max(totals.last_loss, part->last_loss());
-  for (const LinkEnd& end : nodes_.ends) {
+  nodes_.ends.for_each([&](const LinkEnd& end) {
     totals.frames += end.port->counters().lost;
     totals.bytes += end.port->counters().lost_bytes;
     totals.unrouted += end.port->counters().unrouted;
-  }
-  for (const fabric::Switch& at : nodes_.switches) {
+  });
+  nodes_.switches.for_each([&](const fabric::Switch& at) {
     totals.last_loss = std::max(totals.last_loss, at.last_loss());
-  }
+  });
   return totals;
 }
 

@@ -1,19 +1,22 @@
 #pragma once
 
 // The adapters, switches and link ends of a simulated network. They are shared by the parts that
-// move them (sim/part.h): each node belongs to one part, which alone touches it in a round.
+// move them (sim/part.h): each node belongs to one part, which alone touches it in a round. If
+// several processes simulate the network together (sim/processes.h), each has its own nodes alone,
+// with their ends of links. The nodes of others have places in the lists, but are not there.
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "base/fixed_array.h"
 #include "base/random.h"
+#include "base/sparse_array.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "fabric/non_minimal.h"
 #include "fabric/routing.h"
 #include "fabric/switch.h"
+#include "fabric/topology.h"
 #include "port/port.h"
 #include "sim/intake.h"
 #include "sim/network_settings.h"
@@ -60,14 +63,15 @@ struct LinkEnd {
   port::Port* port = nullptr;  // the adapter's or the switch's
   std::uint32_t node = 0;
   std::uint16_t number = 0;
-  std::int64_t busy_until = 0;  // ps
-  std::int64_t delay = 0;       // ps, of the link and of the delays around it
-  std::int64_t picoseconds_per_byte = 0;
-  std::uint32_t peer = 0;            // index of the other end in Nodes::ends
-  std::uint32_t peer_turn : 24 = 0;  // that node's Place::turn and Place::part
-  std::uint32_t peer_part : 8 = 0;
   std::uint8_t waits_for = 0;                 // conditions before it may send: the bits above
   EventKind arrives_as = EventKind::arrival;  // a frame at the other end
+  std::int64_t busy_until = 0;                // ps
+  std::int64_t delay = 0;                     // ps, of the link and of the delays around it
+  std::int64_t picoseconds_per_byte = 0;
+  std::uint32_t peer = 0;            // the node at the other end
+  std::uint32_t peer_end = 0;        // index of the other end, see Place::first_end
+  std::uint32_t peer_turn : 24 = 0;  // the peer's Place::turn and Place::part
+  std::uint32_t peer_part : 8 = 0;
   bool pause_end_planned = false;
   bool renewal_planned = false;
   bool watchdog_planned = false;
@@ -81,6 +85,8 @@ struct PortFaults {
   std::vector<std::int64_t> downs;
   double bit_error_rate = 0;
 };
+
+static_assert(sizeof(LinkEnd) == 64);
 
 // A change at one node. The event's port tells which link or host it concerns.
 struct FaultAction {
@@ -110,19 +116,20 @@ struct Place {
 struct Nodes {
   static constexpr std::uint32_t parts_max = 256;  // Place::part has 8 bits
 
-  Nodes(const NetworkSettings& settings, const fabric::Routes& routes, std::uint32_t hosts)
-      : settings(settings), routes(routes), hosts(hosts) {}
+  Nodes(const NetworkSettings& settings, const fabric::Routes& routes,
+        const fabric::Topology& topology);
 
   bool is_host(std::uint32_t node) const { return node < hosts.size(); }
   std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
     return places[node].first_end + port;
   }
   LinkEnd& end(std::uint32_t node, std::uint16_t port) { return ends[end_index(node, port)]; }
-  LinkEnd& peer(const LinkEnd& end) { return ends[end.peer]; }
 
   NetworkSettings settings;
   const fabric::Routes& routes;
-  FixedArray<Host> hosts;
+  SparseArray<Host> hosts;
+  SparseArray<fabric::Switch> switches;
+  SparseArray<LinkEnd> ends;  // by index, see Place::first_end
   std::vector<Random> noise;  // by sending node; empty without bit errors
   // True if links may lose frames. With faults, the next member says how, by port.
   bool disturbed = false;
@@ -130,10 +137,9 @@ struct Nodes {
   std::vector<FaultAction> fault_actions;
   std::unique_ptr<fabric::NonMinimalRouting> non_minimal;  // null: all paths are minimal
   std::vector<fabric::SwitchPartitions> partitions;        // by switch; empty without partitions
-  std::vector<fabric::Switch> switches;
-  std::vector<Place> places;  // by node
-  std::vector<LinkEnd> ends;
+  std::vector<Place> places;                               // by node
   Time lookahead = Time::never();
+  Time delay_max;                   // of all links, with the delays around them
   std::uint32_t payload_bytes = 0;  // room of each frame for bytes of its payload; 0: ghosts
   bool carries_fronts = false;      // true: headers in front of ghosts are carried as bytes
   bool has_head_lifetimes = false;

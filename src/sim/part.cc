@@ -32,10 +32,10 @@ void Part::own(std::vector<std::uint32_t> nodes) {
 }
 
 void Part::begin(std::uint32_t parts) {
-  hosts_ = {nodes_.hosts.begin(), nodes_.hosts.end()};
-  switches_ = nodes_.switches;
+  hosts_ = nodes_.hosts.places();
+  switches_ = nodes_.switches.places();
   places_ = nodes_.places;
-  ends_ = nodes_.ends;
+  ends_ = nodes_.ends.places();
   disturbed_ = nodes_.disturbed;
   has_kernels_ = nodes_.has_kernels;
   has_head_lifetimes_ = nodes_.has_head_lifetimes;
@@ -46,12 +46,10 @@ void Part::begin(std::uint32_t parts) {
 
 void Part::take_turns(Time round) {
   // Keeps as many rounds as a packet is ever away, if they take no more than some megabytes.
-  std::int64_t farthest = 0;
-  for (const LinkEnd& end : ends_) farthest = std::max(farthest, end.delay);
   constexpr std::uint64_t entries_max = 1 << 22, rounds_max = 1 << 18;
   const std::uint64_t turns = own_.size();
   const std::uint64_t most = std::min(std::bit_floor(entries_max / turns | 1), rounds_max);
-  const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(farthest / round.ps) + 4);
+  const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(nodes_.delay_max.ps / round.ps) + 4);
   const std::uint64_t kept = std::max<std::uint64_t>(16, std::min(wanted, most));
   rounds_ = std::make_unique<Rounds>(round, static_cast<std::uint32_t>(turns), kept);
 }
@@ -59,7 +57,7 @@ void Part::take_turns(Time round) {
 void Part::share_turn(Time turn) {
   TULLE_CHECK(!has_begun());
   for (Place& place : places_) place.turn = 0;
-  for (LinkEnd& end : ends_) end.peer_turn = 0;
+  nodes_.ends.for_each([](LinkEnd& end) { end.peer_turn = 0; });
   constexpr std::size_t kept = 1 << 14;
   const auto before = std::exchange(rounds_, std::make_unique<Rounds>(turn, 1, kept));
   if (before == nullptr) return;

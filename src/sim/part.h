@@ -136,7 +136,7 @@ class alignas(64) Part {
   Time earliest_sent() const;
   void send_away(std::uint32_t part, const Event& event);
   void take(Crossing& box, Application& application);
-  bool accepts(const Crossing& box) const;
+  bool accepts(const Crossing& box, const Application& told) const;
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
@@ -265,8 +265,8 @@ class alignas(64) Part {
 // Plans an event at the other end of the link.
 inline void Part::plan_at_peer(std::int64_t at, const LinkEnd& end, EventKind kind,
                                std::uint32_t datum) {
-  plan(Event{at, datum, end.peer << kind_bits | static_cast<std::uint32_t>(kind)}, end.peer_turn,
-       end.peer_part);
+  plan(Event{at, datum, end.peer_end << kind_bits | static_cast<std::uint32_t>(kind)},
+       end.peer_turn, end.peer_part);
 }
 
 // Plans an event at a node with that place.

@@ -81,13 +81,13 @@ void Part::give_to(std::uint32_t part, Bytes& message) {
 }
 
 bool Part::take_from(std::span<const std::byte> bytes, Application& application) {
-  if (!read_crossing(bytes, inbox_) || !accepts(inbox_)) return false;
+  if (!read_crossing(bytes, inbox_) || !accepts(inbox_, application)) return false;
   take(inbox_, application);
   return true;
 }
 
 // Returns true if all of it may come to this part now.
-bool Part::accepts(const Crossing& box) const {
+bool Part::accepts(const Crossing& box, const Application& told) const {
   const auto is_of_kind = [this](const auto& arrival, auto... kinds) {
     const auto kind = kind_of(arrival.event);
     return ((kind == kinds) || ...) && accepts(arrival.event);
@@ -111,9 +111,12 @@ bool Part::accepts(const Crossing& box) const {
     const auto kind = kind_of(event);
     const bool is_known = kind == application || (kind == control && is_control(event.datum));
     if (!accepts(event) || !is_known) return false;
+    if (kind != application) continue;
+    if (!told.accepts_alarm(ends_[event.place >> kind_bits].node, event.datum)) return false;
   }
-  return std::ranges::all_of(box.requests, [this](const Crossing::Request& request) {
-    return request.host < hosts() && places_[request.host].part == number_;
+  return std::ranges::all_of(box.requests, [&](const Crossing::Request& request) {
+    return request.host < hosts() && places_[request.host].part == number_ &&
+           told.accepts_request(request.host, request.token, request.note);
   });
 }
 
@@ -129,7 +132,7 @@ bool Part::is_control(std::uint32_t datum) const {
 // Returns true if the event is at one of this part's ports, and after its last round.
 bool Part::accepts(const Event& event) const {
   const std::size_t index = event.place >> kind_bits;
-  if (index >= ends_.size() || event.at < rounds_->end().ps) return false;
+  if (!nodes_.ends.has(index) || event.at < rounds_->end().ps) return false;
   const LinkEnd& end = ends_[index];
   const bool is_application = kind_of(event) == application;
   return places_[end.node].part == number_ && (!is_application || end.node < hosts());

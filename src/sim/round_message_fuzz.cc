@@ -23,16 +23,26 @@ namespace tulle::sim {
 namespace {
 
 constexpr std::uint32_t hosts = 4;
+constexpr std::uint32_t refused_token = 7;
 
-// This application may be told anything, but of its own hosts alone.
+// This application takes any token that is not refused_token, but is asked and told of its own
+// hosts alone.
 class Nobody final : public Application {
  public:
   void handle_completions(Time, std::uint32_t host) override { TULLE_CHECK(host < hosts / 2); }
-  void handle_alarm(Time, std::uint32_t host, std::uint32_t) override {
-    TULLE_CHECK(host < hosts / 2);
+  void handle_alarm(Time, std::uint32_t host, std::uint32_t token) override {
+    TULLE_CHECK(host < hosts / 2 && token != refused_token);
   }
-  void meet_request(std::uint32_t host, std::uint32_t, std::uint32_t) override {
+  void meet_request(std::uint32_t host, std::uint32_t token, std::uint32_t) override {
+    TULLE_CHECK(host < hosts / 2 && token != refused_token);
+  }
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const override {
     TULLE_CHECK(host < hosts / 2);
+    return token != refused_token;
+  }
+  bool accepts_request(std::uint32_t host, std::uint32_t token, std::uint32_t) const override {
+    TULLE_CHECK(host < hosts / 2);
+    return token != refused_token;
   }
   bool goes_on() override { return true; }
 };

@@ -27,20 +27,27 @@ void JobsPlayer::begin() {
 }
 
 // A job without flows or tasks begins where the next one does, which is the one that is meant.
-TaskPlayer& JobsPlayer::player_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index) {
-  return players_[std::ranges::upper_bound(firsts, index) - firsts.begin() - 1];
+std::size_t JobsPlayer::job_of(const std::vector<std::uint32_t>& firsts,
+                               std::uint32_t index) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(firsts, index) - firsts.begin() - 1);
 }
 
 void JobsPlayer::handle_alarm(Time now, std::uint32_t token) {
-  player_of(first_tasks_, TaskPlayer::task_of(token)).handle_alarm(now, token);
+  players_[job_of(first_tasks_, TaskPlayer::task_of(token))].handle_alarm(now, token);
+}
+
+bool JobsPlayer::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  if (TaskPlayer::task_of(token) < first_tasks_.front()) return false;
+  const std::size_t job = job_of(first_tasks_, TaskPlayer::task_of(token));
+  return (!only_ || *only_ == job) && players_[job].accepts_alarm(host, token);
 }
 
 void JobsPlayer::arrived(Time now, std::uint32_t flow) {
-  player_of(first_flows_, flow).arrived(now, flow);
+  players_[job_of(first_flows_, flow)].arrived(now, flow);
 }
 
 void JobsPlayer::sent(Time now, std::uint32_t flow) {
-  player_of(first_flows_, flow).sent(now, flow);
+  players_[job_of(first_flows_, flow)].sent(now, flow);
 }
 
 bool JobsPlayer::is_done() const {

@@ -29,6 +29,8 @@ class JobsPlayer final : public Schedule {
   // Sets the alarms with which the jobs begin.
   void begin();
   void handle_alarm(Time now, std::uint32_t token);
+  // Returns true if another process may send an alarm with such a token for a host.
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const;
   void arrived(Time now, std::uint32_t flow) override;
   void sent(Time now, std::uint32_t flow) override;
 
@@ -44,8 +46,8 @@ class JobsPlayer final : public Schedule {
   Time end() const;
 
  private:
-  // Returns the player of the job to which an index belongs; `firsts` has each job's first index.
-  TaskPlayer& player_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index);
+  // Returns the number of the job to which an index belongs; `firsts` has each job's first index.
+  std::size_t job_of(const std::vector<std::uint32_t>& firsts, std::uint32_t index) const;
 
   std::deque<TaskPlayer> players_;                        // which cannot be moved
   std::vector<std::uint32_t> first_flows_, first_tasks_;  // by job

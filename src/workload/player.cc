@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "base/check.h"
@@ -112,6 +113,7 @@ Player::Host& Player::host(std::uint32_t number) {
   host.memory =
       adapter.objects().register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
   TULLE_CHECK(host.pd != nullptr && host.cq != nullptr && host.memory != nullptr);
+  host.key = host.memory->rkey();
   return host;
 }
 
@@ -126,6 +128,21 @@ void Player::handle_alarm(Time now, std::uint32_t token) {
   // The receiver's adapter has all data by now, but a socket may hold data that were not read yet.
   const bool failed = (token & failed_bit) != 0;
   if (!is_stream() || connection.read || failed) close_receiver(flow);
+}
+
+bool Player::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  const std::uint32_t flow = token & ~(close_bit | place_bit);
+  if (flow >= flows_.size()) return false;
+  if ((token & close_bit) != 0) {
+    return host == flows_[flow].destination && !shares(flow) && !transport_.is_datagram;
+  }
+  if (host != flows_[flow].source) return false;
+  return (token & place_bit) == 0 || (is_stream() && shares(flow));
+}
+
+bool Player::accepts_request(std::uint32_t host, std::uint32_t flow, std::uint32_t note) const {
+  const std::uint32_t path_bits = note & ((1u << note_path_bits) - 1);
+  return flow < flows_.size() && host == flows_[flow].destination && path_bits < settings_.paths;
 }
 
 void Player::close_receiver(std::uint32_t flow) {
@@ -169,10 +186,26 @@ void Player::send(std::uint32_t flow) {
 
 void Player::open_hosts() {
   for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
-    if (flows_at_[number] == 0) continue;
+    if (flows_at_[number] == 0 || (stage_.has && !stage_.has(number))) continue;
     host(number);
     if (transport_.is_datagram) srd_of(number);
   }
+}
+
+std::vector<Introduction> Player::introductions() const {
+  std::vector<Introduction> all;
+  for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
+    const Host& at = hosts_[number];
+    if (at.pd != nullptr) all.push_back({number, at.key, at.srd_number});
+  }
+  return all;
+}
+
+void Player::meet(const Introduction& other) {
+  Host& at = hosts_[other.host];
+  TULLE_CHECK(at.pd == nullptr);
+  at.key = other.key;
+  at.srd_number = other.by_srd;
 }
 
 std::uint32_t Player::messages_of(std::uint32_t index) const {
@@ -327,24 +360,33 @@ void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumbe
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-Player::Regions Player::regions_of(std::uint32_t index) const {
-  if (settings_.carries_bytes)
-    return {memories_[index].sent.region, memories_[index].received.region};
-  const Flow& flow = flows_[index];
-  return {hosts_[flow.source].memory, hosts_[flow.destination].memory};
+const verbs::MemoryRegion& Player::source_of(std::uint32_t index) const {
+  return settings_.carries_bytes ? *memories_[index].sent.region
+                                 : *hosts_[flows_[index].source].memory;
+}
+
+const verbs::MemoryRegion& Player::destination_of(std::uint32_t index) const {
+  return settings_.carries_bytes ? *memories_[index].received.region
+                                 : *hosts_[flows_[index].destination].memory;
+}
+
+RemoteKey Player::destination_key_of(std::uint32_t index) const {
+  return settings_.carries_bytes ? destination_of(index).rkey()
+                                 : hosts_[flows_[index].destination].key;
 }
 
 void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
                            verbs::AddressHandle* handle, QpNumber remote) {
   const Flow& flow = flows_[index];
   const bool ghost = !settings_.carries_bytes;
-  const auto [source, destination] = regions_of(index);
+  const LocalKey lkey = source_of(index).lkey();
+  const RemoteKey rkey = destination_key_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
     // The last of several messages speaks for all if they arrive in order. SRD's do not.
     const bool last = offset + bytes == flow.bytes || handle != nullptr;
     const std::uint64_t address = ghost ? 0 : offset;
-    const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), source->lkey()};
+    const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), lkey};
     verbs::SendRequest request;
     request.wr_id = index;
     const bool tells = last && is_told(index) && !tells_apart(index);
@@ -352,7 +394,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
     if (last && !tells_apart(index)) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&sge, 1};
     request.remote_address = address;
-    request.rkey = destination->rkey();
+    request.rkey = rkey;
     request.address_handle = handle;
     request.remote_qp = remote;
     request.remote_qkey = srd_qkey;
@@ -371,10 +413,10 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
 // Posts the writes of a socket, each for a part of the flow.
 void Player::write_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const verbs::MemoryRegion* source = regions_of(index).source;
+  const verbs::MemoryRegion& source = source_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
-    const verbs::Sge from{settings_.carries_bytes ? offset : 0, bytes, source->lkey()};
+    const verbs::Sge from{settings_.carries_bytes ? offset : 0, bytes, source.lkey()};
     verbs::SendRequest request;
     request.wr_id = index;
     request.opcode = verbs::SendOpcode::send;
@@ -389,11 +431,11 @@ void Player::write_stream(std::uint32_t index) {
 // Posts the reads of the same parts.
 void Player::read_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const verbs::MemoryRegion* destination = regions_of(index).destination;
+  const verbs::MemoryRegion& destination = destination_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
     const bool last = offset + bytes == flow.bytes;
-    const verbs::Sge to{settings_.carries_bytes ? offset : 0, bytes, destination->lkey()};
+    const verbs::Sge to{settings_.carries_bytes ? offset : 0, bytes, destination.lkey()};
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | (last ? 0 : part_bit) | index;
     receive.sges = {&to, 1};
@@ -450,6 +492,7 @@ void Player::handle_completions(Time now, std::uint32_t number) {
       } else if ((completion.wr_id & part_bit) == 0 &&
                  completion.status == verbs::CompletionStatus::success) {
         if (has_receives_ready(flow)) {
+          check_named(completion.immediate, number, flow);
           flow = completion.immediate;
           post_receive(flow);
         }
@@ -458,6 +501,16 @@ void Player::handle_completions(Time now, std::uint32_t number) {
     }
     if (count < completions.size()) return;
   }
+}
+
+// The immediate value of a packet names a flow, which must be to this host, and of the same
+// connection as another one.
+void Player::check_named(std::uint32_t named, std::uint32_t host, std::uint32_t connected) const {
+  if (named < flows_.size() && flows_[named].destination == host &&
+      flows_[named].connection == flows_[connected].connection) {
+    return;
+  }
+  throw std::runtime_error("a packet names a flow to which it does not belong");
 }
 
 // The sender of a flow by a socket hears that it has been read.

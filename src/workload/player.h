@@ -50,6 +50,17 @@ struct Stage {
   // before anything reaches it that is sent from now on, with the same token and note. If empty,
   // the player calls it at once.
   std::function<void(std::uint32_t host, std::uint32_t token, std::uint32_t note)> request = {};
+  // Returns true if the driver has the host's adapter. If empty, it has all of them. Nothing is
+  // asked of the adapters of other hosts, which another process has.
+  std::function<bool(std::uint32_t host)> has = {};
+};
+
+// What a host's peers must know before they send to it. Programs tell each other by other ways than
+// the network, such as a socket.
+struct Introduction {
+  std::uint32_t host = 0;
+  RemoteKey key;    // of its memory
+  QpNumber by_srd;  // its queue pair with SRD
 };
 
 // Most bytes of one flow: as many messages of 1 GiB as a send queue holds.
@@ -130,19 +141,28 @@ class Player final : public Carrier {
   void begin();
   // The schedule alone starts flows from now on. Called instead of begin().
   void follow(Schedule& schedule) { schedule_ = &schedule; }
-  // Makes what each host needs before its first flow, so that flows that begin at one host need not
-  // make it at another. Called before anything happens, if hosts have their turns at the same time.
+  // Makes what each host here needs before its first flow, so that flows that begin at one host need
+  // not make it at another. Called before anything happens, if hosts have their turns at the same
+  // time.
   void open_hosts();
+  // Returns what the opened hosts tell their peers.
+  std::vector<Introduction> introductions() const;
+  // Takes what a host of another process has told, before anything happens.
+  void meet(const Introduction& other);
   void start(Time at, std::uint32_t flow) override {
     const std::uint32_t source = flows_[flow].source;
     stage_.alarm(at + settings_.post_delay_of(source), source, flow);
   }
   void handle_alarm(Time now, std::uint32_t token);
-  // Takes the new completions of a host.
+  // Takes the new completions of a host. Throws std::runtime_error, with one line, if a packet of
+  // another process has named a flow to which it cannot belong.
   void handle_completions(Time now, std::uint32_t host);
   // Prepares the destination of a flow that its source has begun, at the destination. The note says
   // what the source knows of the connection.
   void meet_request(std::uint32_t flow, std::uint32_t note);
+  // Return true if another process may send such an alarm or request for a host (sim/application.h).
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const;
+  bool accepts_request(std::uint32_t host, std::uint32_t flow, std::uint32_t note) const;
 
   const std::vector<FlowResult>& results() const { return results_; }
   FlowCounts counts() const { return {finished(), failed(), bytes_done()}; }
@@ -165,6 +185,9 @@ class Player final : public Carrier {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
     verbs::MemoryRegion* memory = nullptr;
+    // What it tells its peers. It is known of hosts elsewhere, too, which have none of the others.
+    RemoteKey key;
+    QpNumber srd_number;
     std::uint32_t senders = 0;  // connections by which it has sent so far
     // For SRD.
     transport::QueuePair* srd = nullptr;
@@ -256,17 +279,16 @@ class Player final : public Carrier {
 
   // SRD, in player_srd.cc.
   transport::QueuePair& srd_of(std::uint32_t number);
+  QpNumber srd_number_of(std::uint32_t number);
   verbs::AddressHandle* handle_to(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level);
   void post_by_srd(std::uint32_t flow);
   void accept_by_srd(std::uint32_t flow);
   void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
 
-  // The regions that a flow is read from and written to.
-  struct Regions {
-    const verbs::MemoryRegion* source = nullptr;
-    const verbs::MemoryRegion* destination = nullptr;
-  };
-  Regions regions_of(std::uint32_t flow) const;
+  // The regions that a flow is read from and written to, each of which belongs to one of its hosts.
+  const verbs::MemoryRegion& source_of(std::uint32_t flow) const;
+  const verbs::MemoryRegion& destination_of(std::uint32_t flow) const;
+  RemoteKey destination_key_of(std::uint32_t flow) const;
   void give_memory(std::uint32_t flow);
   void give_memory(std::uint32_t host, std::uint64_t bytes, Buffer& buffer);
   void close_receiver(std::uint32_t flow);
@@ -274,6 +296,7 @@ class Player final : public Carrier {
   void check_memory(std::uint32_t flow);
   void hear_of_read(std::uint32_t flow);
   void leave_shared(std::uint32_t flow);
+  void check_named(std::uint32_t named, std::uint32_t host, std::uint32_t connected) const;
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
 

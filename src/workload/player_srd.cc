@@ -40,7 +40,13 @@ transport::QueuePair& Player::srd_of(std::uint32_t number) {
        QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port | QpAttribute::qkey);
   step(QpState::rtr, {});
   step(QpState::rts, QpAttributeMask(QpAttribute::sq_psn) | QpAttribute::rnr_retry);
+  at.srd_number = at.srd->number;
   return *at.srd;
+}
+
+QpNumber Player::srd_number_of(std::uint32_t number) {
+  const bool is_here = !stage_.has || stage_.has(number);
+  return is_here ? srd_of(number).number : hosts_[number].srd_number;
 }
 
 verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
@@ -61,7 +67,7 @@ verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
 void Player::post_by_srd(std::uint32_t index) {
   const Flow& flow = flows_[index];
   transport::QueuePair& sender = srd_of(flow.source);
-  const QpNumber receiver = srd_of(flow.destination).number;
+  const QpNumber receiver = srd_number_of(flow.destination);
   const std::uint32_t messages = messages_of(index);
   if (sender.send_queue.size() + messages > sender.init.send_work_requests) {
     // Completed requests may occupy the queue behind one that has not completed.
@@ -92,6 +98,7 @@ void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Comple
   const bool success = completion.status == verbs::CompletionStatus::success;
   if (completion.opcode == verbs::CompletionOpcode::receive_write_with_immediate) {
     const std::uint32_t flow = completion.immediate;
+    check_named(flow, number, flow);
     if (success && --messages_[flow].to_arrive == 0) arrived(now, flow);
     return;
   }

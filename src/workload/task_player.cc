@@ -177,6 +177,30 @@ void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
   }
 }
 
+// Alarms go to another host with a message within a server, and between the ports of an adapter or
+// of a node.
+bool TaskPlayer::accepts_alarm(std::uint32_t host, std::uint32_t token) const {
+  const TaskGraph::Index index = task_of(token) - job_.first_task;
+  if (index >= graph_.size() || !graph_[index].is_message()) return false;
+  const Task& task = graph_[index];
+  const bool is_at_rank = host == servers_.host_of(task.rank);
+  const bool is_at_peer = host == servers_.host_of(task.peer);
+  switch (static_cast<Step>(token >> step_shift & step_mask)) {
+    case Step::reached:
+      return is_at_peer && flow_of_[index] == no_flow;
+    case Step::done:
+      return is_at_peer && servers_.is_node(task.peer);
+    case Step::part_come:
+      return is_at_peer && !flow_parts_.empty();
+    case Step::over:
+      return is_at_rank && servers_.is_node(task.rank);
+    case Step::part_left:
+      return is_at_rank && !flow_parts_.empty();
+    default:
+      return false;
+  }
+}
+
 void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   results_[index].start = now;

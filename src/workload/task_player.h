@@ -56,6 +56,8 @@ class TaskPlayer final : public Schedule {
   static bool is_own(std::uint32_t token) { return (token & own_bit) != 0; }
   static std::uint32_t task_of(std::uint32_t token) { return token & ((1u << step_shift) - 1); }
   void handle_alarm(Time now, std::uint32_t token);
+  // Returns true if another process may send an alarm with such a token for a host.
+  bool accepts_alarm(std::uint32_t host, std::uint32_t token) const;
 
   void arrived(Time now, std::uint32_t flow) override;
   void sent(Time now, std::uint32_t flow) override;

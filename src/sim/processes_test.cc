@@ -1,0 +1,104 @@
+// A network of which this process has its own nodes alone.
+
+#include "sim/processes.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "sim/network.h"
+
+namespace tulle::sim {
+namespace {
+
+// One of two processes, which never meet.
+class OneOfTwo final : public Processes {
+ public:
+  explicit OneOfTwo(std::uint32_t number) : number_(number) {}
+  std::uint32_t number() const override { return number_; }
+  std::uint32_t count() const override { return 2; }
+  void exchange(const std::vector<Bytes>&, std::vector<Bytes>&) override { TULLE_CHECK(false); }
+
+ private:
+  std::uint32_t number_;
+};
+
+// Returns settings in which something is set up for each node, and for both ends of its links.
+NetworkSettings settings_of(LinkLayer layer, std::uint32_t hosts) {
+  NetworkSettings settings;
+  settings.link_layer = layer;
+  settings.host.stack.cores = 1;
+  settings.lose_every = 1'000;
+  for (std::uint32_t host = 0; host < hosts; ++host) {
+    settings.faults.slow_hosts.push_back({host, 1'000'000'000, Time::microseconds(1)});
+  }
+  settings.faults.outages.push_back({0, Time::microseconds(1), Time::microseconds(2)});
+  settings.faults.bit_errors.push_back({1, 1e-6, Time::microseconds(1)});
+  if (layer == LinkLayer::ethernet) {
+    settings.switches.flow_control = port::FlowControl::pfc;
+    return settings;
+  }
+  settings.switches.flow_control = port::FlowControl::credits;
+  settings.switches.congestion.enabled = true;
+  settings.endpoints.enabled = true;
+  settings.pkeys.assign(hosts, {Pkey{0x8001}, Pkey{0xFFFF}});
+  settings.enforce_inbound = settings.enforce_outbound = true;
+  return settings;
+}
+
+class NetworkOfProcessesDeathTest : public testing::TestWithParam<LinkLayer> {};
+
+TEST_P(NetworkOfProcessesDeathTest, HasItsOwnNodesAlone) {
+  const auto topology = *fabric::leaf_spine({.leaves = 4, .spines = 3, .hosts_per_leaf = 2});
+  const auto routes = *fabric::compute_routes(topology, {});
+  const NetworkSettings settings = settings_of(GetParam(), topology.hosts);
+  OneOfTwo first(0), second(1);
+  const Network networks[] = {{topology, routes, settings, nullptr, &first},
+                              {topology, routes, settings, nullptr, &second}};
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    const std::uint32_t owner = networks[0].process_of(node);
+    ASSERT_LT(owner, 2u);
+    const Network &own = networks[owner], &other = networks[1 - owner];
+    EXPECT_TRUE(own.owns(node));
+    EXPECT_FALSE(other.owns(node));
+    EXPECT_EQ(own.counters(node, 0).frames, 0u);
+    EXPECT_DEATH(static_cast<void>(other.counters(node, 0)), "internal error");
+    if (topology.is_host(node)) {
+      EXPECT_EQ(own.adapter(node).counters().packets_sent, 0u);
+      EXPECT_DEATH(static_cast<void>(other.adapter(node)), "internal error");
+      EXPECT_NE(own.stack(node), nullptr);
+      EXPECT_DEATH(static_cast<void>(other.stack(node)), "internal error");
+    } else {
+      EXPECT_EQ(own.switch_at(node).ports(), topology.ports[node]);
+      EXPECT_DEATH(static_cast<void>(other.switch_at(node)), "internal error");
+    }
+  }
+}
+
+// A port may send from the start, whether or not its neighbour is in the same process.
+TEST(NetworkOfProcesses, EachPortHasItsNeighboursCredits) {
+  const auto topology = *fabric::leaf_spine({.leaves = 4, .spines = 3, .hosts_per_leaf = 2});
+  const auto routes = *fabric::compute_routes(topology, {});
+  NetworkSettings settings;
+  settings.link_layer = LinkLayer::infiniband;
+  settings.switches.flow_control = port::FlowControl::credits;
+  const Network alone(topology, routes, settings);
+  const auto expected = alone.port_at(0, 0).open_lanes(4'096);
+  EXPECT_NE(expected, 0u);
+  for (const std::uint32_t number : {0u, 1u}) {
+    OneOfTwo process(number);
+    const Network network(topology, routes, settings, nullptr, &process);
+    for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+      for (std::uint16_t port = 0; network.owns(node) && port < topology.ports[node]; ++port) {
+        EXPECT_EQ(network.port_at(node, port).open_lanes(4'096), expected) << node << " " << port;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LinkLayers, NetworkOfProcessesDeathTest,
+                         testing::Values(LinkLayer::ethernet, LinkLayer::infiniband));
+
+}  // namespace
+}  // namespace tulle::sim
