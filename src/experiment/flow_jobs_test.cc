@@ -117,6 +117,30 @@ TEST(FlowJobs, AWindowThatHoldsMessagesUpIsRefused) {
   EXPECT_NE(run.error().message.find("in flight"), std::string::npos) << run.error().message;
 }
 
+TEST(FlowJobs, ShortMessagesOfHostsWithDelaysWereNotMeasured) {
+  const ValidatedRange all{.backlog = fluid::Backlog::credits,
+                           .of_jobs = true,
+                           .bottleneck_flows_max = 100,
+                           .error_max = 0.01};
+  const auto range_of = [&](const std::string& bytes, Time delay) -> Result<ValidatedRange> {
+    auto setup = setup_of(std::string(rails) + credits, "",
+                          {"traffic.algorithm = \"ring\"", "traffic.bytes = \"" + bytes + "\""});
+    setup->player.post_delay = delay;
+    auto run = FlowLevel::prepare(std::move(*setup));
+    if (!run) return run.error();
+    if (auto ran = (*run)->run([](const Progress&) { return true; }); !ran) return ran.error();
+    return (*run)->range_among({&all, 1});
+  };
+  constexpr Time delay = Time::microseconds(3);
+  for (const auto& accepted : {range_of("1MiB", Time::zero()), range_of("64MiB", delay)}) {
+    EXPECT_TRUE(accepted);
+  }
+  auto refused = range_of("1MiB", delay);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("where hosts have delays"), std::string::npos)
+      << refused.error().message;
+}
+
 TEST(FlowJobs, WhatIsNotModelledIsRefused) {
   const auto refusal = [](const std::string& fabric, const std::vector<std::string>& set) {
     auto setup = setup_of(rails + fabric, "", set);
