@@ -168,7 +168,8 @@ sim::Crossing alarm(std::uint32_t host, std::uint32_t token) {
   constexpr unsigned kind_bits = 4;
   const auto kind = static_cast<std::uint32_t>(sim::EventKind::application);
   sim::Crossing crossing;
-  crossing.events.push_back({Time::microseconds(500).ps, host << kind_bits | kind, token});
+  crossing.events.push_back(
+      {.at = Time::microseconds(500).ps, .datum = token, .place = host << kind_bits | kind});
   return crossing;
 }
 

@@ -98,7 +98,7 @@ Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery
       sampler_(setup_.report, setup_.topology, wiring_) {
   const std::span<const workload::Flow> flows = setup_.flows_to_play();
   for (const workload::Flow& flow : flows) bytes_ += flow.bytes;
-  if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology, network_.lookahead());
+  if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology, network_.round());
   network_.follow(recovery_);
   if (network_.threads() > 1 || processes_ != nullptr) player_.open_hosts();
   if (!setup_.jobs.empty()) {

@@ -78,13 +78,10 @@ report::Moment together(const report::Moment& a, const report::Moment& b) {
 
 }  // namespace
 
-// A moment in the middle of a round cuts it, so that all nodes are fetched from memory once more.
-TimelineSampler::TimelineSampler(const fabric::Topology& topology, Time lookahead)
+// A moment in the middle of a round would cut it, so that all nodes are fetched from memory once more.
+TimelineSampler::TimelineSampler(const fabric::Topology& topology, Time round)
     : topology_(&topology) {
-  timeline_.interval = Time::nanoseconds(100);
-  while (timeline_.interval.ps * 2 < lookahead.ps) {
-    timeline_.interval = timeline_.interval + timeline_.interval;
-  }
+  timeline_.interval = std::max(round, Time::nanoseconds(100));
   next_ = timeline_.interval;
 }
 
@@ -97,10 +94,7 @@ report::Moment TimelineSampler::totals(const sim::Network& network) const {
       if (topology_->is_host(node)) {
         total.bytes_sent += counters.bytes;
       } else {
-        std::uint64_t queue = 0;
-        for (std::uint32_t c = 0; c < port::classes; ++c) {
-          queue += network.switch_at(node).port(port).queue_bytes(c);
-        }
+        const std::uint64_t queue = network.switch_at(node).port(port).queue_bytes();
         total.queue_bytes = std::max(total.queue_bytes, queue);
       }
       total.paused = sum_or_never(total.paused, Time{counters.paused_ps});

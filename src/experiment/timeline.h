@@ -13,11 +13,12 @@ class TimelineSampler {
  public:
   // Takes nothing, ever.
   TimelineSampler() = default;
-  // Takes moments of a network of that topology, 100 ns apart, or more if its rounds are longer.
-  TimelineSampler(const fabric::Topology& topology, Time lookahead);
+  // Takes moments of a network of that topology whose rounds have that length, at the ends of
+  // rounds, and 100 ns apart if rounds are shorter.
+  TimelineSampler(const fabric::Topology& topology, Time round);
 
-  // Returns the time of the next moment; never if none is to be taken.
-  Time next() const { return next_; }
+  // Returns the time of the last events before the next moment; never if none is to be taken.
+  Time next() const { return next_.is_never() ? next_ : next_ - Time::picoseconds(1); }
   // Takes a moment, when the network has come to that time.
   void take(const sim::Network& network);
   // Adds the moments that another process has taken of its nodes. Returns false if they are not as

@@ -100,6 +100,8 @@ class Network {
   NetworkEvent run(Time until = Time::never()) { return parts_.front()->run(until); }
   // Returns how soon a node can be affected by another: the shortest delay of a link.
   Time lookahead() const { return nodes_.lookahead; }
+  // Returns the length of a round, in which each node has one turn. Rounds begin at its multiples.
+  Time round() const { return parts_.front()->round_length(); }
 
   // Makes all events happen in order of time. The caller must call this before anything has
   // happened, and only if the network has one thread.

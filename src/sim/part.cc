@@ -81,7 +81,9 @@ void Part::attend(std::uint32_t host) {
 
 void Part::alarm(Time at, std::uint32_t host, std::uint32_t token) {
   TULLE_CHECK(at >= now_);
-  plan(at.ps, end_of(host, 0), application, token);
+  const Place& place = places_[host];  // a host of another process has no end of a link here
+  plan({at.ps, token, place.first_end << kind_bits | static_cast<std::uint32_t>(application)},
+       place.turn, place.part);
 }
 
 NetworkEvent Part::run(Time until) {
