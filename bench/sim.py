@@ -70,12 +70,13 @@ def read_results(results, timings):
 # --- measuring -----------------------------------------------------------------------------------------------------
 
 
-def run_measured(argv, limit_s, output=subprocess.DEVNULL):
-    """Runs a command and returns (user seconds, system seconds, peak MB). Its standard output goes to `output`."""
+def run_measured(argv, limit_s, output=subprocess.DEVNULL, folder=None):
+    """Runs a command and returns (user seconds, system seconds, peak MB). It runs in `folder`, and its
+    standard output goes to `output`."""
     with tempfile.NamedTemporaryFile("r") as used:
         process = subprocess.Popen([sys.executable, "-I", "-S", ROOT / "bench" / "sim" / "usage.py", used.name, *map(str, argv)],
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE,
-                                   text=True, start_new_session=True)
+                                   text=True, start_new_session=True, cwd=folder)
         try:
             _, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -128,7 +129,8 @@ def measure_htsim(program, workload, limit_s):
         folder = pathlib.Path(folder)
         said = folder / "output.txt"
         with said.open("w") as output:
-            user_s, system_s, peak_mb = run_measured(htsim.command(program, workload, folder), limit_s, output)
+            user_s, system_s, peak_mb = run_measured(htsim.command(pathlib.Path(program).resolve(), workload, folder), limit_s,
+                                                    output, folder)  # htsim writes a file of its own there
         fct_us = htsim.completion_times_us(said.read_text())
     if len(fct_us) != len(workload.pairs):
         raise Failed(f"{len(fct_us)} of {len(workload.pairs)} flows finished in htsim")
