@@ -40,8 +40,7 @@ class alignas(64) Port {
 
   // --- frames that wait in the port's queues ---
 
-  // Puts a frame into the queue of its class.
-  void put(Time now, FrameRef ref) { put(now, ref, (*frames_)[ref]); }
+  // Puts a frame of that number into the queue of its class.
   void put(Time now, FrameRef ref, Frame& frame);
   // Returns the next frame to send, or no_frame if there is none or none may be sent. `random`
   // decides which frames are marked for congestion.
@@ -155,14 +154,16 @@ class alignas(64) Port {
 
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
-  // Prefetches the memory that the frames of the first class will touch.
-  void prefetch() const {
+  // Prefetches the memory that the frames of the first class will touch, or, once it is there, the
+  // frame that this class sends next.
+  enum class Fetched : std::uint8_t { port, head };
+  void prefetch(Fetched what = Fetched::port) const {
+    if (what == Fetched::head) {
+      if (lanes_[0].first != no_frame) frames_->prefetch(lanes_[0].first);
+      return;
+    }
     tulle::prefetch(this);
     tulle::prefetch(&counters_);
-  }
-  // Prefetches the frame that the first class sends next.
-  void prefetch_head() const {
-    if (lanes_[0].first != no_frame) frames_->prefetch(lanes_[0].first);
   }
 
  private:

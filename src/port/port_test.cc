@@ -24,7 +24,7 @@ class Bench {
     frame.gap_bytes = 20;
     frame.service_class = lane & 0xF;
     frame.traffic_class = ecn_capable;
-    port.put(now, ref);
+    port.put(now, ref, frame);
     return ref;
   }
   // Returns the lane of the next frame, or -1 if none may be sent.

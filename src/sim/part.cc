@@ -216,7 +216,9 @@ void Part::fetch_heads() {
   const std::uint32_t node = own_[turn_];
   if (is_host(node) || rounds_->nodes() == 1) return;
   const fabric::Switch& at = switches_[node - hosts()];
-  for (std::uint16_t port = 0; port < at.ports(); ++port) at.port(port).prefetch_head();
+  for (std::uint16_t number = 0; number < at.ports(); ++number) {
+    at.port(number).prefetch(port::Port::Fetched::head);
+  }
 }
 
 inline void Part::look_ahead() {
