@@ -73,8 +73,8 @@ struct Beyond {
 constexpr std::uint32_t measured_mtu_bytes = 4'096;
 
 // At hosts with delays, shorter messages wait for each other's answers more than for links, and the
-// order of what is ready at one moment decides how long a job takes. Rings among 16 and 64 GPUs with
-// shorter messages were up to 6 % too fast beside packets, and with longer ones 0.1 % off.
+// order of what is ready at one moment decides how long a job takes. Rings among 16 and 64 GPUs
+// with shorter messages were up to 6 % too fast beside packets, and with longer ones 0.1 % off.
 constexpr double message_bytes_behind_delays = 384 * 1'024;
 
 bool has_delays(const Setup& setup) {

@@ -78,7 +78,8 @@ report::Moment together(const report::Moment& a, const report::Moment& b) {
 
 }  // namespace
 
-// A moment in the middle of a round would cut it, so that all nodes are fetched from memory once more.
+// A moment in the middle of a round would cut it, so that all nodes are fetched from memory once
+// more.
 TimelineSampler::TimelineSampler(const fabric::Topology& topology, Time round)
     : topology_(&topology) {
   timeline_.interval = std::max(round, Time::nanoseconds(100));

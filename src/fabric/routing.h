@@ -1,8 +1,8 @@
 #pragma once
 
 // Routes: for each pair of switch and destination host, the output ports that the switch may take.
-// Destinations are stored by their first switch, the "leaf". Equal sets of ports are stored once, and
-// so are equal blocks of 64 leaves in a row, since switches of a tier mostly agree on these. So
+// Destinations are stored by their first switch, the "leaf". Equal sets of ports are stored once,
+// and so are equal blocks of 64 leaves in a row, since switches of a tier mostly agree on these. So
 // 65,536 hosts behind 5,120 switches take some megabytes, and a look-up takes three loads.
 
 #include <cstddef>

@@ -16,8 +16,8 @@ struct Event {
  private:
   __extension__ using Key = __int128;
 
-  // The members are in an order in which the key is the event's 16 bytes, so that a comparison takes
-  // two instructions and no branch, which would be mispredicted half of the time.
+  // The members are in an order in which the key is the event's 16 bytes, so that a comparison
+  // takes two instructions and no branch, which would be mispredicted half of the time.
   Key key() const {
     return static_cast<Key>(at) << 64 |
            static_cast<Key>(std::uint64_t{place} << 32 | std::uint64_t{datum});

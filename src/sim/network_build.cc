@@ -306,7 +306,8 @@ void Network::set_victim_mask(const fabric::Link& link) {
 }
 
 // Exchanges the credits that InfiniBand's ports announce when a link comes up, before any packet.
-// All ports have the same memory, so that one more port tells what those of other processes announce.
+// All ports have the same memory, so that one more port tells what those of other processes
+// announce.
 void Network::exchange_credits() {
   port::Port elsewhere(nodes_.settings.switches, nullptr);
   nodes_.ends.for_each([&](LinkEnd& end) {

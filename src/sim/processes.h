@@ -9,9 +9,9 @@
 
 namespace tulle::sim {
 
-// The processes that simulate one network together. Each has its own parts of it (sim/part.h) in its
-// memory, and sends the others what crosses. This room sends nothing: who runs a simulation has the
-// processes.
+// The processes that simulate one network together. Each has its own parts of it (sim/part.h) in
+// its memory, and sends the others what crosses. This room sends nothing: who runs a simulation has
+// the processes.
 class Processes {
  public:
   virtual ~Processes() = default;

@@ -164,8 +164,8 @@ class Rounds {
  private:
   __extension__ using Wide = unsigned __int128;
 
-  // A node's events of a round are a list of blocks. All but the first one are full. The list's head
-  // is the first block's index and, in the low bits, the number of its events less one.
+  // A node's events of a round are a list of blocks. All but the first one are full. The list's
+  // head is the first block's index and, in the low bits, the number of its events less one.
   static constexpr unsigned count_bits = 3;
   static constexpr std::uint32_t count_mask = (1u << count_bits) - 1;
   static_assert(block_events - 1 == count_mask);  // so that `none` looks full

@@ -141,9 +141,9 @@ class Player final : public Carrier {
   void begin();
   // The schedule alone starts flows from now on. Called instead of begin().
   void follow(Schedule& schedule) { schedule_ = &schedule; }
-  // Makes what each host here needs before its first flow, so that flows that begin at one host need
-  // not make it at another. Called before anything happens, if hosts have their turns at the same
-  // time.
+  // Makes what each host here needs before its first flow, so that flows that begin at one host
+  // need not make it at another. Called before anything happens, if hosts have their turns at the
+  // same time.
   void open_hosts();
   // Returns what the opened hosts tell their peers.
   std::vector<Introduction> introductions() const;
@@ -160,7 +160,8 @@ class Player final : public Carrier {
   // Prepares the destination of a flow that its source has begun, at the destination. The note says
   // what the source knows of the connection.
   void meet_request(std::uint32_t flow, std::uint32_t note);
-  // Return true if another process may send such an alarm or request for a host (sim/application.h).
+  // Return true if another process may send such an alarm or request for a host
+  // (sim/application.h).
   bool accepts_alarm(std::uint32_t host, std::uint32_t token) const;
   bool accepts_request(std::uint32_t host, std::uint32_t flow, std::uint32_t note) const;
 
