@@ -185,7 +185,7 @@ FrameRef SubnetTraffic::take_in(std::span<const std::byte> packet) {
   frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
   frame.buffer_bytes =
       static_cast<std::uint16_t>(std::max(packet.size() + wire::icrc_bytes, least_room_bytes));
-  std::memcpy(packets_.of(ref), packet.data(), packet.size());
+  std::ranges::copy(packet, packets_.of(ref));  // there may be none
   return ref;
 }
 
