@@ -217,7 +217,7 @@ def main(arguments=None):
     failed = 0
     for name in options.workloads or WORKLOADS:
         workload = WORKLOADS[name](SEED)
-        beside = options.htsim if htsim.hosts_of(workload) is not None else None
+        beside = options.htsim if workload.fat_tree_hosts else None  # htsim's program has no other topology
         rows, peer_rows = [], []
         try:
             for _ in range(options.rounds):

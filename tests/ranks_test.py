@@ -107,8 +107,8 @@ hosts = 2
 pattern = "incast"
 bytes = "50KB"
 """
-# The second variant takes a second or so.
-SLOW = """
+# The second variant takes longer than the first one.
+TWO_VARIANTS = """
 [topology]
 kind = "single-switch"
 hosts = 5
@@ -118,22 +118,11 @@ bytes = "50KB"
 [[variant]]
 name = "short"
 [[variant]]
-name = "slow"
-traffic.bytes = "300MB"
+name = "longer"
+traffic.bytes = "{}"
 """
-LONG = """
-[topology]
-kind = "single-switch"
-hosts = 5
-[traffic]
-pattern = "incast"
-bytes = "50KB"
-[[variant]]
-name = "short"
-[[variant]]
-name = "endless"
-traffic.bytes = "200GB"
-"""
+SLOW = TWO_VARIANTS.format("300MB")  # a second or so
+LONG = TWO_VARIANTS.format("200GB")  # without an end
 
 
 def environment(**more):

@@ -8,18 +8,11 @@ import re
 # The longest flow of the reference workloads takes nine times as long as it would alone. htsim ends at this many times.
 TIMES_ALONE = 25
 FINISHED = re.compile(r"^Flow \S+ \d+ finished at ([0-9.e+-]+) total bytes (\d+)", re.MULTILINE)
-TOPOLOGY = re.compile(r"fat-tree k=(\d+)")
-
-
-def hosts_of(workload):
-    """Returns the number of hosts of a fat tree, or None for another topology, which htsim's program does not have."""
-    found = TOPOLOGY.match(workload.what)
-    return int(found[1]) ** 3 // 4 if found else None
 
 
 def command(program, workload, folder):
-    """Writes the workload's connection matrix to the folder, and returns the command that simulates it."""
-    hosts = hosts_of(workload)
+    """Writes the connection matrix of a workload on a fat tree to the folder, and returns the command that simulates it."""
+    hosts = workload.fat_tree_hosts
     lines = [f"Nodes {hosts}", f"Connections {len(workload.pairs)}"]
     lines += [f"{src}->{dst} id {number} start 0 size {workload.flow_bytes}"
               for number, (src, dst) in enumerate(workload.pairs, 1)]

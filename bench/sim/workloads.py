@@ -26,6 +26,7 @@ class Workload:
     pairs: list
     flow_bytes: int
     hops: Callable = field(repr=False)  # links between two hosts
+    fat_tree_hosts: int = 0  # 0: another topology
 
     def packet_hops(self, payload_bytes=PAYLOAD_BYTES):
         return -(-self.flow_bytes // payload_bytes) * sum(self.hops(src, dst) for src, dst in self.pairs)
@@ -54,7 +55,7 @@ def incast(name, flow_bytes):
 def fat_tree_permutation(name, k, gbps, flow_bytes, seed):
     hosts, links = fat_tree(k)
     return Workload(name, f"fat-tree k={k}, {hosts} hosts, permutation", gbps, links, permutation(hosts, seed),
-                    flow_bytes, lambda src, dst: fat_tree_hops(k, src, dst))
+                    flow_bytes, lambda src, dst: fat_tree_hops(k, src, dst), hosts)
 
 
 def fat_tree(k):

@@ -59,7 +59,7 @@ Result<void> Run::introduce_hosts() {
       return other.host < network_.hosts() && network_.process_of(other.host) == process;
     };
     if (!is_whole || !std::ranges::all_of(others, is_of_process)) {
-      return Error{fmt::format("rank {} has sent a damaged message", process)};
+      return Error{sim::damaged_message(process)};
     }
     for (const workload::Introduction& other : others) player_.meet(other);
   }
@@ -193,7 +193,7 @@ bool Run::ask_others(bool goes_on) {
     Tally other;
     Unpacker unpacker(from[process]);
     if (!unpacker.take(other) || !unpacker.is_empty()) {
-      throw std::runtime_error(fmt::format("rank {} has sent a damaged message", process));
+      throw std::runtime_error(sim::damaged_message(process));
     }
     elsewhere_.flows.finished += other.flows.finished;
     elsewhere_.flows.failed += other.flows.failed;

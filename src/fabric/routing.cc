@@ -322,14 +322,15 @@ class RouteTable {
   // Returns the place where this block is stored. Equal blocks share one place.
   std::uint32_t place_block(std::span<const std::uint32_t> block) {
     std::vector<std::uint32_t>& all = routes_.set_at_;
-    const auto [first, last] = known_blocks_.equal_range(hash_of(block));
+    const std::uint64_t hash = hash_of(block);
+    const auto [first, last] = known_blocks_.equal_range(hash);
     for (auto known = first; known != last; ++known) {
       if (std::equal(block.begin(), block.end(), all.begin() + known->second)) return known->second;
     }
     const auto place = static_cast<std::uint32_t>(all.size());
     TULLE_CHECK(place == all.size());
     all.insert(all.end(), block.begin(), block.end());
-    known_blocks_.emplace(hash_of(block), place);
+    known_blocks_.emplace(hash, place);
     return place;
   }
 

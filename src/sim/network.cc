@@ -15,7 +15,7 @@ namespace {
 thread_local Part* acting = nullptr;
 
 [[noreturn]] void fail_at(std::uint32_t process) {
-  throw std::runtime_error("rank " + std::to_string(process) + " has sent a damaged message");
+  throw std::runtime_error(damaged_message(process));
 }
 
 }  // namespace

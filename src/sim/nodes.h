@@ -79,14 +79,14 @@ struct LinkEnd {
   std::int64_t bits_per_second = 0;
 };
 
+static_assert(sizeof(LinkEnd) == 64);
+
 // Faults of a link, from the sender's view.
 struct PortFaults {
   // Future times at which the link goes down, the last one first.
   std::vector<std::int64_t> downs;
   double bit_error_rate = 0;
 };
-
-static_assert(sizeof(LinkEnd) == 64);
 
 // A change at one node. The event's port tells which link or host it concerns.
 struct FaultAction {

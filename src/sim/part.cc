@@ -82,8 +82,7 @@ void Part::attend(std::uint32_t host) {
 void Part::alarm(Time at, std::uint32_t host, std::uint32_t token) {
   TULLE_CHECK(at >= now_);
   const Place& place = places_[host];  // a host of another process has no end of a link here
-  plan({at.ps, token, place.first_end << kind_bits | static_cast<std::uint32_t>(application)},
-       place.turn, place.part);
+  plan(event_at(at.ps, place.first_end, application, token), place.turn, place.part);
 }
 
 NetworkEvent Part::run(Time until) {
@@ -126,7 +125,7 @@ bool Part::begin_turn() {
   if (turn_ == Rounds::no_node) return false;
   turn_end_ = rounds_->end();
   // A kernel's cores take a frame in, and touch its connection later.
-  is_in_host_turn_ = is_host(own_[turn_]) && !has_kernels_ && rounds_->nodes() > 1;
+  is_in_host_turn_ = is_host(own_[turn_]) && !has_kernels_ && !is_turn_shared();
   const std::uint32_t next = rounds_->peek_node();
   next_turn_ = {};
   if (next != Rounds::no_node) prepare_turn(next);
@@ -214,7 +213,7 @@ void Part::prepare_turn(std::uint32_t turn) {
 // Prefetches the frames at the heads of a switch's queues, whose turn has begun.
 void Part::fetch_heads() {
   const std::uint32_t node = own_[turn_];
-  if (is_host(node) || rounds_->nodes() == 1) return;
+  if (is_host(node) || is_turn_shared()) return;
   const fabric::Switch& at = switches_[node - hosts()];
   for (std::uint16_t number = 0; number < at.ports(); ++number) {
     at.port(number).prefetch(port::Port::Fetched::head);
@@ -406,8 +405,7 @@ void Part::plan_deadline(std::uint32_t number) {
 
 void Part::plan(std::int64_t at, const LinkEnd& end, EventKind kind, std::uint32_t datum) {
   const Place& place = places_[end.node];
-  plan({at, datum, index_of(end) << kind_bits | static_cast<std::uint32_t>(kind)}, place.turn,
-       place.part);
+  plan(event_at(at, index_of(end), kind, datum), place.turn, place.part);
 }
 
 // --- sending ---

@@ -111,6 +111,9 @@ class alignas(64) Part {
   // The low bits of an event's place are its kind, and the others are the port's index.
   static constexpr unsigned kind_bits = 4;
   static constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
+  static Event event_at(std::int64_t at, std::uint32_t end, Kind kind, std::uint32_t datum) {
+    return {at, datum, end << kind_bits | static_cast<std::uint32_t>(kind)};
+  }
   static Kind kind_of(const Event& event) { return static_cast<Kind>(event.place & kind_mask); }
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
@@ -128,6 +131,8 @@ class alignas(64) Part {
   void add(const Event& event) {
     rounds_->add(places_[ends_[event.place >> kind_bits].node].turn, event);
   }
+  // True if all nodes share one turn (share_turn()).
+  bool is_turn_shared() const { return rounds_->nodes() == 1; }
   void prepare_turn(std::uint32_t turn);
   [[gnu::always_inline]] void look_ahead();
   void fetch_heads();
@@ -265,8 +270,7 @@ class alignas(64) Part {
 // Plans an event at the other end of the link.
 inline void Part::plan_at_peer(std::int64_t at, const LinkEnd& end, EventKind kind,
                                std::uint32_t datum) {
-  plan(Event{at, datum, end.peer_end << kind_bits | static_cast<std::uint32_t>(kind)},
-       end.peer_turn, end.peer_part);
+  plan(event_at(at, end.peer_end, kind, datum), end.peer_turn, end.peer_part);
 }
 
 // Plans an event at a node with that place.

@@ -28,4 +28,8 @@ Result<void> agree(Processes& processes, const Result<void>& own) {
   return Error{"rank " + std::to_string(found - said.begin()) + ": " + message};
 }
 
+std::string damaged_message(std::uint32_t process) {
+  return "rank " + std::to_string(process) + " has sent a damaged message";
+}
+
 }  // namespace tulle::sim

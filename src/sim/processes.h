@@ -33,4 +33,7 @@ std::vector<std::string> ask_all(Processes& processes, const std::string& says);
 // of them call this as often as each other.
 Result<void> agree(Processes& processes, const Result<void>& own);
 
+// Returns the line that says that a process has sent what none of this build sends.
+std::string damaged_message(std::uint32_t process);
+
 }  // namespace tulle::sim

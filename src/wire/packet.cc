@@ -207,7 +207,8 @@ std::size_t encode(const Packet& packet, std::span<std::byte> out) {
     case Extensions::aeth:
       write_aeth(packet, out);
       break;
-      [[unlikely]] case Extensions::others : write_extensions(packet, row, out);
+    case Extensions::others:
+      write_extensions(packet, row, out);
       break;
   }
   return row.header_bytes;
@@ -235,7 +236,8 @@ Decoded decode(std::span<const std::byte> in, Packet& packet) {
     case Extensions::aeth:
       read_aeth(rest, packet);
       break;
-      [[unlikely]] case Extensions::others : read_extensions(rest, row, packet);
+    case Extensions::others:
+      read_extensions(rest, row, packet);
       break;
   }
   return {DecodeStatus::ok, row.header_bytes};

@@ -186,7 +186,7 @@ void Player::send(std::uint32_t flow) {
 
 void Player::open_hosts() {
   for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
-    if (flows_at_[number] == 0 || (stage_.has && !stage_.has(number))) continue;
+    if (flows_at_[number] == 0 || !stage_.has_host(number)) continue;
     host(number);
     if (transport_.is_datagram) srd_of(number);
   }

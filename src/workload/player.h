@@ -53,9 +53,10 @@ struct Stage {
   // Returns true if the driver has the host's adapter. If empty, it has all of them. Nothing is
   // asked of the adapters of other hosts, which another process has.
   std::function<bool(std::uint32_t host)> has = {};
+  bool has_host(std::uint32_t host) const { return !has || has(host); }
 };
 
-// What a host's peers must know before they send to it. Programs tell each other by other ways than
+// A host's peers must know this before they send to it. Programs tell each other by other ways than
 // the network, such as a socket.
 struct Introduction {
   std::uint32_t host = 0;
@@ -186,7 +187,8 @@ class Player final : public Carrier {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
     verbs::MemoryRegion* memory = nullptr;
-    // What it tells its peers. It is known of hosts elsewhere, too, which have none of the others.
+    // A host tells its peers these two. They are known of hosts elsewhere, too, which have none of
+    // the others.
     RemoteKey key;
     QpNumber srd_number;
     std::uint32_t senders = 0;  // connections by which it has sent so far

@@ -45,8 +45,7 @@ transport::QueuePair& Player::srd_of(std::uint32_t number) {
 }
 
 QpNumber Player::srd_number_of(std::uint32_t number) {
-  const bool is_here = !stage_.has || stage_.has(number);
-  return is_here ? srd_of(number).number : hosts_[number].srd_number;
+  return stage_.has_host(number) ? srd_of(number).number : hosts_[number].srd_number;
 }
 
 verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
