@@ -10,4 +10,10 @@ inline void prefetch(const void* address) {
   asm volatile("");
 }
 
+// Does so for a cache line that is to be written.
+inline void prefetch_to_write(const void* address) {
+  __builtin_prefetch(address, 1);
+  asm volatile("");
+}
+
 }  // namespace tulle

@@ -9,17 +9,15 @@
 #include <limits>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "fabric/endpoint_monitor.h"
 #include "port/frame.h"
 #include "sim/event.h"
 
 namespace tulle::sim {
 
-struct Crossing {
-  struct FrameArrival {
-    Event event;
-    port::Frame frame;
-  };
+// Two threads write and read a crossing by turns, so that no cache line has two crossings.
+struct alignas(64) Crossing {
   struct NoticeArrival {
     Event event;
     fabric::EndpointNotice notice;
@@ -31,7 +29,8 @@ struct Crossing {
     std::uint32_t note = 0;
   };
 
-  std::vector<FrameArrival> frames;
+  std::vector<port::Frame> frames;
+  std::vector<Event> arrivals;      // of the frames, one each
   std::vector<std::byte> payloads;  // of the frames, one after the other, where they have bytes
   std::vector<NoticeArrival> notices;
   std::vector<Event> events;  // those that need nothing else
@@ -39,17 +38,34 @@ struct Crossing {
   std::int64_t earliest = std::numeric_limits<std::int64_t>::max();  // ps, of all its events
 
   bool is_empty() const {
-    return frames.empty() && notices.empty() && events.empty() && requests.empty();
+    return arrivals.empty() && notices.empty() && events.empty() && requests.empty();
   }
   void note(const Event& event) { earliest = std::min(earliest, event.at); }
+  void add(const Event& arrival, const port::Frame& frame) {
+    const std::size_t ahead = frames.size() + fetched;
+    // The thread that reads has had these lines since they were last written.
+    if (ahead < frames.capacity()) prefetch_to_write(frames.data() + ahead);
+    frames.push_back(frame);
+    arrivals.push_back(arrival);
+  }
+  // Prefetches what is to be read some frames after the one of that index.
+  void fetch_after(std::size_t index) const {
+    if (index + fetched >= frames.size()) return;
+    prefetch(&frames[index + fetched]);
+    prefetch(&arrivals[index + fetched]);
+  }
   void clear() {
     frames.clear();
+    arrivals.clear();
     payloads.clear();
     notices.clear();
     events.clear();
     requests.clear();
     earliest = std::numeric_limits<std::int64_t>::max();
   }
+
+ private:
+  static constexpr std::size_t fetched = 12;  // frames ahead
 };
 
 }  // namespace tulle::sim

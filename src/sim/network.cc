@@ -107,7 +107,7 @@ void Network::meet(Time until, Application& application) {
   if (std::ranges::any_of(failures_, has_failed)) return;
   // What was said at the meeting that ended the last call of play() still holds.
   if (processes_ == nullptr || !has_met_) {
-    all_ = report(application);
+    all_ = report(until, application);
     if (processes_ != nullptr) exchange(all_);
   }
   goes_on_ = all_.goes_on != 0;
@@ -115,13 +115,15 @@ void Network::meet(Time until, Application& application) {
   has_met_ = round_.is_last;
 }
 
-// Returns what this process says at a meeting.
-RoundReport Network::report(Application& application) {
+// Returns what this process says at a meeting. Only if its next round would go on after `until` does
+// it look for the earliest event among those of all nodes, which takes time.
+RoundReport Network::report(Time until, Application& application) {
   RoundReport report{all_.round + 1, Time::never().ps, Time::never().ps, 1};
   for (const auto& part : parts_) {
     report.earliest_round = std::min(report.earliest_round, part->earliest_round().ps);
-    report.earliest_event = std::min(report.earliest_event, part->earliest_event().ps);
   }
+  report.earliest_event = report.earliest_round;
+  if (until.ps - report.earliest_round < round().ps) report.earliest_event = next_event_here().ps;
   if (const std::uint64_t all = events(); all - events_looked_at_ >= Part::events_between_looks) {
     events_looked_at_ = all;
     report.goes_on = application.goes_on() ? 1 : 0;
@@ -191,6 +193,10 @@ bool Network::has_begun() const {
 
 Time Network::next_event() const {
   if (processes_ != nullptr) return Time{all_.earliest_event};
+  return next_event_here();
+}
+
+Time Network::next_event_here() const {
   Time next = Time::never();
   for (const auto& part : parts_) next = std::min(next, part->earliest_event());
   return next;

@@ -130,6 +130,7 @@ class Network {
   const device::HostStack* stack(std::uint32_t host) const;
 
   // Returns the time of the next event of all processes. Time::never() means that no event is left.
+  // With other processes, this holds after play() unless the application has ended it.
   Time next_event() const;
 
   // These count what this process's nodes have done.
@@ -198,7 +199,8 @@ class Network {
   };
   void meet(Time until, Application& application);
   void plan_round(Time until);
-  RoundReport report(Application& application);
+  RoundReport report(Time until, Application& application);
+  Time next_event_here() const;
   void exchange(RoundReport& report);
   bool is_next(const RoundReport& report) const;
   void play_rounds(Part& part, Time until, Application& application);

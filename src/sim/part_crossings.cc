@@ -28,7 +28,7 @@ void Part::send_away(std::uint32_t part, const Event& event) {
   switch (kind_of(event)) {
     case arrival:
     case slow_arrival:
-      box.frames.push_back({event, frames_[event.datum]});
+      box.add(event, frames_[event.datum]);
       if (payloads_ != nullptr) {
         const std::byte* payload = payloads_->of(event.datum);
         box.payloads.insert(box.payloads.end(), payload, payload + payloads_->bytes_each());
@@ -55,9 +55,10 @@ void Part::take(Crossing& box, Application& application) {
   for (const auto& [host, token, note] : box.requests) application.meet_request(host, token, note);
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
     frames_.prefetch_free(free_distance);
-    auto& [event, frame] = box.frames[i];
+    box.fetch_after(i);
+    Event& event = box.arrivals[i];
     event.datum = frames_.take();
-    frames_[event.datum] = frame;
+    frames_[event.datum] = box.frames[i];
     if (payloads_ != nullptr) {
       const std::size_t each = payloads_->bytes_each();
       std::copy_n(box.payloads.data() + i * each, each, payloads_->of(event.datum));
@@ -88,24 +89,25 @@ bool Part::take_from(std::span<const std::byte> bytes, Application& application)
 
 // Returns true if all of it may come to this part now.
 bool Part::accepts(const Crossing& box, const Application& told) const {
-  const auto is_of_kind = [this](const auto& arrival, auto... kinds) {
-    const auto kind = kind_of(arrival.event);
-    return ((kind == kinds) || ...) && accepts(arrival.event);
+  const auto is_of_kind = [this](const Event& event, auto... kinds) {
+    const auto kind = kind_of(event);
+    return ((kind == kinds) || ...) && accepts(event);
   };
   const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
+  if (box.arrivals.size() != box.frames.size()) return false;
   if (box.payloads.size() != box.frames.size() * each) return false;
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
-    const auto& at = box.frames[i];
-    if (!is_of_kind(at, arrival, slow_arrival) || !accepts(at.frame)) return false;
-    if (!nodes_.carries_fronts || !at.frame.is_tcp()) continue;
+    const Frame& frame = box.frames[i];
+    if (!is_of_kind(box.arrivals[i], arrival, slow_arrival) || !accepts(frame)) return false;
+    if (!nodes_.carries_fronts || !frame.is_tcp()) continue;
     std::uint32_t front = 0;
     std::memcpy(&front, box.payloads.data() + i * each, sizeof front);
-    if (front > each - sizeof front || front > at.frame.payload_bytes) return false;
+    if (front > each - sizeof front || front > frame.payload_bytes) return false;
   }
   if (!box.notices.empty() && !settings_.endpoints.enabled) return false;
   for (const Crossing::NoticeArrival& at : box.notices) {
     const bool names_hosts = at.notice.source < hosts() && at.notice.endpoint < hosts();
-    if (!is_of_kind(at, notice) || !names_hosts) return false;
+    if (!is_of_kind(at.event, notice) || !names_hosts) return false;
   }
   for (const Event& event : box.events) {
     const auto kind = kind_of(event);

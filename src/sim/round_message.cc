@@ -12,7 +12,7 @@ struct ShareHead {
 // The numbers of what is in a share, which stand before it.
 struct Counts {
   std::uint64_t requests = 0;
-  std::uint64_t frames = 0;
+  std::uint64_t frames = 0;  // and their arrivals
   std::uint64_t payload_bytes = 0;
   std::uint64_t notices = 0;
   std::uint64_t events = 0;
@@ -33,8 +33,8 @@ void begin_message(const RoundReport& report, Bytes& message) {
 void add_crossing(std::uint32_t part, const Crossing& crossing, Bytes& message) {
   if (crossing.is_empty()) return;
   const ShareHead head{sizeof(Counts) + bytes_of(crossing.requests) + bytes_of(crossing.frames) +
-                           bytes_of(crossing.payloads) + bytes_of(crossing.notices) +
-                           bytes_of(crossing.events),
+                           bytes_of(crossing.arrivals) + bytes_of(crossing.payloads) +
+                           bytes_of(crossing.notices) + bytes_of(crossing.events),
                        part};
   message.reserve(message.size() + sizeof head + head.bytes);
   Packer packer(message);
@@ -43,6 +43,7 @@ void add_crossing(std::uint32_t part, const Crossing& crossing, Bytes& message) 
                     crossing.notices.size(), crossing.events.size()});
   packer.add_all(std::span(crossing.requests));
   packer.add_all(std::span(crossing.frames));
+  packer.add_all(std::span(crossing.arrivals));
   packer.add_all(std::span(crossing.payloads));
   packer.add_all(std::span(crossing.notices));
   packer.add_all(std::span(crossing.events));
@@ -68,6 +69,7 @@ bool read_crossing(std::span<const std::byte> bytes, Crossing& crossing) {
   Counts counts;
   return unpacker.take(counts) && unpacker.take_all(counts.requests, crossing.requests) &&
          unpacker.take_all(counts.frames, crossing.frames) &&
+         unpacker.take_all(counts.frames, crossing.arrivals) &&
          unpacker.take_all(counts.payload_bytes, crossing.payloads) &&
          unpacker.take_all(counts.notices, crossing.notices) &&
          unpacker.take_all(counts.events, crossing.events) && unpacker.is_empty();

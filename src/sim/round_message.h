@@ -17,9 +17,11 @@ namespace tulle::sim {
 // A process says this to all others between two rounds.
 struct RoundReport {
   std::uint64_t round = 0;  // number of the meeting, counted from 1
-  // The earliest round in which something is to happen there, and the earliest such event, also by
-  // what it has sent. In ps.
+  // Start of the earliest round in which something is to happen there, also by what it has sent, in
+  // ps.
   std::int64_t earliest_round = 0;
+  // The earliest such event, if that round goes on after the time until which all play, or the
+  // round's start, which is no later. In ps.
   std::int64_t earliest_event = 0;
   std::uint64_t goes_on = 1;  // 0: its application does not go on
 };

@@ -70,7 +70,7 @@ class OtherProcess final : public Processes {
       if (!bytes.empty()) message.insert(message.end(), bytes.begin(), bytes.end());
       return;
     }
-    for (Crossing::FrameArrival& at : crossing.frames) give_header(at.frame);
+    for (port::Frame& frame : crossing.frames) give_header(frame);
     note(crossing, report);
     begin_message(report, message);
     add_crossing(0, crossing, message);
@@ -91,7 +91,7 @@ class OtherProcess final : public Processes {
     const auto add = [&](const Event& event) {
       report.earliest_event = std::min(report.earliest_event, event.at);
     };
-    for (const auto& at : crossing.frames) add(at.event);
+    for (const Event& event : crossing.arrivals) add(event);
     for (const auto& at : crossing.notices) add(at.event);
     for (const Event& event : crossing.events) add(event);
     if (Time{report.earliest_event}.is_never()) return;

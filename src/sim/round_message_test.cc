@@ -10,7 +10,7 @@ Crossing some_crossing() {
   port::Frame frame;
   frame.source = 5;
   frame.payload_bytes = 4'096;
-  crossing.frames.push_back({{.at = 100, .datum = 3, .place = 16}, frame});
+  crossing.add({.at = 100, .datum = 3, .place = 16}, frame);
   crossing.payloads.resize(10, std::byte{9});
   crossing.notices.push_back(
       {{.at = 200, .datum = 0, .place = 32}, {1, 2, 300, Time::nanoseconds(4)}});
@@ -37,9 +37,10 @@ TEST(RoundMessage, HasWhatCrossedToEachPart) {
   Crossing crossing;
   ASSERT_TRUE(read_crossing(read->crossings[1].bytes, crossing));
   ASSERT_EQ(crossing.frames.size(), 1u);
-  EXPECT_EQ(crossing.frames[0].event.at, 100);
-  EXPECT_EQ(crossing.frames[0].frame.source, 5u);
-  EXPECT_EQ(crossing.frames[0].frame.payload_bytes, 4'096);
+  EXPECT_EQ(crossing.frames[0].source, 5u);
+  EXPECT_EQ(crossing.frames[0].payload_bytes, 4'096);
+  ASSERT_EQ(crossing.arrivals.size(), 1u);
+  EXPECT_EQ(crossing.arrivals[0].at, 100);
   EXPECT_EQ(crossing.payloads, some_crossing().payloads);
   EXPECT_EQ(crossing.notices[0].notice.hold, Time::nanoseconds(4));
   EXPECT_EQ(crossing.events[0].datum, 7u);
