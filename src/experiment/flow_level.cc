@@ -240,7 +240,7 @@ void FlowLevel::trace() {
   const auto packet_time = [&](fluid::LinkIndex link) {
     return settings_.packet_bytes / rate_of(link);
   };
-  const IdealTimes ideals(topology, wiring_, routes_, network, setup_.player.transport);
+  IdealTimes ideals(topology, wiring_, routes_, network, setup_.player.transport);
   FlowPaths paths(setup_, wiring_, routes_);
   std::vector<std::uint32_t> started(topology.hosts);
   ideals_.reserve(setup_.flows.size());

@@ -211,8 +211,8 @@ Flow flow_of(const FlowRemains& remains, std::uint32_t first, std::uint32_t end)
 
 std::vector<Flow> flows_of(const FlowRemains& remains) {
   const scenario::Setup& setup = remains.setup;
-  const IdealTimes ideals(setup.topology, remains.wiring, remains.routes, setup.network,
-                          setup.player.transport);
+  IdealTimes ideals(setup.topology, remains.wiring, remains.routes, setup.network,
+                    setup.player.transport);
   const std::vector<std::uint32_t>& first = setup.first_parts;
   std::vector<Flow> flows;
   for (std::size_t i = 0; i + 1 < first.size(); ++i) {

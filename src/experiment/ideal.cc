@@ -34,33 +34,48 @@ Headers headers_of(verbs::QpType transport) {
 IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
                        const fabric::Routes& routes, const sim::NetworkSettings& settings,
                        verbs::QpType transport)
-    : transport_(transport),
-      topology_(topology),
-      wiring_(wiring),
-      routes_(routes),
-      settings_(settings),
-      fastest_(sim::fastest_links(topology)) {}
+    : transport_(transport), routes_(routes), settings_(settings) {
+  const std::vector<std::int64_t> fastest = sim::fastest_links(topology);
+  hops_.reserve(2 * topology.links.size());
+  first_hop_.reserve(topology.nodes());
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    first_hop_.push_back(static_cast<std::uint32_t>(hops_.size()));
+    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+      Hop& hop = hops_.emplace_back();
+      const fabric::Wiring::Peer& peer = wiring.peer(node, port);
+      if (peer.link == fabric::Wiring::no_link) continue;
+      const fabric::Link& link = topology.links[peer.link];
+      hop.bits_per_second = link.bits_per_second;
+      hop.delay = link.delay + sim::delay_around(topology, settings, node, peer.node);
+      hop.next = peer.node;
+      hop.arrives = topology.is_host(peer.node);
+      // As in sim::Network, a frame that comes in more slowly than it may leave is stored.
+      hop.cuts_through =
+          settings.cut_through && !hop.arrives && link.bits_per_second >= fastest[peer.node];
+    }
+  }
+}
 
-Time IdealTimes::of(const workload::Flow& flow) const {
+Time IdealTimes::of(const workload::Flow& flow) {
   if (settings_.host.plays_tcp) return over_tcp(flow);
   return one_way(flow) + way_back(flow);
 }
 
-Time IdealTimes::way_back(const workload::Flow& flow) const {
-  Path back = path(flow.destination, flow.source);
+Time IdealTimes::way_back(const workload::Flow& flow) {
+  set_path(flow.destination, flow.source);
   const std::uint32_t acknowledgement = headers_of(transport_).acknowledgement;
-  return Time{send(back, bytes_on_link(0, acknowledgement), 1)};
+  return Time{send(bytes_on_link(0, acknowledgement), 1)};
 }
 
-Time IdealTimes::one_way(const workload::Flow& flow) const {
+Time IdealTimes::one_way(const workload::Flow& flow) {
   const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
   const std::uint64_t mtu = settings_.host.mtu_bytes;
   const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
   const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
-  Path there = path(flow.source, flow.destination);
-  std::int64_t arrives = send(there, bytes_on_link(packets == 1 ? last : mtu, first_headers), 1);
-  if (packets > 2) send(there, bytes_on_link(mtu, more_headers), packets - 2);
-  if (packets > 1) arrives = send(there, bytes_on_link(last, more_headers), 1);
+  set_path(flow.source, flow.destination);
+  std::int64_t arrives = send(bytes_on_link(packets == 1 ? last : mtu, first_headers), 1);
+  if (packets > 2) send(bytes_on_link(mtu, more_headers), packets - 2);
+  if (packets > 1) arrives = send(bytes_on_link(last, more_headers), 1);
   return Time{arrives};
 }
 
@@ -73,7 +88,7 @@ std::int64_t IdealTimes::bytes_on_link(std::uint64_t payload, std::uint32_t head
          sim::train_header_bytes(settings_, static_cast<std::uint32_t>(payload));
 }
 
-Time IdealTimes::over_tcp(const workload::Flow& flow) const {
+Time IdealTimes::over_tcp(const workload::Flow& flow) {
   const port::Overhead& around = port::tcp_overhead;
   const auto on_link = [&](std::uint64_t payload) {
     const auto ulpdu = static_cast<std::uint32_t>(payload) + wire::ddp::tagged_header_bytes;
@@ -88,41 +103,32 @@ Time IdealTimes::over_tcp(const workload::Flow& flow) const {
     mss = wire::mpa::ulpdu_bytes_max(settings_.host.tcp.mss_bytes) - wire::ddp::tagged_header_bytes;
   }
   const std::uint64_t segments = (flow.bytes + mss - 1) / mss;
-  Path there = path(flow.source, flow.destination);
-  if (segments > 1) send(there, on_link(mss), segments - 1);
-  const std::int64_t arrives = send(there, on_link(flow.bytes - (segments - 1) * mss), 1);
-  Path back = path(flow.destination, flow.source);
-  return Time{arrives + send(back, on_link(0), 1)};
+  set_path(flow.source, flow.destination);
+  if (segments > 1) send(on_link(mss), segments - 1);
+  const std::int64_t arrives = send(on_link(flow.bytes - (segments - 1) * mss), 1);
+  set_path(flow.destination, flow.source);
+  return Time{arrives + send(on_link(0), 1)};
 }
 
-IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
-  Path path;
-  std::uint32_t node = from;
+void IdealTimes::set_path(std::uint32_t from, std::uint32_t to) {
+  path_.clear();
   std::uint16_t port = 0;
-  for (;;) {
-    const fabric::Wiring::Peer& peer = wiring_.peer(node, port);
-    const fabric::Link& link = topology_.links[peer.link];
-    const bool arrives = topology_.is_host(peer.node);
-    const Time around = sim::delay_around(topology_, settings_, node, peer.node);
-    // As in sim::Network, a frame that comes in more slowly than it may leave is stored.
-    const bool cuts_through =
-        settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
-    path.push_back({link.bits_per_second, link.delay + around, cuts_through});
-    if (arrives) return path;
-    node = peer.node;
-    port = routes_.candidates(node, to).front();
-  }
+  do {
+    path_.push_back(hops_[first_hop_[from] + port]);
+    from = path_.back().next;
+    if (!path_.back().arrives) port = routes_.candidates(from, to).front();
+  } while (!path_.back().arrives);
 }
 
 // Sends `count` frames of one length behind the frames sent before. Returns the time when the last
 // has arrived.
-std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t count) {
+std::int64_t IdealTimes::send(std::int64_t bytes, std::uint64_t count) {
   std::int64_t arrives = 0;
   for (; count > 0; --count) {
     bool alike = true;  // every port becomes busy for as much longer as the first one
     std::int64_t longer = -1;
     std::int64_t at = 0;
-    for (Hop& hop : path) {
+    for (Hop& hop : path_) {
       const std::int64_t was_free_at = hop.free_at;
       const std::int64_t begins = std::max(at, was_free_at);
       hop.free_at = begins + bytes * 8'000'000'000'000 / hop.bits_per_second;
@@ -134,7 +140,7 @@ std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t coun
     if (!alike) continue;
     // Each further frame repeats the times of this one, that much later.
     const std::int64_t later = longer * static_cast<std::int64_t>(count - 1);
-    for (Hop& hop : path) hop.free_at += later;
+    for (Hop& hop : path_) hop.free_at += later;
     return arrives + later;
   }
   return arrives;

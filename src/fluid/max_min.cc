@@ -22,12 +22,11 @@ constexpr auto is_wider = [](const auto& a, const auto& b) {
 }  // namespace
 
 MaxMin::MaxMin(std::vector<double> capacities, std::uint32_t hops_max, Settings settings)
-    : links_(capacities.size()),
-      hops_max_(hops_max),
-      tolerance_(std::max(settings.tolerance, rounding)) {
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    TULLE_CHECK(capacities[i] > 0);
-    links_[i].capacity = capacities[i];
+    : hops_max_(hops_max), tolerance_(std::max(settings.tolerance, rounding)) {
+  links_.reserve(capacities.size());
+  for (const double capacity : capacities) {
+    TULLE_CHECK(capacity > 0);
+    links_.emplace_back(capacity, &memory_);
   }
 }
 
@@ -45,7 +44,7 @@ FlowSlot MaxMin::add(std::span<const LinkIndex> path) {
   flows_[slot] = {};
   flows_[slot].hops = static_cast<std::uint32_t>(path.size());
   for (std::uint32_t hop = 0; hop < path.size(); ++hop) {
-    std::vector<Member>& members = links_[path[hop]].members;
+    auto& members = links_[path[hop]].members;
     stops_of(slot)[hop] = {path[hop], static_cast<std::uint32_t>(members.size())};
     members.push_back({slot, hop});
   }
@@ -76,8 +75,10 @@ void MaxMin::take(FlowSlot flow) {
   solving_.push_back(flow);
 }
 
-void MaxMin::take_bound_by(LinkIndex link) {
-  for (const Member member : links_[link].members) {
+void MaxMin::take_bound_by(LinkIndex index) {
+  const Link& link = links_[index];
+  if (link.bound == 0) return;
+  for (const Member member : link.members) {
     if (flows_[member.flow].bottleneck == member.hop) take(member.flow);
   }
 }
@@ -88,6 +89,9 @@ std::span<const FlowSlot> MaxMin::settle() {
     free_.insert(free_.end(), removed_.begin(), removed_.end());
     removed_.clear();
   }
+  ++mark_;
+  touched_.clear();
+  with_links_ = 0;
   do {
     fill();
   } while (grow());
@@ -95,41 +99,44 @@ std::span<const FlowSlot> MaxMin::settle() {
   return changed_;
 }
 
+// Notes a flow that is solved at its links.
+void MaxMin::touch(FlowSlot slot) {
+  const Flow& flow = flows_[slot];
+  Stop* stops = stops_of(slot);
+  for (std::uint32_t hop = 0; hop < flow.hops; ++hop) {
+    Link& link = links_[stops[hop].link];
+    if (link.mark != mark_) {
+      link.mark = mark_;
+      link.touched = static_cast<std::uint32_t>(touched_.size());
+      touched_.push_back({stops[hop].link, 0, link.capacity - link.used});
+    }
+    stops[hop].touched = link.touched;
+    Touched& touched = touched_[link.touched];
+    touched.room += flow.rate;
+    ++touched.flows;
+  }
+}
+
 // Gives the flows that are solved what the others leave: raises the rates of all of them together,
 // and fixes those of a link's flows when the link is full.
 void MaxMin::fill() {
-  ++mark_;
-  touched_.clear();
-  for (const FlowSlot slot : solving_) {
-    Flow& flow = flows_[slot];
-    flow.is_fixed = false;
-    const Stop* stops = stops_of(slot);
-    for (std::uint32_t hop = 0; hop < flow.hops; ++hop) {
-      Link& link = links_[stops[hop].link];
-      if (link.mark != mark_) {
-        link.mark = mark_;
-        link.left = link.capacity - link.used;
-        link.level = std::numeric_limits<double>::infinity();
-        link.most = 0;
-        link.open = 0;
-        touched_.push_back(stops[hop].link);
-      }
-      link.left += flow.rate;
-      ++link.open;
-    }
-  }
+  while (with_links_ < solving_.size()) touch(solving_[with_links_++]);
+  for (const FlowSlot slot : solving_) flows_[slot].is_fixed = false;
   solved_ += solving_.size();
-  open_.clear();
-  for (const LinkIndex index : touched_) open_.push_back({links_[index].share(), index});
-  const bool is_heap = open_.size() > scanned_max;
-  if (is_heap) std::ranges::make_heap(open_, is_wider);
+  for (Touched& touched : touched_) {
+    touched.open = touched.flows;
+    touched.left = touched.room;
+    touched.level = std::numeric_limits<double>::infinity();
+    touched.most = 0;
+  }
+  const bool is_heap = touched_.size() > scanned_max;
+  if (is_heap) make_heap();
   std::size_t to_fix = solving_.size();
   while (to_fix > 0) {
-    const LinkIndex narrowest = is_heap ? take_from_heap() : find_by_scan();
-    const double level = std::max(links_[narrowest].share(), 0.0);
-    Link& full = links_[narrowest];
+    Touched& full = is_heap ? take_from_heap() : find_by_scan();
+    const double level = std::max(full.share(), 0.0);
     full.level = level;
-    for (const Member member : full.members) {
+    for (const Member member : links_[full.link].members) {
       Flow& flow = flows_[member.flow];
       if (!flow.is_taken || flow.is_fixed) continue;
       flow.is_fixed = true;
@@ -138,46 +145,48 @@ void MaxMin::fill() {
       --to_fix;
       const Stop* stops = stops_of(member.flow);
       for (std::uint32_t hop = 0; hop < flow.hops; ++hop) {
-        Link& link = links_[stops[hop].link];
-        link.left -= level;
-        link.most = std::max(link.most, level);
-        --link.open;
+        Touched& touched = touched_[stops[hop].touched];
+        touched.left -= level;
+        touched.most = std::max(touched.most, level);
+        --touched.open;
       }
     }
   }
 }
 
-LinkIndex MaxMin::find_by_scan() {
-  Narrow best{std::numeric_limits<double>::infinity(), 0};
-  for (std::size_t i = 0; i < open_.size();) {
-    const Link& link = links_[open_[i].link];
-    if (link.open == 0) {
-      open_[i] = open_.back();
-      open_.pop_back();
-      continue;
-    }
-    const Narrow narrow{link.share(), open_[i].link};
+MaxMin::Touched& MaxMin::find_by_scan() {
+  Narrow best{std::numeric_limits<double>::infinity(), 0, 0};
+  for (std::uint32_t i = 0; i < touched_.size(); ++i) {
+    const Touched& touched = touched_[i];
+    if (touched.open == 0) continue;
+    const Narrow narrow{touched.share(), touched.link, i};
     if (is_wider(best, narrow)) best = narrow;
-    ++i;
   }
-  return best.link;
+  return touched_[best.touched];
+}
+
+void MaxMin::make_heap() {
+  open_.clear();
+  for (std::uint32_t i = 0; i < touched_.size(); ++i) {
+    open_.push_back({touched_[i].share(), touched_[i].link, i});
+  }
+  std::ranges::make_heap(open_, is_wider);
 }
 
 // A link's share grows while flows on others are fixed. The share in the heap may be an older one,
 // which is less.
-LinkIndex MaxMin::take_from_heap() {
+MaxMin::Touched& MaxMin::take_from_heap() {
   for (;;) {
     std::ranges::pop_heap(open_, is_wider);
     Narrow& first = open_.back();
-    const Link& link = links_[first.link];
-    const LinkIndex index = first.link;
-    if (link.open > 0 && link.share() > first.share) {
-      first.share = link.share();
+    Touched& touched = touched_[first.touched];
+    if (touched.open > 0 && touched.share() > first.share) {
+      first.share = touched.share();
       std::ranges::push_heap(open_, is_wider);
       continue;
     }
     open_.pop_back();
-    if (link.open > 0) return index;
+    if (touched.open > 0) return touched;
   }
 }
 
@@ -185,15 +194,16 @@ LinkIndex MaxMin::take_from_heap() {
 // any.
 bool MaxMin::grow() {
   const std::size_t before = solving_.size();
-  for (const LinkIndex index : touched_) {
-    const Link& link = links_[index];
-    const bool is_full = link.left <= tolerance_ * link.capacity;
-    const double too_fast = link.level * (1 + tolerance_);
+  for (const Touched& touched : touched_) {
+    const Link& link = links_[touched.link];
+    if (touched.flows == link.members.size()) continue;
+    const bool is_full = touched.left <= tolerance_ * link.capacity;
+    const double too_fast = touched.level * (1 + tolerance_);
     for (const Member member : link.members) {
       const Flow& flow = flows_[member.flow];
       if (flow.is_taken) continue;
       const bool is_bound = flow.bottleneck == member.hop;
-      const bool is_freed = is_bound && (!is_full || flow.rate * (1 + tolerance_) < link.most);
+      const bool is_freed = is_bound && (!is_full || flow.rate * (1 + tolerance_) < touched.most);
       if (flow.rate > too_fast || is_freed) take(member.flow);
     }
   }

@@ -9,6 +9,7 @@
 // longer, until there are none. This gives the same rates as computing all of them anew.
 
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -69,39 +70,56 @@ class MaxMin {
     bool is_taken = false;  // it is among the flows that are solved
     bool is_fixed = false;  // likewise: it has its next rate
   };
-  // A link on a flow's path, and the flow's place among its members.
+  // A link on a flow's path.
   struct Stop {
     LinkIndex link = 0;
-    std::uint32_t place = 0;
+    std::uint32_t place = 0;    // of the flow among the link's members
+    std::uint32_t touched = 0;  // while the flow is solved: the link's place in touched_
   };
-  struct Link {
+  struct alignas(64) Link {
+    Link(double rate, std::pmr::memory_resource* memory) : capacity(rate), members(memory) {}
+
     double capacity = 0;
     double used = 0;
-    double left = 0;         // while it is solved: capacity that no flow has yet
-    double level = 0;        // likewise: the rate of the flows of which it is the bottleneck
-    double most = 0;         // likewise: the most that one of the solved flows has
-    std::uint32_t open = 0;  // likewise: flows that have no rate yet
     std::uint32_t bound = 0;
-    std::uint32_t mark = 0;
-    std::vector<Member> members;
+    std::uint32_t mark = 0;     // mark_: it is in touched_
+    std::uint32_t touched = 0;  // its place there
+    std::pmr::vector<Member> members;
+  };
+  // A link of flows that are solved.
+  struct Touched {
+    LinkIndex link = 0;
+    // The flows that are solved, and the capacity that the others leave.
+    std::uint32_t flows = 0;
+    double room = 0;
+    // While rates are given: flows that have none yet, and capacity that no flow has.
+    std::uint32_t open = 0;
+    double left = 0;
+    double level = 0;  // the rate of the flows of which it is the bottleneck
+    double most = 0;   // the most that one of the solved flows has
 
     double share() const { return left / open; }  // of each flow that has no rate yet
   };
+  // A link that may be full next.
   struct Narrow {
     double share = 0;
     LinkIndex link = 0;
+    std::uint32_t touched = 0;
   };
 
   Stop* stops_of(FlowSlot flow) { return &stops_[std::size_t{flow} * hops_max_]; }
   const Stop* stops_of(FlowSlot flow) const { return &stops_[std::size_t{flow} * hops_max_]; }
   void take(FlowSlot flow);
   void take_bound_by(LinkIndex link);
+  void touch(FlowSlot flow);
   void fill();
-  LinkIndex find_by_scan();
-  LinkIndex take_from_heap();
+  Touched& find_by_scan();
+  void make_heap();
+  Touched& take_from_heap();
   bool grow();
   void commit();
 
+  std::pmr::monotonic_buffer_resource memory_;  // of the links' members, which are few and many
   std::vector<Link> links_;
   std::vector<Flow> flows_;
   std::vector<Stop> stops_;  // by flow, hops_max_ each
@@ -112,8 +130,9 @@ class MaxMin {
   std::uint32_t mark_ = 0;
   std::uint64_t solved_ = 0;
   std::vector<FlowSlot> solving_;
-  std::vector<LinkIndex> touched_;
-  std::vector<Narrow> open_;  // links that may be full next
+  std::size_t with_links_ = 0;    // so many of these have their links in touched_
+  std::vector<Touched> touched_;  // each link of the flows that are solved
+  std::vector<Narrow> open_;      // a heap of these, where they are many
   std::vector<FlowSlot> changed_;
 };
 
