@@ -40,8 +40,8 @@ struct alignas(64) Crossing {
   bool is_empty() const {
     return arrivals.empty() && notices.empty() && events.empty() && requests.empty();
   }
-  void note(const Event& event) { earliest = std::min(earliest, event.at); }
-  void add(const Event& arrival, const port::Frame& frame) {
+  void note(Event event) { earliest = std::min(earliest, event.at); }
+  void add(Event arrival, const port::Frame& frame) {
     const std::size_t ahead = frames.size() + fetched;
     // The thread that reads has had these lines since they were last written.
     if (ahead < frames.capacity()) prefetch_to_write(frames.data() + ahead);

@@ -5,7 +5,8 @@
 namespace tulle::sim {
 
 // A future event. Events are ordered by time, then place, then datum. No two events are equal in
-// all of these, so the order does not depend on when an event was planned.
+// all of these, so the order does not depend on when an event was planned. Events are passed by
+// value, in two registers: the processor waits where it reads 16 bytes that were written in pieces.
 struct Event {
   std::int64_t at = 0;  // ps
   std::uint32_t datum = 0;

@@ -99,7 +99,7 @@ NetworkEvent Part::run(Time until) {
 }
 
 // Lets an event happen. Returns what of it the application must know.
-inline NetworkEvent::Kind Part::step(const Event& event) {
+inline NetworkEvent::Kind Part::step(Event event) {
   now_ = Time{event.at};
   ++events_;
   look_ahead();
@@ -243,7 +243,7 @@ inline void Part::fetch_frame(const Event& event) {
 
 // --- events ---
 
-inline void Part::handle_at_switch(const Event& event, LinkEnd& end) {
+inline void Part::handle_at_switch(Event event, LinkEnd& end) {
   switch (kind_of(event)) {
     case arrival:
       return arrive_at_switch(end, event.datum);
@@ -255,7 +255,7 @@ inline void Part::handle_at_switch(const Event& event, LinkEnd& end) {
   }
 }
 
-NetworkEvent::Kind Part::handle_at_host(const Event& event, LinkEnd& end) {
+NetworkEvent::Kind Part::handle_at_host(Event event, LinkEnd& end) {
   Host& host = hosts_[end.node];
   switch (kind_of(event)) {
     case application:
@@ -295,7 +295,7 @@ NetworkEvent::Kind Part::handle_at_host(const Event& event, LinkEnd& end) {
 }
 
 // Handles an event of a kind that hosts and switches have.
-void Part::handle_anywhere(const Event& event, LinkEnd& end) {
+void Part::handle_anywhere(Event event, LinkEnd& end) {
   switch (kind_of(event)) {
     case control:
       return handle_control(end, Control::unpacked(event.datum));

@@ -128,7 +128,7 @@ class alignas(64) Part {
 
   bool begin_turn();
   bool begin_turn(Time until);
-  void add(const Event& event) {
+  void add(Event event) {
     rounds_->add(places_[ends_[event.place >> kind_bits].node].turn, event);
   }
   // True if all nodes share one turn (share_turn()).
@@ -139,16 +139,16 @@ class alignas(64) Part {
   void fetch_frame(const Event& event);
   void play_turns(Application& application);
   Time earliest_sent() const;
-  void send_away(std::uint32_t part, const Event& event);
+  void send_away(std::uint32_t part, Event event);
   void take(Crossing& box, Application& application);
   bool accepts(const Crossing& box, const Application& told) const;
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
-  NetworkEvent::Kind step(const Event& event);
-  void handle_at_switch(const Event& event, LinkEnd& end);
-  NetworkEvent::Kind handle_at_host(const Event& event, LinkEnd& end);
-  void handle_anywhere(const Event& event, LinkEnd& end);
+  NetworkEvent::Kind step(Event event);
+  void handle_at_switch(Event event, LinkEnd& end);
+  NetworkEvent::Kind handle_at_host(Event event, LinkEnd& end);
+  void handle_anywhere(Event event, LinkEnd& end);
   void arrive_at_host(LinkEnd& end, port::FrameRef frame);
   void arrive_at_switch(LinkEnd& end, port::FrameRef frame);
   void handle_control(LinkEnd& end, port::Control control);
@@ -159,7 +159,7 @@ class alignas(64) Part {
   void watch(LinkEnd& end);
   [[gnu::always_inline]] void plan_at_peer(std::int64_t at, const LinkEnd& end, Kind kind,
                                            std::uint32_t datum);
-  [[gnu::always_inline]] void plan(const Event& event, std::uint32_t turn, std::uint32_t part);
+  [[gnu::always_inline]] void plan(Event event, std::uint32_t turn, std::uint32_t part);
   void plan_once(bool& planned, Time at, const LinkEnd& end, Kind kind);
   void kick(LinkEnd& end);
   void kick_host(LinkEnd& end);
@@ -274,7 +274,7 @@ inline void Part::plan_at_peer(std::int64_t at, const LinkEnd& end, EventKind ki
 }
 
 // Plans an event at a node with that place.
-inline void Part::plan(const Event& event, std::uint32_t turn, std::uint32_t part) {
+inline void Part::plan(Event event, std::uint32_t turn, std::uint32_t part) {
   if (part != number_) [[unlikely]]
     return send_away(part, event);
   if (turn == turn_ && event.at < turn_end_.ps) {

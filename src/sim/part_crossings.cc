@@ -21,7 +21,7 @@ constexpr std::size_t free_distance = 12;
 }  // namespace
 
 // Sends an event to a node of another part.
-void Part::send_away(std::uint32_t part, const Event& event) {
+void Part::send_away(std::uint32_t part, Event event) {
   TULLE_CHECK(event.at >= turn_end_.ps);
   Crossing& box = outboxes_[parity_][part];
   box.note(event);

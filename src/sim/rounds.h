@@ -51,7 +51,7 @@ class Rounds {
   std::uint32_t nodes() const { return nodes_; }
 
   // Adds an event, which must not be before the present round.
-  void add(std::uint32_t node, const Event& event) {
+  void add(std::uint32_t node, Event event) {
     const std::int64_t offset = event.at - start_;
     TULLE_CHECK(offset >= 0);
     if (offset >= span_) [[unlikely]]
@@ -200,7 +200,7 @@ class Rounds {
     return static_cast<std::size_t>(static_cast<Wide>(offset) * inverse_ >> 63);
   }
 
-  void insert(std::size_t slot, std::uint32_t node, const Event& event) {
+  void insert(std::size_t slot, std::uint32_t node, Event event) {
     std::uint32_t& head = heads_[slot * nodes_ + node];
     if ((++head & count_mask) == 0) {
       const std::uint32_t added = take_block();
@@ -213,7 +213,7 @@ class Rounds {
     ++near_;
   }
 
-  [[gnu::noinline]] void add_far(std::uint32_t node, const Event& event) {
+  [[gnu::noinline]] void add_far(std::uint32_t node, Event event) {
     far_.push_back({event, node});
     std::push_heap(far_.begin(), far_.end(), Later());
   }

@@ -44,7 +44,7 @@ class Turn {
     std::fill_n(known_.data() + known_count_, lasts, last);
   }
   // Inserts an event during the turn. It must not be before any event that was taken.
-  void insert(const Event& event) {
+  void insert(Event event) {
     if (last_ - first_ == ring_.size()) [[unlikely]]
       grow();
     std::size_t i = last_++;
