@@ -118,6 +118,7 @@ struct TuneOptions {
   unsigned jobs = 1;  // simulations at the same time
   bool json = false;
 };
+// Returns 1 also if the best setting is no better than the scenario as it is.
 int tune(const TuneOptions& options);
 
 struct CompareOptions {

@@ -21,6 +21,8 @@ constexpr char tune_examples[] =
     "  tulle tune my.toml -k traffic.queue_pairs=1..16 --most goodput_gbps --limit 'pauses<=0' -o "
     "results\n"
     "\n"
+    "The exit status is 1 if the best setting is no better than the scenario on the seeds held "
+    "back.\n"
     "A search that was interrupted, or killed, goes on where it was: give the same command "
     "again.\n";
 

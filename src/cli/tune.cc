@@ -165,7 +165,7 @@ struct Score {
   std::vector<double> values;  // by seed
   bool is_missing = false;     // a simulation of it has not run
   double excess = 0;           // by how much it breaks the limits, in parts of their bounds
-  std::string failure;         // why it does not count
+  std::string failure;         // why it does not count; of a broken limit, which one
 };
 
 class Tuning {
@@ -182,6 +182,8 @@ class Tuning {
                  options.level}) {}
 
   Result<void> run();
+  // Returns true if the best setting is better than the scenario as it was.
+  bool is_gained() const { return keep_because_.empty(); }
 
  private:
   struct Tried {
@@ -192,7 +194,7 @@ class Tuning {
   Setting setting_at(const tuning::Place& place) const;
   Result<std::vector<Score>> scores_of(std::span<const Setting> settings,
                                        const std::vector<std::string>& seeds);
-  Score score_of(std::span<const std::size_t> points, bool keeps_limits) const;
+  Score score_of(std::span<const std::size_t> points) const;
   double value_of(const Point& point, std::string& failure) const;
   void look_at_limits(const Point& point, Score& score) const;
   std::vector<double> search_scores(std::span<const tuning::Place> places);
@@ -203,10 +205,12 @@ class Tuning {
     if (was == 0) return is == was ? 0 : std::copysign(1.0, cost(was) - cost(is));
     return (cost(was) - cost(is)) / std::abs(was);
   }
+  std::string reason_to_keep(const Score& held_was, const Score& held_is) const;
   bool goes_on() const { return !is_interrupted() && points_.stopped().empty() && !error_; }
   std::string failure_of(const Setting& setting) const;
   Result<void> check_baseline();
   Result<void> write(const Setting& best, const Score& held_was, const Score& held_is);
+  Result<void> write_tuned(const Setting& best, const Score& held_was, const Score& held_is);
   Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant);
   std::string evaluations_csv() const;
   Result<std::string> tuned_scenario(const Setting& best, const std::string& gained) const;
@@ -228,6 +232,7 @@ class Tuning {
   double best_ = infinity;                 // cost of the best setting so far
   std::vector<std::size_t> shown_points_;  // those of the seeds held back
   std::vector<std::string> differences_;   // between sonic.json and what was simulated
+  std::string keep_because_;               // why the scenario is kept as it was; empty: it is not
   std::vector<std::string> were_;          // by knob: its value in the scenario as it was
   std::optional<Error> error_;
 };
@@ -267,7 +272,7 @@ void Tuning::look_at_limits(const Point& point, Score& score) const {
   }
 }
 
-Score Tuning::score_of(std::span<const std::size_t> points, bool keeps_limits) const {
+Score Tuning::score_of(std::span<const std::size_t> points) const {
   Score score;
   for (const std::size_t index : points) {
     const Point& point = points_[index];
@@ -275,9 +280,7 @@ Score Tuning::score_of(std::span<const std::size_t> points, bool keeps_limits) c
     score.values.push_back(value_of(points_[index], score.failure));
     if (!score.failure.empty()) return score;
   }
-  for (const std::size_t index : points) {
-    if (keeps_limits) look_at_limits(points_[index], score);
-  }
+  for (const std::size_t index : points) look_at_limits(points_[index], score);
   score.mean = std::accumulate(score.values.begin(), score.values.end(), 0.0) /
                static_cast<double>(score.values.size());
   return score;
@@ -303,10 +306,7 @@ Result<std::vector<Score>> Tuning::scores_of(std::span<const Setting> settings,
   }
   points_.simulate([this](std::size_t running) { show(running); });
   std::vector<Score> scores;
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    // The scenario as it was may break the limits: to keep to them is what is searched for.
-    scores.push_back(score_of(points[i], !settings[i].lines.empty()));
-  }
+  for (const auto& each : points) scores.push_back(score_of(each));
   if (&seeds == &held_back_) {
     for (const auto& each : points) {
       shown_points_.insert(shown_points_.end(), each.begin(), each.end());
@@ -350,14 +350,15 @@ void Tuning::show(std::size_t running) const {
   std::fflush(stderr);
 }
 
-// The scenario as it was must itself have the figure.
+// The scenario as it was must itself have the figure. It may break the limits: to keep to them is
+// what is searched for.
 Result<void> Tuning::check_baseline() {
   const Setting as_it_was;
   auto scores = scores_of(std::span(&as_it_was, 1), seeds_);
   if (!scores) return scores.error();
   baseline_ = scores->front();
   if (is_interrupted()) return Error{"interrupted: the same command goes on"};
-  if (!baseline_.failure.empty()) {
+  if (std::isinf(baseline_.mean)) {
     return Error{
         fmt::format("the scenario as it is cannot be compared with: {}", baseline_.failure)};
   }
@@ -415,9 +416,22 @@ Result<void> Tuning::run() {
                                score.failure)};
     }
   }
+  keep_because_ = reason_to_keep((*held)[0], (*held)[1]);
   if (auto wrote = write(both[1], (*held)[0], (*held)[1]); !wrote) return wrote;
   return cli::print(options_.json ? json(both[1], (*held)[0], (*held)[1])
                                   : table(both[1], (*held)[0], (*held)[1]));
+}
+
+// Returns why the scenario is to be kept as it was. Empty means that the best setting is better: on
+// the seeds held back it keeps to the limits, and the scenario breaks one of them or has a worse
+// mean. The search does not answer this. The best of what it tried may still be worse than the
+// scenario, and it may be the best by the luck of the seeds searched.
+std::string Tuning::reason_to_keep(const Score& held_was, const Score& held_is) const {
+  if (held_is.excess > 0) {
+    return fmt::format("the best setting breaks a limit there, {}", held_is.failure);
+  }
+  const bool is_better = held_was.excess > 0 || cost(held_is.mean) < cost(held_was.mean);
+  return is_better ? "" : "the best setting is no better there";
 }
 
 std::string Tuning::failure_of(const Setting& setting) const {
@@ -457,19 +471,22 @@ std::string Tuning::table(const Setting& best, const Score& held_was, const Scor
     text += fmt::format("{:34}{:>14}{:>14}\n", knobs_[i].key, were_[i],
                         scenario::value_text(best.values[i]));
   }
-  if (gain(held_was.mean, held_is.mean) <= 0) {
-    text += "\nOn the seeds that were held back nothing is gained: keep what there was.\n";
-  }
   for (const std::string& difference : differences_) {
     text += fmt::format("\nsonic.json: {}.\n", difference);
   }
-  if (!held_is.failure.empty()) {
-    text +=
-        fmt::format("\nOn the seeds that were held back a limit is broken: {}.\n", held_is.failure);
+  if (is_gained() && held_was.excess > 0) {
+    text += fmt::format("\nOn the seeds held back the scenario as it was breaks a limit: {}.\n",
+                        held_was.failure);
   }
   if (options_.level == flow_level) {
     std::vector<std::string> settings;
     text += "\n" + flow_level_note(held_results(settings).outcomes);
+  }
+  if (!is_gained()) {
+    text += fmt::format(
+        "\nKeep the scenario as it is. Nothing is gained on the seeds held back: {}.\n"
+        "Therefore there is no tuned.toml, sonic.json or adapter.sh.\n",
+        keep_because_);
   }
   return text;
 }
@@ -493,6 +510,8 @@ std::string Tuning::json(const Setting& best, const Score& held_was, const Score
   }
   all["held_back_gain"] = gain(held_was.mean, held_is.mean);
   if (!held_is.failure.empty()) all["limit_broken"] = held_is.failure;
+  all["recommended"] = is_gained();
+  if (!is_gained()) all["reason"] = keep_because_;
   return text_of(all, 2);
 }
 
@@ -569,27 +588,32 @@ report::Results Tuning::held_results(std::vector<std::string>& settings) const {
   return results;
 }
 
-Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) {
-  const fs::path folder(options_.output);
+// Writes the files whose settings a person is to take.
+Result<void> Tuning::write_tuned(const Setting& best, const Score& held_was, const Score& held_is) {
   auto tuned = points_.scenario_of(best.lines);
   if (!tuned) return tuned.error();
-  const std::size_t variant = wanted_variants(*tuned, options_.variant).front();
   const std::string gained =
       fmt::format("The mean {} of {} seeds that were held back is {:.6g}; it was {:.6g}.", figure_,
                   held_back_.size(), held_is.mean, held_was.mean);
+  auto alone = tuned_scenario(best, gained);
+  if (!alone) return alone.error();
+  const std::string path = (fs::path(options_.output) / "tuned.toml").string();
+  if (auto written = report::write_file(path, *alone); !written) return written;
+  return write_devices(*tuned, wanted_variants(*tuned, options_.variant).front());
+}
+
+Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) {
+  const fs::path folder(options_.output);
   std::vector<std::string> settings;
   const report::Results shown = held_results(settings);
   report::PageText page{options_.again, "point", {}};
   for (const std::string& each : settings) page.variants.push_back({"", each});
-  auto alone = tuned_scenario(best, gained);
-  if (!alone) return alone.error();
-  for (const auto& [name, text] :
-       {std::pair("tuned.toml", *alone), std::pair("tune.json", json(best, held_was, held_is)),
-        std::pair("report.html", report::html_page(shown, page))}) {
+  for (const auto& [name, text] : {std::pair("tune.json", json(best, held_was, held_is)),
+                                   std::pair("report.html", report::html_page(shown, page))}) {
     auto written = report::write_file((folder / name).string(), text);
     if (!written) return written;
   }
-  return write_devices(*tuned, variant);
+  return is_gained() ? write_tuned(best, held_was, held_is) : Result<void>();
 }
 
 }  // namespace
@@ -626,8 +650,8 @@ int tune(const TuneOptions& options) {
   }
   Tuning tuning(options, std::move(*knobs), std::move(limits), std::move(*seeds),
                 std::move(*held_back));
-  const auto done = tuning.run();
-  return done ? 0 : fail(done.error().message);
+  if (const auto done = tuning.run(); !done) return fail(done.error().message);
+  return tuning.is_gained() ? 0 : 1;
 }
 
 }  // namespace tulle::cli

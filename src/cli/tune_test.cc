@@ -54,6 +54,7 @@ TEST_F(Tune, WhatIsFoundIsBetterOnSeedsHeldBack) {
   EXPECT_TRUE(contains(outcome.out, "16 settings tried for the least fct_us.p99")) << outcome.out;
   const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
   EXPECT_GT(json["held_back_gain"].get<double>(), 0.2) << outcome.out;
+  EXPECT_EQ(json["recommended"], true);
   ASSERT_EQ(json["held_back"].size(), 5u);
   for (const auto& seed : json["held_back"]) EXPECT_GE(seed["seed"].get<int>(), 101);
   EXPECT_EQ(json["knobs"]["fabric.ecn.kmin"]["was"], "5KB");
@@ -68,6 +69,29 @@ TEST_F(Tune, WhatIsFoundIsBetterOnSeedsHeldBack) {
   EXPECT_EQ(sonic["WRED_PROFILE"]["TULLE_ECN"]["green_max_threshold"], "1000000");
   EXPECT_EQ(shell("sh -n '" + folder.path("o/adapter.sh") + "'").status, 0);
   EXPECT_TRUE(contains(folder.read("o/report.html"), "seed=105"));
+}
+
+// The best setting of a search may be worse than the scenario as it was, or just the same. A user
+// must not be told to take it, nor find it in a file.
+TEST_F(Tune, AScenarioThatNothingIsBetterThanIsKept) {
+  ASSERT_EQ(run(command("o", search)).status, 0) << "its files must not stay";
+  for (const std::string knob : {"traffic.bytes=2MB,3MB", "fabric.ecn.kmin=5KB,5KB"}) {
+    const ProgramOutcome outcome =
+        run(command("o", "-k " + knob + " --least fct_us.p99 --budget 2"));
+    EXPECT_EQ(outcome.status, 1) << knob;
+    EXPECT_TRUE(contains(outcome.out,
+                         "\nKeep the scenario as it is. Nothing is gained on the seeds "
+                         "held back: the best setting is no better there.\n"))
+        << outcome.out;
+    const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
+    EXPECT_EQ(json["recommended"], false);
+    EXPECT_LE(json["held_back_gain"].get<double>(), 0);
+    for (const char* name : {"tuned.toml", "sonic.json", "adapter.sh"}) {
+      EXPECT_FALSE(fs::exists(folder.path(std::string("o/") + name))) << name;
+    }
+    EXPECT_TRUE(fs::exists(folder.path("o/report.html")));
+    EXPECT_TRUE(fs::exists(folder.path("o/evaluations.csv")));
+  }
 }
 
 TEST_F(Tune, TheFolderSaysWhatWasTried) {
@@ -105,6 +129,36 @@ TEST_F(Tune, ALimitIsKept) {
                  "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
 }
 
+// A limit must be kept on the seeds held back as well.
+TEST_F(Tune, ASettingThatBreaksALimitOnASeedHeldBackIsNotTaken) {
+  const ProgramOutcome outcome =
+      run(command("o",
+                  "-k fabric.ecn.kmin=5KB..500KB --set fabric.ecn.kmax=\\\"1MB\\\" --least "
+                  "fct_us.p99 --budget 2 --seeds 2 --held-back 3..6 --limit 'fct_us.p99<=1900'"));
+  EXPECT_EQ(outcome.status, 1) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "the best setting breaks a limit there, fct_us.p99 is "))
+      << outcome.out;
+  const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
+  EXPECT_EQ(json["recommended"], false);
+  EXPECT_GT(json["held_back_gain"].get<double>(), 0) << "the limit is the reason, not the figure";
+  EXPECT_FALSE(fs::exists(folder.path("o/tuned.toml")));
+}
+
+TEST_F(Tune, ALimitThatTheScenarioBreaksIsWorthAWorseFigure) {
+  const ProgramOutcome outcome =
+      run(command("o",
+                  "-k traffic.bytes=2MB,3MB --least fct_us.p99 --budget 2 "
+                  "--limit 'fct_us.min>=3000'"));
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_TRUE(contains(
+      outcome.out, "\nOn the seeds held back the scenario as it was breaks a limit: fct_us.min "))
+      << outcome.out;
+  const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
+  EXPECT_EQ(json["recommended"], true);
+  EXPECT_LT(json["held_back_gain"].get<double>(), 0);
+  EXPECT_TRUE(fs::exists(folder.path("o/tuned.toml")));
+}
+
 TEST_F(Tune, TheFlowLevelSaysItsError) {
   folder.write("open.toml",
                "[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"100Gbps\"\n[traffic]\n"
@@ -137,18 +191,23 @@ TEST_F(Tune, AFailedSearchLeavesNoResultsOfAnother) {
   }
 }
 
-// A figure that is shown only where it is not 0 is 0 elsewhere, and files are found from anywhere.
+// Files are found from anywhere.
 TEST_F(Tune, AScenarioInTheCurrentFolderIsTuned) {
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100000,0\n2,1,100000,0\n");
   folder.write("t.toml",
                "[topology]\nhosts = 4\n[traffic]\npattern = \"file\"\n"
                "file = \"f.csv\"\n");
-  const ProgramOutcome outcome =
-      shell("cd '" + folder.path() + "' && exec " + program() +
-            "t.toml -o o -k traffic.queue_pairs=1..4 --least discarded --budget 4 "
-            "--set \"$(printf 'host.mtu = 1024\\nhost.train = 1')\"");
+  const auto tune = [&](const std::string& more) {
+    return shell("cd '" + folder.path() + "' && exec " + program() + "t.toml -o o --budget 4 " +
+                 "--set \"$(printf 'host.mtu = 1024\\nhost.train = 1')\" " + more);
+  };
+  const ProgramOutcome outcome = tune("-k host.mtu=2048,4096 --least fct_us.p99");
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "'").status, 0);
+  // A figure that is shown only where it is not 0 is 0 elsewhere.
+  const ProgramOutcome zero = tune("-k host.mtu=2048,4096 --least discarded");
+  EXPECT_EQ(zero.status, 1) << "nothing is less than 0";
+  EXPECT_TRUE(contains(zero.out, "Keep the scenario as it is.")) << zero.error;
 }
 
 TEST_F(Tune, SettingsThatAreRefusedDoNotCount) {
@@ -167,7 +226,7 @@ TEST_F(Tune, KnobsThatComeAlongAreKnown) {
                                                          "--held-back 2"));
     // A collective's keys are none of an incast's.
     const bool fits = std::string(name) != "collective";
-    EXPECT_EQ(outcome.status, fits ? 0 : 1) << name << ": " << outcome.error;
+    EXPECT_EQ(outcome.error.empty(), fits) << name << ": " << outcome.error;
     EXPECT_TRUE(fits || contains(outcome.error, "traffic.")) << outcome.error;
   }
 }
