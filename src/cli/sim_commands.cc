@@ -49,9 +49,11 @@ constexpr char sim_examples[] =
     "                                                flows and links from tables\n"
     "  mpirun -n 4 tulle sim my.toml                 by four ranks of Open MPI or MPICH together\n"
     "\n"
-    "Results depend only on the scenario and its seed. With TULLE_MPI=none, each process that "
-    "mpirun\n"
-    "starts simulates by itself.\n";
+    "Results depend only on the scenario and its seed. Messages that fail are results too: the "
+    "exit\n"
+    "status is 0, and --json has their number. With TULLE_MPI=none, each process that mpirun "
+    "starts\n"
+    "simulates by itself.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"
