@@ -38,6 +38,7 @@ LONG_FLOW_BYTES = 1_000_000
 # On small networks with credits, where a blocked link blocks much of the network, the error of a run was up to 24 %.
 HOSTS_MIN = {"credits": 64, "window": 16}
 LIMIT_S = 300
+AT_FLOW_LEVEL = ("--level", "flow", "--unvalidated")
 
 NETWORKS = {
     "fat tree, 128 hosts": 'kind = "fat-tree"\nk = 8\nlink_rate = "100Gbps"\n',
@@ -191,6 +192,12 @@ def simulate(scenario, folder, *options):
     return seconds, summary, [float(row["slowdown"]) for row in rows], statistics.mean(int(row["bytes"]) for row in rows)
 
 
+def fastest_at_flow_level(simulate_once, scenario, folder):
+    """Returns the result of the fastest of five runs."""
+    runs = [simulate_once(scenario, folder, *AT_FLOW_LEVEL) for _ in range(5)]
+    return min(runs, key=lambda result: result[0])
+
+
 def quantile(values, share):
     return sorted(values)[max(0, -(-len(values) * share // 100) - 1)]
 
@@ -199,8 +206,7 @@ def measure(case, backlog, folder):
     scenario = folder / "scenario.toml"
     scenario.write_text(case.text(backlog))
     packet_s, _, packets, mean_bytes = simulate(scenario, folder)
-    flow_s, summary, flows, _ = min((simulate(scenario, folder, "--level", "flow", "--unvalidated") for _ in range(5)),
-                                 key=lambda run: run[0])
+    flow_s, summary, flows, _ = fastest_at_flow_level(simulate, scenario, folder)
     mean_packet, mean_flow = statistics.mean(packets), statistics.mean(flows)
     return {
         "backlog": backlog, "network": case.network, "hosts": HOSTS[case.network],
@@ -225,9 +231,8 @@ def measure_job(case, backlog, folder):
     if not profiles.exists():
         profiles.symlink_to(ROOT / "scenarios" / "profiles")
     packet_s, packets = run(scenario, folder)
-    flow_s, flows = min((run(scenario, folder, "--level", "flow", "--unvalidated") for _ in range(5)),
-                        key=lambda run: run[0])
-    run(scenario, folder, "--level", "flow", "--unvalidated", "-o", folder)
+    flow_s, flows = fastest_at_flow_level(run, scenario, folder)
+    run(scenario, folder, *AT_FLOW_LEVEL, "-o", folder)
     mean_bytes = statistics.mean(int(row["bytes"]) for row in flows_in(folder))
     return {
         "backlog": backlog, "of_jobs": True, "network": case.network, "hosts": JOB_HOSTS[case.network], "traffic": case.name,
@@ -238,43 +243,25 @@ def measure_job(case, backlog, folder):
     }
 
 
-def job_range(rows, backlog, date):
-    """Returns the range of jobs that these cases validate: as many flows at a bottleneck as no wrong case has.
-
-    A case whose packets were paused counts as wrong, however small its error is: it was lucky.
-    """
-    failed = [row["bottleneck_flows"] for row in rows if abs(row["error"]) > JOB_ERROR_MAX or row["pauses"] > 0]
-    held = [row for row in rows if not failed or row["bottleneck_flows"] < min(failed)]
-    if not held:
-        return []
-    return [{
-        "backlog": backlog, "at_once": False, "of_jobs": True, "hosts_min": min(row["hosts"] for row in held),
-        "flow_bytes_min": int(min(row["flow_bytes"] for row in held)), "load_max": 0,
-        "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
-        "error_max": max(abs(row["error"]) for row in held),
-        "error_mean": statistics.mean(abs(row["error"]) for row in held), "runs": len(held), "date": date,
-    }]
-
-
-def range_of(rows, backlog, at_once, date):
+def range_of(rows, backlog, at_once, date, of_jobs=False):
     """Returns the range that these cases validate, or None if they validate none.
 
     The number of flows that share a bottleneck says best how far the flow level holds: a range has fewer than any case with
-    an error above the bound.
+    an error above the bound. A job whose packets were paused counts as such a case, however small its error is: it was lucky.
     """
-    rows = [row for row in rows if row["hosts"] >= HOSTS_MIN[backlog]]
-    failed = [row["bottleneck_flows"] for row in rows if abs(row["error"]) > ERROR_MAX]
+    error_max = JOB_ERROR_MAX if of_jobs else ERROR_MAX
+    rows = [row for row in rows if of_jobs or row["hosts"] >= HOSTS_MIN[backlog]]
+    failed = [row["bottleneck_flows"] for row in rows if abs(row["error"]) > error_max or (of_jobs and row["pauses"] > 0)]
     held = [row for row in rows if not failed or row["bottleneck_flows"] < min(failed)]
     if not held:
         return None
     return {
-        "backlog": backlog, "at_once": at_once, "hosts_min": min(row["hosts"] for row in held),
-        "flow_bytes_min": int(min(row["flow_bytes"] for row in held)),
-        "load_max": 0 if at_once else max(row["offered_load"] for row in held),
+        "backlog": backlog, "at_once": at_once, **({"of_jobs": True} if of_jobs else {}),
+        "hosts_min": min(row["hosts"] for row in held), "flow_bytes_min": int(min(row["flow_bytes"] for row in held)),
+        "load_max": 0 if at_once or of_jobs else max(row["offered_load"] for row in held),
         "bottleneck_flows_max": max(row["bottleneck_flows"] for row in held),
         "error_max": max(abs(row["error"]) for row in held),
-        "error_mean": statistics.mean(abs(row["error"]) for row in held),
-        "runs": len(held), "date": date,
+        "error_mean": statistics.mean(abs(row["error"]) for row in held), "runs": len(held), "date": date,
     }
 
 
@@ -368,7 +355,8 @@ def measure_jobs(folder, show, date):
             of_range.append(row)
             show(row, f"{row['packet_us']:10.1f} {row['flow_us']:10.1f} us")
         rows += of_range
-        ranges += job_range(of_range, backlog, date)
+        found = range_of(of_range, backlog, False, date, of_jobs=True)
+        ranges += [found] if found else []
     return rows, ranges
 
 

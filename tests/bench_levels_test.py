@@ -43,12 +43,13 @@ class Ranges(unittest.TestCase):
     def test_jobs_have_a_bound_of_their_own(self):
         cases = ((0.001, 1), (-0.009, 2), (0.011, 4), (0.0, 5))
         rows = [{**row(error, flows), "of_jobs": True, "pauses": 0} for error, flows in cases]
-        found, = levels.job_range(rows, "credits", "2026-01-01")
+        found = levels.range_of(rows, "credits", False, "2026-01-01", of_jobs=True)
         self.assertEqual((found["bottleneck_flows_max"], found["error_max"], found["runs"]), (2, 0.009, 2))
         self.assertTrue(found["of_jobs"])
-        self.assertEqual(levels.job_range(rows[2:3], "credits", "2026-01-01"), [])
+        self.assertIsNone(levels.range_of(rows[2:3], "credits", False, "2026-01-01", of_jobs=True))
         rows[1]["pauses"] = 3
-        self.assertEqual(levels.job_range(rows, "credits", "2026-01-01")[0]["bottleneck_flows_max"], 1)
+        found = levels.range_of(rows, "credits", False, "2026-01-01", of_jobs=True)
+        self.assertEqual(found["bottleneck_flows_max"], 1)
 
     def test_long_flows_have_a_range_of_their_own(self):
         rows = [row(0.01, 3), row(0.2, 9), row(0.03, 12, flow_bytes=2_000_000)]
