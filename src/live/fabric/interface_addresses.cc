@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "live/netlink.h"
+
 namespace tulle::live {
 namespace {
 
@@ -18,14 +20,9 @@ std::optional<ipoib::HostAddress> address_in(const ifaddrmsg& about,
                                              std::span<const std::byte> attributes) {
   std::optional<ipoib::HostAddress> found;
   bool is_local = false;
-  while (attributes.size() >= sizeof(rtattr)) {
-    rtattr attribute;
-    std::memcpy(&attribute, attributes.data(), sizeof(attribute));
-    if (attribute.rta_len < sizeof(attribute) || attribute.rta_len > attributes.size()) break;
-    const auto value = attributes.subspan(sizeof(attribute), attribute.rta_len - sizeof(attribute));
+  for_each_attribute(attributes, [&](unsigned type, auto value) {
     // With an address at the other end of a point-to-point link, IFA_LOCAL has this host's.
-    const bool is_address =
-        attribute.rta_type == IFA_LOCAL || (attribute.rta_type == IFA_ADDRESS && !is_local);
+    const bool is_address = type == IFA_LOCAL || (type == IFA_ADDRESS && !is_local);
     ipoib::HostAddress address;
     if (is_address && about.ifa_family == AF_INET && value.size() == sizeof(be32)) {
       be32 bytes;
@@ -36,10 +33,8 @@ std::optional<ipoib::HostAddress> address_in(const ifaddrmsg& about,
       address.prefix_bits = about.ifa_prefixlen;
       found = address;
     }
-    is_local = is_local || attribute.rta_type == IFA_LOCAL;
-    attributes =
-        attributes.subspan(std::min(attributes.size(), std::size_t{RTA_ALIGN(attribute.rta_len)}));
-  }
+    is_local = is_local || type == IFA_LOCAL;
+  });
   constexpr unsigned bits_max = 128;
   if (found && found->prefix_bits > bits_max) return std::nullopt;
   return found;
@@ -77,19 +72,14 @@ bool InterfaceAddresses::read(int socket) {
 
 bool InterfaceAddresses::take(std::span<const std::byte> message) {
   bool has_changed = false;
-  while (message.size() >= sizeof(nlmsghdr)) {
-    nlmsghdr header;
-    std::memcpy(&header, message.data(), sizeof(header));
-    if (header.nlmsg_len < sizeof(header) || header.nlmsg_len > message.size()) break;
-    const auto body = message.subspan(sizeof(header), header.nlmsg_len - sizeof(header));
-    message = message.subspan(std::min(message.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
+  for_each_message(message, [&](const nlmsghdr& header, auto body) {
     const bool is_new = header.nlmsg_type == RTM_NEWADDR;
-    if ((!is_new && header.nlmsg_type != RTM_DELADDR) || body.size() < sizeof(ifaddrmsg)) continue;
+    if ((!is_new && header.nlmsg_type != RTM_DELADDR) || body.size() < sizeof(ifaddrmsg)) return;
     ifaddrmsg about;
     std::memcpy(&about, body.data(), sizeof(about));
-    if (about.ifa_index != static_cast<unsigned>(index_)) continue;
+    if (about.ifa_index != static_cast<unsigned>(index_)) return;
     const auto address = address_in(about, body.subspan(sizeof(about)));
-    if (!address) continue;
+    if (!address) return;
     const auto found = std::find(addresses_.begin(), addresses_.end(), *address);
     if (is_new && found == addresses_.end() && addresses_.size() < addresses_max) {
       addresses_.push_back(*address);
@@ -98,7 +88,7 @@ bool InterfaceAddresses::take(std::span<const std::byte> message) {
       addresses_.erase(found);
       has_changed = true;
     }
-  }
+  });
   return has_changed;
 }
 

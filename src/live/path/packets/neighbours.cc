@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/big_endian.h"
+#include "live/netlink.h"
 #include "live/path/packets/kernel_socket.h"
 #include "live/system_error.h"
 
@@ -75,52 +76,38 @@ Name name_of(const Gid& gid, std::uint16_t port, std::uint32_t interface_index) 
 }
 
 // Reads a message about one neighbour; nothing if it has no MAC address that may be used.
-std::optional<Neighbour> neighbour_in(std::span<const std::byte> message) {
+std::optional<Neighbour> neighbour_in(std::span<const std::byte> body) {
   ndmsg about;
-  if (message.size() < NLMSG_LENGTH(sizeof about)) return std::nullopt;
-  std::memcpy(&about, message.data() + NLMSG_HDRLEN, sizeof about);
+  if (body.size() < sizeof about) return std::nullopt;
+  std::memcpy(&about, body.data(), sizeof about);
   constexpr unsigned usable =
       NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
   if ((about.ndm_state & usable) == 0) return std::nullopt;
   Neighbour neighbour;
   neighbour.interface_index = static_cast<std::uint32_t>(about.ndm_ifindex);
   bool has_mac = false;
-  auto rest = message.subspan(std::min(message.size(), NLMSG_SPACE(sizeof about)));
-  while (rest.size() >= sizeof(rtattr)) {
-    rtattr attribute;
-    std::memcpy(&attribute, rest.data(), sizeof attribute);
-    if (attribute.rta_len < sizeof attribute || attribute.rta_len > rest.size()) break;
-    const auto value = rest.subspan(RTA_LENGTH(0), attribute.rta_len - RTA_LENGTH(0));
-    if (attribute.rta_type == NDA_LLADDR && value.size() == neighbour.mac.size()) {
+  for_each_attribute(body.subspan(sizeof about), [&](unsigned type, auto value) {
+    if (type == NDA_LLADDR && value.size() == neighbour.mac.size()) {
       std::memcpy(neighbour.mac.data(), value.data(), value.size());
       has_mac = true;
-    } else if (attribute.rta_type == NDA_DST && value.size() == sizeof(be32)) {
+    } else if (type == NDA_DST && value.size() == sizeof(be32)) {
       be32 address;
       std::memcpy(&address, value.data(), sizeof address);
       neighbour.gid = Gid::from_ipv4(address);
-    } else if (attribute.rta_type == NDA_DST && value.size() == neighbour.gid.bytes.size()) {
+    } else if (type == NDA_DST && value.size() == neighbour.gid.bytes.size()) {
       std::memcpy(neighbour.gid.bytes.data(), value.data(), value.size());
     }
-    rest = rest.subspan(std::min(rest.size(), std::size_t{RTA_ALIGN(attribute.rta_len)}));
-  }
+  });
   return has_mac ? std::optional(neighbour) : std::nullopt;
 }
 
 }  // namespace
 
 void read_neighbours(std::span<const std::byte> messages, std::vector<Neighbour>& found) {
-  while (messages.size() >= sizeof(nlmsghdr)) {
-    nlmsghdr header;
-    std::memcpy(&header, messages.data(), sizeof header);
-    if (header.nlmsg_len < sizeof header || header.nlmsg_len > messages.size()) return;
-    if (header.nlmsg_type == RTM_NEWNEIGH) {
-      if (const auto neighbour = neighbour_in(messages.first(header.nlmsg_len))) {
-        found.push_back(*neighbour);
-      }
-    }
-    messages =
-        messages.subspan(std::min(messages.size(), std::size_t{NLMSG_ALIGN(header.nlmsg_len)}));
-  }
+  for_each_message(messages, [&](const nlmsghdr& header, auto body) {
+    if (header.nlmsg_type != RTM_NEWNEIGH) return;
+    if (const auto neighbour = neighbour_in(body)) found.push_back(*neighbour);
+  });
 }
 
 Result<Neighbours> Neighbours::open() {
