@@ -71,8 +71,7 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   auto* shell = fabric->add_subcommand(
       "rsh",
       "Run a command line in a shell on a host, as rsh does; for programs that start others");
-  shell->add_option("--name", shell_options.fabric, "Name of the fabric (default)")
-      ->type_name("NAME");
+  add_name(shell, shell_options.fabric);
   shell->add_option("host", shell_options.host, "The host")->type_name("HOST")->required();
   shell->prefix_command();
   shell->callback([shell, &status, &after_dashes] {

@@ -30,7 +30,12 @@ constexpr char calibrate_examples[] =
     "\n"
     "The measurements take half a minute. They are of messages and sums alone; no collective is\n"
     "measured. The machine should have no other work meanwhile.\n";
-constexpr char timeout_help[] = "End the run if a rank says nothing for this long (10)";
+
+void add_timeout(CLI::App& command, double& seconds) {
+  command.add_option("--timeout", seconds, "End the run if a rank says nothing for this long (10)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1.0, 3'600.0));
+}
 
 }  // namespace
 
@@ -66,9 +71,7 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--warm-up", options.warm_up, "Iterations before these (5)")
       ->type_name("N")
       ->check(CLI::Range(0, 1'000'000));
-  command->add_option("--timeout", options.timeout_seconds, timeout_help)
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1.0, 3'600.0));
+  add_timeout(*command, options.timeout_seconds);
   auto* rank = command->add_option("--rank", options.rank, "Be this rank alone; needs --meet");
   rank->type_name("N");
   auto* meet =
@@ -92,9 +95,7 @@ void add_calibrate(CLI::App& app, int& status) {
   command->add_option("--ranks,-n", options.ranks, "Processes that share the machine (4)")
       ->type_name("N")
       ->check(CLI::Range(2u, ranks::ranks_max));
-  command->add_option("--timeout", options.timeout_seconds, timeout_help)
-      ->type_name("SECONDS")
-      ->check(CLI::Range(1.0, 3'600.0));
+  add_timeout(*command, options.timeout_seconds);
   command->footer(calibrate_examples);
   command->callback([&status] { status = calibrate(options); });
 }

@@ -85,6 +85,11 @@ constexpr char capture_examples[] =
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
 
+void add_agent_address(CLI::App& command, std::string& address) {
+  command.add_option("--agent", address, "Address of the host agent: @name, or a path")
+      ->type_name("NAME");
+}
+
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("run", "Run a program on the network");
   static RunOptions options;
@@ -102,8 +107,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
   command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
-  command->add_option("--agent", options.agent, "Address of the host agent: @name, or a path")
-      ->type_name("NAME");
+  add_agent_address(*command, options.agent);
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,
@@ -171,8 +175,7 @@ void add_queries(CLI::App& app, int& status) {
   static live::Settings settings = live::read_settings();
   static bool json = false;
   const auto add_common = [](CLI::App* command) {
-    command->add_option("--agent", settings.agent, "Address of the host agent: @name, or a path")
-        ->type_name("NAME");
+    add_agent_address(*command, settings.agent);
     command->add_flag("--json", json, "Print JSON");
   };
   auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
@@ -236,8 +239,7 @@ void add_capture(CLI::App& app, int& status) {
   command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--agent", settings.agent, "Address of the host agent: @name, or a path")
-      ->type_name("NAME");
+  add_agent_address(*command, settings.agent);
   command->footer(capture_examples);
   command->callback([&status] { status = capture(settings, options); });
 }

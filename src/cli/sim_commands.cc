@@ -113,6 +113,28 @@ std::string again(const CLI::App& command) {
   return text;
 }
 
+void add_scenario(CLI::App& command, std::string& scenario) {
+  command.add_option("scenario", scenario, "A TOML file, or a name from tulle sim --list")
+      ->type_name("SCENARIO")
+      ->required();
+}
+
+void add_variant(CLI::App& command, std::string& variant,
+                 const std::string& help = "Run only this variant of the scenario") {
+  command.add_option("--variant", variant, help)->type_name("NAME");
+}
+
+void add_set(CLI::App& command, std::vector<std::string>& set, const std::string& help) {
+  command.add_option("--set", set, help)->type_name("KEY=VALUE")->allow_extra_args(false);
+}
+
+void add_results_folder(CLI::App& command, std::string& folder) {
+  command
+      .add_option("--output,-o", folder,
+                  "Write summary.json, flows.csv, links.csv and report.html into this folder")
+      ->type_name("DIR");
+}
+
 void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const std::string& more) {
   jobs = jobs_by_default();
   command
@@ -171,15 +193,9 @@ void add_sim(CLI::App& app, int& status) {
       "--gallery", options.gallery,
       "Run these scenarios, or all that come with Tulle, and write a page with a table and "
       "a picture for each into the folder that -o names (docs/gallery)");
-  command
-      ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
-      ->type_name("DIR");
-  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
-      ->type_name("NAME");
-  command->add_option("--set", options.set, "Override a key of the scenario: key=value, as in TOML")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_results_folder(*command, options.output);
+  add_variant(*command, options.variant);
+  add_set(*command, options.set, "Override a key of the scenario: key=value, as in TOML");
   command->add_flag("--alone", options.alone,
                     "Simulate each of [[jobs]] alone too, and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
@@ -230,9 +246,7 @@ void add_sweep(CLI::App& app, int& status) {
   static SweepOptions options;
   auto* command = app.add_subcommand(
       "sweep", "Simulate a scenario with many values of its keys, and go on after interruptions");
-  command->add_option("scenario", options.scenario, "A TOML file, or a name from tulle sim --list")
-      ->type_name("SCENARIO")
-      ->required();
+  add_scenario(*command, options.scenario);
   auto* knobs = command
                     ->add_option("--knob,-k", options.knobs,
                                  "A key and its values: traffic.bytes=64KB,1MB or seed=1..10. "
@@ -251,11 +265,8 @@ void add_sweep(CLI::App& app, int& status) {
                    "Points that it has are not simulated again")
       ->type_name("DIR")
       ->required();
-  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
-      ->type_name("NAME");
-  command->add_option("--set", options.set, "Override a key at all points: key=value, as in TOML")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_variant(*command, options.variant);
+  add_set(*command, options.set, "Override a key at all points: key=value, as in TOML");
   command->add_flag("--json", options.json, "Print the results as JSON");
   add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Points", "a process each");
@@ -270,9 +281,7 @@ void add_tune(CLI::App& app, int& status) {
   static TuneOptions options;
   auto* command = app.add_subcommand(
       "tune", "Search for the values of a scenario's keys with which a figure is best");
-  command->add_option("scenario", options.scenario, "A TOML file, or a name from tulle sim --list")
-      ->type_name("SCENARIO")
-      ->required();
+  add_scenario(*command, options.scenario);
   command
       ->add_option("--knobs", options.knob_files,
                    "Keys to tune, with their ranges: dcqcn, ecn, pfc, routing, queue-pairs, "
@@ -298,12 +307,8 @@ void add_tune(CLI::App& app, int& status) {
                    "A bound that a setting must keep to: pauses<=0 (may be repeated)")
       ->type_name("FIGURE<=NUMBER")
       ->allow_extra_args(false);
-  command->add_option("--variant", options.variant, "The variant of the scenario to tune")
-      ->type_name("NAME");
-  command
-      ->add_option("--set", options.set, "Override a key in all simulations: key=value, as in TOML")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_variant(*command, options.variant, "The variant of the scenario to tune");
+  add_set(*command, options.set, "Override a key in all simulations: key=value, as in TOML");
   command->add_option("--seeds", options.seeds, "The seeds to search on (1..2)")
       ->type_name("SEEDS");
   command
@@ -405,16 +410,10 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--planes", workload.planes,
                    "Split each adapter's rate over this many networks, 1 to 16 (1)")
       ->type_name("N");
-  command
-      ->add_option("--set", workload.set,
-                   "Override a key of the scenario on every fabric, as for tulle sim")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_set(*command, workload.set,
+          "Override a key of the scenario on every fabric, as for tulle sim");
   command->add_flag("--json", options.json, "Print the summary as JSON");
-  command
-      ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
-      ->type_name("DIR");
+  add_results_folder(*command, options.output);
   add_level(*command, options.level, &options.unvalidated);
   add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
   add_threads(*command, options.threads, options.jobs, "fabric");

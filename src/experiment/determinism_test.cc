@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 
+#include "experiment/jobs_test.h"
 #include "experiment/outcome_test.h"
 #include "experiment/processes_test.h"
 #include "report/results.h"
@@ -546,23 +547,7 @@ idle_after = "20us"
 pattern = "collective"
 bytes = "2MiB"
 )"},
-    {"two-jobs", R"(
-[topology]
-kind = "leaf-spine"
-leaves = 2
-spines = 1
-hosts_per_leaf = 4
-link_rate = "400Gbps"
-[[jobs]]
-name = "a"
-workload = "allreduce:1MiB"
-servers = "0, 1, 4, 5"
-[[jobs]]
-name = "b"
-workload = "alltoall:1MiB"
-servers = "2, 3, 6, 7"
-)",
-     false},
+    {"two-jobs", two_jobs, false},
 };
 
 // Returns all results of a run, less its seed's number and its number of events, which is internal

@@ -13,6 +13,24 @@
 
 namespace tulle::experiment {
 
+// Two jobs that share the network of eight hosts.
+inline constexpr char two_jobs[] = R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 1
+hosts_per_leaf = 4
+link_rate = "400Gbps"
+[[jobs]]
+name = "a"
+workload = "allreduce:1MiB"
+servers = "0, 1, 4, 5"
+[[jobs]]
+name = "b"
+workload = "alltoall:1MiB"
+servers = "2, 3, 6, 7"
+)";
+
 inline std::string job(const std::string& name, const std::string& workload,
                        const std::string& more) {
   return fmt::format("[[jobs]]\nname = \"{}\"\nworkload = \"{}\"\n{}\n", name, workload, more);

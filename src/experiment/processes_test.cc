@@ -32,30 +32,13 @@ bytes = "300KB"
 sample = "3us"
 )";
 
-constexpr char jobs[] = R"(
-[topology]
-kind = "leaf-spine"
-leaves = 2
-spines = 1
-hosts_per_leaf = 4
-link_rate = "400Gbps"
-[[jobs]]
-name = "a"
-workload = "allreduce:1MiB"
-servers = "0, 1, 4, 5"
-[[jobs]]
-name = "b"
-workload = "alltoall:1MiB"
-servers = "2, 3, 6, 7"
-)";
-
 std::string page_of(const report::Outcome& outcome) {
   return report::html_page({"s", "S", "", {outcome}}, {"again", "variant", {{"", ""}}}) +
          report::samples_csv(outcome.samples);
 }
 
 TEST(Processes, SamplesTimelineAndPhasesAreThoseOfOneProcess) {
-  for (const char* text : {leaves, jobs}) {
+  for (const char* text : {leaves, two_jobs}) {
     auto setup = setup_of(text, "", {});
     ASSERT_TRUE(setup);
     setup->timeline = true;
@@ -72,10 +55,10 @@ TEST(Processes, SamplesTimelineAndPhasesAreThoseOfOneProcess) {
 }
 
 TEST(Processes, JobsAloneTakeAsLongAsInOneProcess) {
-  const report::Outcome one = compared(jobs);
+  const report::Outcome one = compared(two_jobs);
   report::Outcome outcome;
   in_processes(3, [&](ProcessOfTest& process) {
-    auto setup = setup_of(jobs, "", {"report.alone = true"});
+    auto setup = setup_of(two_jobs, "", {"report.alone = true"});
     const auto goes_on = [](const Progress&) { return true; };
     EXPECT_TRUE(play_alone(*setup, 1, &process, goes_on));
     auto run = Run::prepare(std::move(*setup), 1, &process);
@@ -203,10 +186,10 @@ TEST(Processes, AlarmsAndRequestsThatNobodySendsAreRefused) {
   }
   for (std::uint32_t number = 0; number < 8; ++number) {
     // Tasks within a server alone send alarms to other hosts, and these have none.
-    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step)), jobs), 1) << number;
-    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step | 0x07FF'FFFF)), jobs), 1);
+    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step)), two_jobs), 1) << number;
+    EXPECT_GE(failures_with(adding(alarm(0, of_task | number * step | 0x07FF'FFFF)), two_jobs), 1);
   }
-  EXPECT_EQ(failures_with(adding({}), jobs), 0);
+  EXPECT_EQ(failures_with(adding({}), two_jobs), 0);
   EXPECT_EQ(failures_with(adding(alarm(0, 0))), 0) << "this one might be sent";
 }
 

@@ -4,6 +4,8 @@
 
 #include "transport/host_test.h"
 #include "transport/rc/requester.h"
+#include "transport/rc/requests_test.h"
+#include "transport/rc/responses_test.h"
 
 namespace tulle::transport::rc {
 namespace {
@@ -29,25 +31,6 @@ Options with(Recovery kind, std::uint32_t window = 8) {
   return options;
 }
 
-wire::Packet request(Operation operation, std::uint32_t psn_offset) {
-  auto out = testing::packet(wire::TransportClass::rc, operation, first_psn + psn_offset);
-  out.ack_request = true;
-  return out;
-}
-wire::Packet write(const Host& host, Operation operation, std::uint32_t psn_offset,
-                   std::uint32_t bytes) {
-  auto out = request(operation, psn_offset);
-  out.virtual_address = testing::iova;
-  out.rkey = host.region.rkey();
-  out.dma_length = bytes;
-  return out;
-}
-wire::Packet ack(std::uint32_t psn_offset) {
-  auto out =
-      testing::packet(wire::TransportClass::rc, Operation::acknowledge, first_psn + psn_offset);
-  out.syndrome = {AckKind::ack, no_credits_code};
-  return out;
-}
 wire::Packet nack(std::uint32_t expected, std::uint32_t early) {
   wire::Packet out;
   out.opcode = wire::selective_acknowledge;
@@ -107,10 +90,10 @@ TEST(SelectiveRepeat, AnEarlyWriteDoesNotShowBeforeTheOnesBeforeIt) {
   Host host(with(Recovery::selective_repeat));
   host.connect();
   const auto data = bytes_of(mtu);
-  host.deliver(write(host, Operation::write_only, 2, 4), bytes_of(4, 77));
+  host.deliver(remote(host, Operation::write_only, 2, 0, 4), bytes_of(4, 77));
   EXPECT_EQ(host.memory[0], Host::pattern(0));
-  host.deliver(write(host, Operation::write_first, 0, mtu + 3), data);
-  host.deliver(write(host, Operation::write_last, 1, 0), bytes_of(3, 5));
+  host.deliver(remote(host, Operation::write_first, 0, 0, mtu + 3), data);
+  host.deliver(remote(host, Operation::write_last, 1, 0, 0), bytes_of(3, 5));
   EXPECT_EQ(host.memory[0], bytes_of(4, 77)[0]) << "the last of them";
   EXPECT_EQ(host.memory[5], data[5]);
   EXPECT_EQ(host.memory[mtu], bytes_of(3, 5)[0]);
@@ -272,9 +255,7 @@ TEST(SelectiveRepeat, AnswersANakOfGoBackNByGoingBack) {
   host.connect();
   host.post(SendOpcode::write, 5 * mtu);
   host.pull();
-  auto nak = ack(2);
-  nak.syndrome = {AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)};
-  host.deliver(nak);
+  host.deliver(nak(2, NakCode::psn_sequence_error));
   EXPECT_EQ(psns(host.pull()), (Psns{2, 3, 4}));
 }
 
@@ -284,13 +265,15 @@ TEST(GoBack0, TheResponderBeginsTheMessageAnew) {
   Host host(with(Recovery::go_back_0, 0));
   host.connect();
   const auto data = bytes_of(mtu);
-  host.deliver(write(host, Operation::write_only, 0, 4), bytes_of(4));
-  host.deliver(write(host, Operation::write_first, 1, 4 * mtu), data);
-  host.deliver(write(host, Operation::write_middle, 2, 0), data);
+  host.deliver(remote(host, Operation::write_only, 0, 0, 4), bytes_of(4));
+  host.deliver(remote(host, Operation::write_first, 1, 0, 4 * mtu), data);
+  host.deliver(remote(host, Operation::write_middle, 2, 0, 0), data);
   answers(host);
-  host.deliver(write(host, Operation::write_last, 4, 0), data);
+  host.deliver(remote(host, Operation::write_last, 4, 0, 0), data);
   EXPECT_EQ(answers(host), (Answers{{1, -1}}));
-  host.deliver(write(host, Operation::write_first, 1, 4 * mtu), data);
+  auto again = remote(host, Operation::write_first, 1, 0, 4 * mtu);
+  again.ack_request = true;
+  host.deliver(again, data);
   EXPECT_EQ(answers(host), (Answers{{1, -1}}));
 }
 
@@ -300,11 +283,9 @@ TEST(GoBack0, TheRequesterBeginsTheMessageAnew) {
   host.post(SendOpcode::write, mtu);
   host.post(SendOpcode::write, 3 * mtu);
   host.pull();
-  auto nak = ack(1);
-  nak.syndrome = {AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)};
   for (int i = 0; i < 2; ++i) {
     host.deliver(ack(2));  // acknowledges a part
-    host.deliver(nak);
+    host.deliver(nak(1, NakCode::psn_sequence_error));
     EXPECT_EQ(psns(host.pull()), (Psns{1, 2, 3}));
   }
   host.deliver(ack(3));
