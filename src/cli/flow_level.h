@@ -1,6 +1,6 @@
 #pragma once
 
-// What people are told of the flow level: how far it has been measured beside packets.
+// Tells people how far the flow level has been measured beside packets.
 
 #include <span>
 #include <string>

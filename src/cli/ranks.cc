@@ -121,7 +121,7 @@ Result<void> join_ranks() {
   if (launch->is_first_on_host) alarm(silent_seconds);
   auto ranks = mpi::Ranks::join(library_folder().string(), *launch);
   if (!ranks) {
-    // What is missing may be missing on this host alone, where rank 0 does not see it.
+    // A library may be missing on this host alone, where rank 0 does not see it.
     if (!is_first_rank() && launch->is_first_on_host) {
       wait_for_first();
       std::fprintf(stderr, "tulle: rank %u: %s\n", launch->rank, ranks.error().message.c_str());

@@ -94,7 +94,7 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
-// What is to be simulated.
+// The scenario, and the variants of it that are to be simulated.
 struct Wanted {
   Scenario scenario;
   std::vector<std::size_t> variants;

@@ -333,7 +333,7 @@ void on_threads(std::size_t threads, const Work& work) {
   work();
 }
 
-// What checking a variant has come to.
+// The result of checking a variant.
 struct Checked {
   bool is_long = false;
   std::optional<Error> error;

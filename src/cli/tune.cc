@@ -132,7 +132,7 @@ Result<std::vector<tuning::Knob>> knobs_of(const TuneOptions& options) {
   for (const std::string& text : options.knobs) {
     auto knob = tuning::parse_range(text);
     if (!knob) return knob.error();
-    // What the command line says of a key counts.
+    // A range on the command line replaces the one in a file.
     const auto same = std::ranges::find(knobs, knob->key, &tuning::Knob::key);
     if (same != knobs.end()) {
       *same = std::move(*knob);
@@ -367,7 +367,7 @@ Result<void> Tuning::check_baseline() {
 
 Result<void> Tuning::run() {
   if (auto opened = points_.open(); !opened) return opened;
-  // What is there is another search's, unless this one comes to the same.
+  // Files that are there are another search's, unless this one comes to the same.
   for (const char* name :
        {"tuned.toml", "tune.json", "report.html", "evaluations.csv", "sonic.json", "adapter.sh"}) {
     std::error_code ignored;

@@ -72,10 +72,10 @@ class RawPackets {
   bool is_used(const transport::QueuePair& qp) const;
   void forget(transport::QueuePair& qp);
 
-  // For the driver: handles a frame from the wire. If a queue has no receive request for the frame,
-  // `drop` makes that queue lose it. With `wait`, the frame goes nowhere and the call returns
-  // false, and the driver hands it in again a little later. If that did not help, frames do not
-  // wait for that queue again until it has received one.
+  // Handles a frame from the wire; the driver calls this. If a queue has no receive request for the
+  // frame, `drop` makes that queue lose it. With `wait`, the frame goes nowhere and the call
+  // returns false, and the driver hands it in again a little later. If that did not help, frames do
+  // not wait for that queue again until it has received one.
   enum class IfNoRoom : std::uint8_t { wait, drop };
   [[nodiscard]] bool handle_frame(std::span<const std::byte> frame, IfNoRoom if_no_room);
   // Returns frames of one queue pair to send. They are valid until `sent` says how many of them,

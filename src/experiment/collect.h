@@ -11,7 +11,7 @@
 
 namespace tulle::experiment {
 
-// What each process has of a run. All are of the same setup.
+// The parts of a run that each process has. All processes have the same setup.
 struct Findings {
   Measured& measured;
   workload::Player& player;

@@ -45,7 +45,7 @@ void FlowJobs::run(const std::function<bool(std::uint64_t done)>& goes_on) {
     const double now = std::min(ends, happens);
     if (now > ps(setup_.stop_at)) return;  // infinity, too
     while (play_.next_end() <= now) end_first(now);
-    // What happens now may set more for now.
+    // Handling an event may add another one for the same time.
     while (!events_.empty() && ps(events_.top().at) <= now) {
       const Event event = events_.top();
       events_.pop();

@@ -37,7 +37,7 @@ class FlowPaths {
   const fabric::Routes& routes_;
   bool by_lid_ = false;
   std::vector<std::uint32_t> salts_;  // by switch
-  // By node and port: the direction that leaves there, and the node to which it leads.
+  // The direction that leaves at a node's port, and the node to which it leads.
   struct Way {
     Direction direction = 0;
     std::uint32_t node = 0;

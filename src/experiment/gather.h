@@ -27,7 +27,7 @@ struct Remains {
 // Returns the outcome without its samples.
 report::Outcome gather(const Remains& remains);
 
-// What is left of flows that no network has carried.
+// The remains of flows that no network has carried.
 struct FlowRemains {
   const scenario::Setup& setup;
   const fabric::Wiring& wiring;

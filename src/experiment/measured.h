@@ -1,7 +1,7 @@
 #pragma once
 
-// What the nodes of a network have counted. Those of this process are read from the network. Those
-// of other processes are as the others have told.
+// Holds the counts of all nodes of a network. It reads those of this process's nodes from the
+// network, and has been told those of the others by the other processes.
 
 #include <cstdint>
 #include <vector>
@@ -55,7 +55,7 @@ class Measured {
 
   const sim::Network& network_;
   const fabric::Topology& topology_;
-  // What others have told. All are empty if there are no others.
+  // These are the counts that other processes have told. All are empty if there are no others.
   std::vector<std::size_t> first_port_;  // by node: index of its first port in ports_
   std::vector<port::Counters> ports_;
   std::vector<SwitchCounters> switches_;  // by switch

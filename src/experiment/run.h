@@ -68,7 +68,7 @@ class Run : sim::Application {
   // with one line, if another process has sent something damaged. Returns false if it was stopped;
   // all processes return the same.
   bool run(const OnProgress& on_progress);
-  // Of several processes, the first one alone has the outcome, and what the functions below return.
+  // The first of several processes alone has the outcome, and what the functions below return.
   report::Outcome outcome() const;
   // The error names the first flow whose bytes did not arrive as they were sent, which is a bug in
   // Tulle.
@@ -93,7 +93,7 @@ class Run : sim::Application {
   workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                             std::uint8_t path_bits) const;
   bool play_and_sample(Time until);
-  // What a process has done, and whether it goes on.
+  // A process's own counts, and its vote on going on.
   struct Tally {
     workload::FlowCounts flows;
     std::uint64_t task_parts = 0;

@@ -8,10 +8,10 @@
 namespace tulle::experiment {
 namespace {
 
-// How often a thread looks before it sleeps. The most takes about half a millisecond: waking a
-// thread takes the kernel a tenth of that, and a round of some hundred hosts takes no longer. Where
-// looking was in vain, since other programs have the processors, threads look less, and the kernel
-// then prefers those that have slept.
+// A thread looks at least and at most so often before it sleeps. The most takes about half a
+// millisecond: waking a thread takes the kernel a tenth of that, and a round of some hundred hosts
+// takes no longer. Where looking was in vain, since other programs have the processors, threads
+// look less, and the kernel then prefers those that have slept.
 constexpr int looks_max = 20'000;
 constexpr int looks_min = 200;
 // A thread lets others run now and then, since those that it waits for may be among them.

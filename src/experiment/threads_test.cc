@@ -24,7 +24,7 @@ TEST_P(ThreadsOf, EachDoesItsWorkOnceInEveryCall) {
   }
 }
 
-// Without the meetings, a thread would see what others have not done yet, or do already.
+// If there were no meetings, a thread would see what others have not done yet, or do already.
 TEST_P(ThreadsOf, MeetAfterEachStepAndOneOfThemPreparesTheNext) {
   constexpr int steps = 2'000;
   std::vector<int> done(team.size());

@@ -1,6 +1,6 @@
 #pragma once
 
-// How far the flow level has been measured beside packets.
+// The ranges in which the flow level has been measured beside packets.
 
 #include <cstdint>
 #include <string>

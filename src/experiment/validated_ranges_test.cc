@@ -60,7 +60,8 @@ TEST(ValidatedRanges, AWrongFileIsRefusedInOneLine) {
   }
 }
 
-// What comes with the program has a range of each kind, and none promises more than it should.
+// The file that comes with the program has a range of each kind, and no range promises more than it
+// should.
 TEST(ValidatedRanges, ThoseThatComeAlongHoldTheBound) {
   std::ifstream in(TULLE_TEST_DATA "/../../scenarios/flow-level.json");
   std::ostringstream text;

@@ -92,7 +92,7 @@ class Subnet {
 
   // --- nodes elsewhere ---
 
-  // What one machine tells another of a port that it has.
+  // A report by which one machine tells another of a port that it has.
   struct PortReport {
     std::uint32_t node = 0;
     std::uint8_t port = 0;  // 0: that of a switch, which has its LIDs

@@ -239,7 +239,7 @@ TEST(SubnetTrafficTest, AProgramThatGoesLeavesNothing) {
   field.fill(a, c, 4'096);
   field.traffic->detach(field.now(), c);
   field.traffic->run(field.now());
-  // What was on its way meets no program, and all room is free again.
+  // The packets that were on their way meet no program, and all room is free again.
   EXPECT_EQ(field.traffic->counters().packets,
             field.traffic->counters().lost + field.traffic->counters().unrouted);
   field.attach(c);

@@ -222,7 +222,7 @@ TEST(IpoibTest, PartitionsDoNotHearEachOther) {
   subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
   subnet.pass(Time::seconds(5));
   EXPECT_TRUE(other.received.empty());
-  // Nor does a packet that finds its way to the port.
+  // A packet that finds its way to the port is not taken either.
   Host& third = subnet.add(Pkey(0x8001));
   subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(2)));
   ASSERT_EQ(third.received.size(), 1u);
@@ -290,13 +290,13 @@ TEST_F(Stranger, ManyAskersTakeNoMoreThanTheirRoom) {
   EXPECT_EQ(subnet.hosts[1]->received.size(), heard + 50);
 }
 
-// Who says something about an address that nobody asked about is not remembered.
+// The host does not remember what it is told about an address that it has not asked for.
 TEST_F(Stranger, WhatIsNotForTheHostIsNotRemembered) {
   for (std::uint32_t i = 0; i < 100; ++i) {
     subnet.deliver(victim, arp(0x0B00'0001 + i, Subnet::ip(55).ipv4()));
   }
   EXPECT_EQ(victim.interface.neighbours().size(), 0u);
-  // Nor can anybody take the host's own address from it.
+  // Nobody can take the host's own address from it either.
   subnet.deliver(victim, arp(Subnet::ip(0).ipv4(), Subnet::ip(0).ipv4()));
   EXPECT_EQ(victim.interface.neighbours().size(), 0u);
 }

@@ -49,7 +49,7 @@ class Neighbours {
   // Paths may have changed. `port` is the GID of the port.
   void route_anew(Time now, const Gid& port);
 
-  // What is to be said to find or to confirm a neighbour.
+  // A request to be sent, which finds or confirms a neighbour.
   struct Search {
     Gid ip;
     std::optional<Route> route;  // confirm: it goes to the neighbour alone
@@ -60,7 +60,7 @@ class Neighbours {
                 std::vector<Search>& searches);
   Time next_deadline() const { return next_deadline_; }
 
-  // What may be sent once a route is known.
+  // The packets and answers that may be sent, as the route to a neighbour is known.
   struct Found {
     Route route;
     Gid ip;

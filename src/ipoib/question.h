@@ -1,6 +1,6 @@
 #pragma once
 
-// What an interface asks of subnet administration.
+// The questions that an interface asks of subnet administration.
 
 #include <cstddef>
 #include <cstdint>

@@ -5,8 +5,8 @@
 
 namespace tulle::live {
 
-// How an address of the device is used: by RoCE v2's packets, by RoCE v1's, or by both, each with a
-// GID index of its own.
+// The versions of RoCE that use an address of the device. With both, each has a GID index of its
+// own.
 enum class RoceVersions : std::uint8_t { v2, v1, both };
 
 // The device that a program asks for. Programs that choose alike have one GID table.

@@ -291,7 +291,7 @@ inline std::uint8_t Port::sendable() const {
   return open;
 }
 
-// What the owner of an InfiniBand port does to it besides moving frames.
+// The functions by which the owner of an InfiniBand port does more than move frames.
 struct PortControl {
   // Returns true if frames of some lane are dropped (Port::drops).
   static bool drops_any(const Port& port) { return port.dropping_ != 0; }

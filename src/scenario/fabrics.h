@@ -50,8 +50,8 @@ struct WorkloadOptions {
   std::string algorithm;  // of a collective; empty means the usual one
   std::string protocol;   // of a collective; empty means simple
   std::string prices;     // a file of prices; empty means none
-  // With FILE.csv: a table of links. With a job of GPUs: one of rail_topologies, or empty for the
-  // first of them.
+  // This is a table of links with FILE.csv. With a job of GPUs it is one of rail_topologies, or
+  // empty for the first of them.
   std::string topology;
   std::optional<std::uint32_t> planes;  // networks among which adapters split their rate
   std::optional<std::uint32_t> hosts;

@@ -15,7 +15,8 @@ namespace tulle::fabric {
 struct Machine {
   std::string name;
   std::string address;  // of its process: an IP address, with or without a UDP port
-  // By name, as "h3" and "leaf1" (node_name). The others are divided.
+  // The names of nodes, such as "h3" and "leaf1" (node_name). Nodes that no machine names are
+  // divided among all machines.
   std::vector<std::string> nodes;
 };
 

@@ -212,7 +212,7 @@ TEST(TunnelsTest, AMachineThatGoesTakesItsCablesAlongAndComesBack) {
   spread.run_for(Time::milliseconds(1'200));
   EXPECT_EQ(spread.machines[0]->tunnels.state(1), Tunnels::State::silent);
   EXPECT_EQ(spread.at(4).subnet.node(4).state(3), wire::PortState::down);
-  // What waited for it is not kept.
+  // The datagrams that waited for it are not kept.
   spread.run_for(Time::seconds(2));
   EXPECT_TRUE(spread.machines[0]->tunnels.waiting().empty());
   spread.start(1);

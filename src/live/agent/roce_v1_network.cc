@@ -10,7 +10,7 @@
 namespace tulle::live {
 namespace {
 
-// As long as Linux's RDMA core waits (drivers/infiniband/core/addr.c).
+// The agent waits as long as Linux's RDMA core does (drivers/infiniband/core/addr.c).
 constexpr auto patience = std::chrono::seconds(1);
 constexpr int calls_in_a_turn = 8;
 

@@ -48,7 +48,7 @@ class ConnectionNetwork {
  public:
   using Handle =
       std::function<void(const management::cm::Route& route, std::span<const std::byte> payload)>;
-  // Who asked for a route or a group. The answer may come at once, or later to
+  // The endpoint that asked for a route or a group. The answer may come at once, or later to
   // ConnectionService::take_route() or take_group(), which every question gets once.
   using Asker = EndpointId;
 

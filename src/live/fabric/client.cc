@@ -60,7 +60,7 @@ Result<Message> await(int socket) {
   return as<Message>(answer->bytes);
 }
 
-// What is open as long as a connection is: its answer, and the descriptors that came with it.
+// A connection, its answer, and the descriptors that came with it, which stay open together.
 template <typename Message>
 struct Opening {
   UniqueFd connection;

@@ -95,8 +95,8 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   return opened;
 }
 
-// What the client sent before it went is still sent: the last acknowledgement may be among it. A
-// ring has no more records than this, and whoever else has the memory may go on to write.
+// Sends what the client left in its rings: the last acknowledgement may be among it. A ring has no
+// more records than are read here, though whoever else has the memory may go on to write.
 void DataPorts::close(Time now, std::uint32_t client) {
   Port* port = find(client);
   if (port == nullptr) return;

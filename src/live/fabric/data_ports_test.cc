@@ -149,7 +149,7 @@ TEST_F(DataPortsTest, AFullRingHoldsItsSenderAndLosesNothing) {
 TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
   Program a = program(0, 1), stuck = program(2, 2), good = program(2, 3);
   while (send(a, packet(a, stuck, 4'096))) turn({&a});
-  // What is behind it in the sender's ring waits, until the stuck one's patience is over.
+  // Packets behind it in the sender's ring wait until the patience with the stuck program is over.
   for (int i = 0; i < 100; ++i) {
     now_ = now_ + Time::milliseconds(10);
     turn({&a});

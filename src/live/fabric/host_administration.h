@@ -25,7 +25,7 @@ Gid port_gid(const fabric::Subnet& subnet, std::uint32_t host);
 class HostAdministration {
  public:
   using Now = Time (*)();
-  // What administration answers: an errno, or 0 and the record. It comes once for each question.
+  // Administration's answer: an errno, or 0 and the record. It comes once for each question.
   template <typename Record>
   using Answered = std::function<void(int error, const Record& record)>;
 

@@ -312,7 +312,7 @@ TEST_F(HostConnectionsTest, AddressesOfBothNetworks) {
   ASSERT_EQ(run(0, command::ResolveAddress{client, {}, there}), 0);
   const auto resolved = take<event::AddressResolved>(0);
   EXPECT_EQ(resolved.known.source.address, ipv4(infiniband_address_bytes(0), 0).address);
-  // Who listens at one of a host's addresses hears requests to the other.
+  // A listener at one of a host's addresses hears requests to the other.
   const EndpointId listener = create(1);
   ASSERT_EQ(run(1, command::Bind{listener, there}), 0);
   ASSERT_EQ(run(1, command::Listen{listener, 1}), 0);

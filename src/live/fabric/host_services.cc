@@ -224,7 +224,7 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
   }
 }
 
-// What no program takes may be for the fabric's own manager.
+// A datagram that no program takes may be for the fabric's own manager.
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            const std::function<void(const Delivery&)>& deliver) {
   if (arrival.host < hosts_.size()) {

@@ -53,7 +53,7 @@ TEST(InterfaceAddressesTest, ComeAndGo) {
   EXPECT_EQ(addresses.addresses().size(), 1u);
 }
 
-// Of a point-to-point address, the host's own end counts.
+// A point-to-point link has two addresses, of which the host's own counts.
 TEST(InterfaceAddressesTest, TheLocalEnd) {
   InterfaceAddresses addresses(index);
   const std::vector<std::uint8_t> other = {10, 1, 0, 9};

@@ -82,7 +82,7 @@ struct PortChanged {
   InfinibandPort port;
   bool must_register_anew = false;  // PortInfo: ClientReregister
 };
-// What a host's port has counted, in the order of port_counter_names (IBTA 16.1.3.5, 16.1.4.11).
+// The counters of a host's port, in the order of port_counter_names (IBTA 16.1.3.5, 16.1.4.11).
 inline constexpr auto port_counter_names =
     std::to_array<std::string_view>({"port_xmit_data", "port_rcv_data", "port_xmit_packets",
                                      "port_rcv_packets", "port_xmit_discards"});

@@ -44,7 +44,7 @@ const char* file_of(int kind) {
 
 }  // namespace
 
-// What is inheritable and ambient stays when a program is executed (capabilities(7)).
+// Capabilities that are inheritable and ambient stay when a program is executed (capabilities(7)).
 Result<void> keep_capabilities() {
   constexpr std::array<unsigned, 5> kept = {CAP_NET_ADMIN, CAP_NET_RAW, CAP_NET_BIND_SERVICE,
                                             CAP_SYS_ADMIN, CAP_SYS_CHROOT};

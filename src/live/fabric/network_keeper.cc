@@ -39,7 +39,7 @@ constexpr int kinds = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
 constexpr char names_file[] = "/etc/hosts";
 constexpr char interfaces_file[] = "/dev/net/tun";
 
-// What the keeper knows.
+// The keeper's own state.
 struct Keeper {
   const std::string& file;
   pid_t process = 0;
@@ -118,7 +118,7 @@ Result<void> make_bridge(bool& has_users) {
     }
     if (auto kept = keep_capabilities(); !kept) return kept;  // for `ip`
   }
-  // What the hosts mount is theirs alone.
+  // The hosts' mounts are theirs alone.
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) {
     return system_error("cannot keep mounts to a namespace");
   }

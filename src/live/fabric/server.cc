@@ -263,8 +263,8 @@ void FabricServer::turn() {
   const bool has_more_to_read = machines_ && machines_->read(at);
   if (machines_ && machines_->take_news()) has_to_manage_ = true;
   if (has_to_manage_ || next_management() <= at) {
-    // What a program sent comes before what it said later: a group that it leaves gets its last
-    // packets.
+    // A program's packets go before the messages that it sent later: a group that it leaves gets
+    // its last packets.
     constexpr int turns_max = 16;
     for (int i = 0; i < turns_max && data_ports_.progress(at); ++i) {
     }

@@ -305,7 +305,7 @@ TEST_F(AdministrationTest, ServicesEndWithTheirLease) {
 TEST_F(AdministrationTest, GroupsAreMadeJoinedAndLeft) {
   bring_up();
   auto record = group_question(1);
-  // Who joins a group that there is not has to say what it is to be like.
+  // A port that joins a group which does not exist yet has to say what the group is to be like.
   EXPECT_EQ(ask(question(method_set, wire::attribute_member_record, join_mask, record)).status,
             0x0600);
   auto reply = ask(question(method_set, wire::attribute_member_record, create_mask, record));

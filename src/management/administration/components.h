@@ -10,7 +10,7 @@
 
 namespace tulle::management::administration {
 
-// Where a component lies in its record, in bits.
+// The place of a component in its record, in bits.
 struct Component {
   std::uint16_t offset = 0;
   std::uint16_t bits = 0;

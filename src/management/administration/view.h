@@ -34,7 +34,7 @@ class View {
   std::optional<std::uint32_t> find_gid(const wire::GidBytes& gid) const;
   wire::GidBytes gid(std::uint32_t node) const;
 
-  // What all links of a path can do.
+  // The MTU and the rate that all links of a path have.
   struct Reach {
     std::uint8_t mtu = 0;   // a code
     std::uint8_t rate = 0;  // a code

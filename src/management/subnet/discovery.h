@@ -64,7 +64,7 @@ class Discovery {
 
   DiscoveryLimits limits_;
   Graph graph_;
-  // By the node's GUID and, for an adapter, the port's number.
+  // The index of each node, by its GUID and, for an adapter, the port's number.
   std::map<std::pair<std::uint64_t, std::uint8_t>, std::uint32_t> index_;
   std::vector<OtherManager> managers_;
   std::uint32_t switches_ = 0;

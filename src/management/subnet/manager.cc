@@ -328,7 +328,7 @@ const OtherManager* Manager::master_or_preferred() const {
     if (other.info.guid == settings_.port_guid || other.state() == State::not_active) continue;
     const bool is_master = other.state() == State::master;
     if (!is_master && (other.info.guid == passed_over_guid_ || !has_precedence(other))) continue;
-    // Of two masters, the one that has precedence waits for the other to hand over.
+    // If two managers are masters, the one with precedence waits for the other to hand over.
     if (state_ == State::master && !has_precedence(other)) continue;
     if (best == nullptr || (is_master && best->state() != State::master)) best = &other;
   }
@@ -401,7 +401,7 @@ void Manager::end_sweep(Time now) {
 
 // --- groups, light sweeps and polls ---
 
-// What is due is not put off by this.
+// Setting groups does not put off the sweeps and polls that are due.
 void Manager::begin_groups() {
   phase_ = Phase::setting_groups;
   wants_groups_ = false;

@@ -170,7 +170,7 @@ TEST_F(FabricPathTest, PatienceEnds) {
   EXPECT_EQ(path_->counters().dropped, messages - sent);
 }
 
-// Who polls finds room by itself, and is not rung for it.
+// A program that polls finds room by itself, and is not rung for it.
 TEST_F(FabricPathTest, WhoPollsIsNotRung) {
   path_->set_polled(true);
   sender(3);

@@ -15,9 +15,9 @@ constexpr std::size_t memory_page_bytes = 4'096;
 
 }  // namespace
 
-// What one end says to the other.
+// The words in shared memory by which one end tells the other about itself.
 struct FabricRings::Flags {
-  // How far this end has read each ring.
+  // The place up to which this end has read each ring.
   alignas(PacketRing::line_bytes) std::array<RingProgress, lanes> progress;
   alignas(PacketRing::line_bytes) std::atomic<std::uint32_t> sleeps{0};
   std::atomic<std::uint32_t> waits_for_room{0};

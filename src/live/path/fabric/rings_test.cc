@@ -120,7 +120,7 @@ TEST(FabricRingsTest, WhoWaitsForRoomIsRung) {
   ASSERT_TRUE(ends.fabric->in().take());
   ends.fabric->tell();
   EXPECT_EQ(rings_at(ends.of_program.bell), 0) << "it was told";
-  // Who polls is not rung.
+  // An end that polls is not rung.
   while (ends.program->reserve(4'096) != nullptr) ends.program->publish(4'096);
   ASSERT_TRUE(ends.fabric->in().take());
   ends.fabric->tell();

@@ -122,7 +122,7 @@ class HostPath final : public transport::DirectPath {
   IsLocal is_local_;
   std::unique_ptr<LocalPeers> peers_;
   SharedRegions* shared_ = nullptr;
-  // So many of this process's regions lie in each of the files that it shows.
+  // The number of this process's regions in each of the files that it shows.
   std::array<std::uint32_t, PeerTable::files_max> file_uses_{};
   std::uint64_t displacements_ = 0;  // that the files in the table take into account
   PeerTable* table_ = nullptr;       // this process's

@@ -369,7 +369,7 @@ void copy_for_child(const RegionFile& file, const std::function<void()>& progres
     if (found) {
       mappings = found->in_place(file);
     } else if (is_mapped(file.pages)) {
-      // For want of descriptors, all pages count as they were. A copy of others does no harm.
+      // No descriptor is left, so all pages count as they were. Copying others does no harm.
       mappings = {{file.pages, 0, file.fd.inode(), PROT_READ | PROT_WRITE}};
     }
   } catch (const std::bad_alloc&) {

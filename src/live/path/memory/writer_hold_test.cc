@@ -84,7 +84,7 @@ TEST_F(WriterHoldTest, AThreadWaitsBeforePagesOfAFile) {
   EXPECT_TRUE(has_written_);
 }
 
-// Without rights, what the kernel writes for other threads could not be held back.
+// A process without rights could not hold back what the kernel writes for other threads.
 TEST(WriterHold, IsRefusedToAnOrdinaryUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become an ordinary user";
   std::ifstream setting("/proc/sys/vm/unprivileged_userfaultfd");
