@@ -30,7 +30,7 @@ constexpr char sweep_examples[] =
     "Examples:\n"
     "  tulle sweep incast -k traffic.bytes=64KB,1MB -k seed=1..5 -o results\n"
     "                                                ten points, and the table of their results\n"
-    "  tulle sweep my.toml -k congestion.control=none,dcqcn --variant pfc -o results\n"
+    "  tulle sweep my.toml -k fabric.path=flow,flowlet --variant ecmp -o results\n"
     "  tulle sweep my.toml --points points.toml -o results\n"
     "                                                a list of points in place of combinations\n"
     "\n"

@@ -235,7 +235,7 @@ Result<void> Sweep::print() const {
   if (options_.json) return cli::print(json());
   const report::Results shown = results();
   if (shown.outcomes.empty()) return {};
-  std::string text = points_.title() + "\n" +
+  std::string text = (points_.title().empty() ? "" : points_.title() + "\n") +
                      report::plain_text(report::telling_figures("point", shown.outcomes),
                                         isatty(STDOUT_FILENO) != 0);
   if (options_.level == flow_level) text += flow_level_note(shown.outcomes);

@@ -451,8 +451,8 @@ void Tuning::note_values(const scenario::Scenario& scenario) {
 }
 
 std::string Tuning::table(const Setting& best, const Score& held_was, const Score& held_is) const {
-  const std::string title =
-      options_.variant.empty() ? points_.title() : points_.title() + ", " + options_.variant;
+  const std::string& name = points_.title().empty() ? options_.scenario : points_.title();
+  const std::string title = options_.variant.empty() ? name : name + ", " + options_.variant;
   std::string text = fmt::format("{}\n{} settings tried for the {} {}\n\n", title, tried_.size(),
                                  options_.least.empty() ? "most" : "least", figure_);
   text += fmt::format("{:34}{:>14}{:>14}{:>9}\n", "", "as it was", "tuned", "gain");
@@ -549,7 +549,8 @@ Result<std::string> Tuning::tuned_scenario(const Setting& best, const std::strin
   if (failed) return Error{fmt::format("cannot find the folder {}: {}", named, failed.message())};
   const std::string folder = whole.lexically_normal().string();
   std::vector<std::string> lines = best.lines;
-  for (const auto& [key, value] : {std::pair("title", scenario->title() + ", tuned"),
+  const std::string& name = scenario->title().empty() ? scenario->name() : scenario->title();
+  for (const auto& [key, value] : {std::pair("title", name + ", tuned"),
                                    std::pair("description", gained), std::pair("folder", folder)}) {
     lines.push_back(fmt::format("{} = {}", key, text_of(json_t(value), -1)));
   }

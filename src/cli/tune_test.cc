@@ -203,6 +203,7 @@ TEST_F(Tune, AScenarioInTheCurrentFolderIsTuned) {
   };
   const ProgramOutcome outcome = tune("-k host.mtu=2048,4096 --least fct_us.p99");
   ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(outcome.out.starts_with("t.toml\n4 settings")) << "the name stands for the title";
   EXPECT_EQ(shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "'").status, 0);
   // A figure that is shown only where it is not 0 is 0 elsewhere.
   const ProgramOutcome zero = tune("-k host.mtu=2048,4096 --least discarded");

@@ -26,6 +26,9 @@ TEST(Grid, ValuesAreThoseOfToml) {
   EXPECT_EQ(values("seed=9223372036854775806..9223372036854775807"),
             (Texts{"9223372036854775806", "9223372036854775807"}));
   EXPECT_EQ(values("a.b=1MB,none,0.5,true"), (Texts{"\"1MB\"", "\"none\"", "0.5", "true"}));
+  EXPECT_EQ(values("a.b=0.1,1.0,-2.0,1e-9,1e30,inf"),
+            (Texts{"0.1", "1.0", "-2.0", "1e-09", "1e+30", "inf"}))
+      << "as few digits as tell them apart, and no whole number";
   EXPECT_EQ(values("a=[\"x, y\", 3]"), (Texts{"'x, y'", "3"}));
   EXPECT_EQ(values("a=\"1MB\""), (Texts{"'1MB'"}));
   EXPECT_EQ(values("a=1 # 2"), (Texts{"1"}));

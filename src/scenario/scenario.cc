@@ -128,6 +128,11 @@ std::shared_ptr<const Document> document_of(toml::table root, toml::array& varia
 }  // namespace
 
 std::string toml_of(const toml::node& node) {
+  // The formatter writes 0.1 with 17 digits.
+  if (const auto number = node.value_exact<double>()) {
+    const std::string digits = fmt::format("{}", *number);
+    return digits.find_first_not_of("-0123456789") == std::string::npos ? digits + ".0" : digits;
+  }
   std::ostringstream text;
   text << toml::toml_formatter(node);
   return std::move(text).str();
@@ -235,12 +240,7 @@ std::string Scenario::setting(std::size_t variant, std::string_view key) const {
   std::string value;
   for (const toml::table* layer : layers_of(*document_, fabrics_, variant)) {
     const toml::node* node = layer->at_path(key).node();
-    if (node == nullptr) continue;
-    if (const auto number = node->value_exact<double>()) {
-      value = fmt::format("{}", *number);
-      continue;
-    }
-    value = toml_of(*node);
+    if (node != nullptr) value = toml_of(*node);
   }
   return value;
 }
