@@ -66,7 +66,9 @@ class Search {
     nlopt_set_lower_bounds1(optimizer_, 0);
     nlopt_set_upper_bounds1(optimizer_, 1);
     nlopt_set_initial_step1(optimizer_, first_step);
-    nlopt_set_maxeval(optimizer_, static_cast<int>(settings_.budget - found_.scored));
+    // Subplex first asks for the score of the place where it begins, which is known.
+    begin_ = found_;
+    nlopt_set_maxeval(optimizer_, static_cast<int>(settings_.budget - found_.scored + 1));
     nlopt_set_min_objective(
         optimizer_,
         [](unsigned, const double* x, double*, void* self) {
@@ -86,6 +88,7 @@ class Search {
         return no_score;
       }
       const Place place(x, x + settings_.dimensions);
+      if (place == begin_.place) return begin_.score;
       const double score = scores_(std::span(&place, 1)).front();
       take(place, score);
       return std::isfinite(score) ? score : no_score;
@@ -108,6 +111,7 @@ class Search {
   const std::function<bool()>& goes_on_;
   nlopt_opt optimizer_ = nullptr;
   Found found_;
+  Found begin_;  // of the way downhill
   std::exception_ptr thrown_;
 };
 

@@ -58,7 +58,9 @@ TEST(Search, KeepsToItsBudgetAndCube) {
   for (const std::size_t budget : {1u, 2u, 3u, 50u}) {
     Counted scores(bowl);
     const Found found = search({3, budget, 1}, std::ref(scores), always);
-    EXPECT_LE(scores.count(), budget);
+    EXPECT_EQ(scores.count(), budget);
+    EXPECT_EQ(std::set(scores.places().begin(), scores.places().end()).size(), budget)
+        << "no place is scored twice";
     EXPECT_EQ(found.scored, scores.count());
     for (const Place& place : scores.places()) {
       EXPECT_TRUE(std::ranges::all_of(place, [](double x) { return x >= 0 && x <= 1; }));
