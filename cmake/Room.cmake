@@ -37,18 +37,8 @@ function(tulle_room name)
   if(TULLE_TESTS AND tests)
     add_executable(${name}_test ${tests})
     set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)  # several tests give their helpers the same names
-    target_link_libraries(${name}_test PRIVATE tulle_${name} GTest::gtest GTest::gtest_main)
-    target_compile_definitions(${name}_test PRIVATE
-      TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-    tulle_warnings(${name}_test)
-    tulle_quick_to_compile(${name}_test)
-    # The first room's tests compile GoogleTest's header for all.
-    if(TARGET base_test AND NOT name STREQUAL base)
-      target_precompile_headers(${name}_test REUSE_FROM base_test)
-    else()
-      target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
-    endif()
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
+    target_link_libraries(${name}_test PRIVATE tulle_${name})
+    tulle_googletest(${name}_test ${name})
   endif()
 
   if(TULLE_FUZZ OR TULLE_TESTS)
@@ -76,6 +66,21 @@ function(tulle_room name)
       tulle_${name} benchmark::benchmark benchmark::benchmark_main)
     tulle_warnings(${name}_bench)
   endif()
+endfunction()
+
+# Makes a program of GoogleTest's tests, whose names begin with a prefix and a dot.
+function(tulle_googletest target prefix)
+  target_link_libraries(${target} PRIVATE GTest::gtest GTest::gtest_main)
+  tulle_warnings(${target})
+  tulle_quick_to_compile(${target})
+  # The first room's tests compile GoogleTest's header for all, with this definition.
+  target_compile_definitions(${target} PRIVATE TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  if(TARGET base_test AND NOT target STREQUAL base_test)
+    target_precompile_headers(${target} REUSE_FROM base_test)
+  else()
+    target_precompile_headers(${target} PRIVATE <gtest/gtest.h>)
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX ${prefix}. DISCOVERY_TIMEOUT 60)
 endfunction()
 
 # A test is compiled in half the time, and spends its own in the room's library. Comes after tulle_warnings().

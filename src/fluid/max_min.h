@@ -119,7 +119,7 @@ class MaxMin {
   bool grow();
   void commit();
 
-  std::pmr::monotonic_buffer_resource memory_;  // of the links' members, which are few and many
+  std::pmr::monotonic_buffer_resource memory_;  // of the links' members: many short lists
   std::vector<Link> links_;
   std::vector<Flow> flows_;
   std::vector<Stop> stops_;  // by flow, hops_max_ each

@@ -111,7 +111,11 @@ class Latency(Perftest):
         self.each("-s", 8, sizes=[8])
 
     def test_all_sizes(self):
-        self.each("-a", iterations=10, sizes=POWERS_TO_8_MIB, limit=120)
+        """Measuring the clock's rate, once for each size, takes these programs ten seconds. Bandwidth has all sizes of WRITE
+        and READ."""
+        self.each("-a", iterations=10, sizes=POWERS_TO_8_MIB, limit=120, programs=("ib_send_lat",))
+        for size in POWERS_TO_8_MIB[0], 4096, POWERS_TO_8_MIB[-1]:
+            self.each("-s", size, iterations=10, sizes=[size], programs=("ib_write_lat", "ib_read_lat"))
 
     def test_events(self):
         self.each("-e", "-s", 8, programs=("ib_read_lat", "ib_send_lat"))
