@@ -162,8 +162,8 @@ void take_large_pages() {
   constexpr char variable[] = "GLIBC_TUNABLES";
   if (getenv(variable) != nullptr) return;
   // The heap of a thread that is not the first grows by a few small pages at each call, unless it
-  // asks for all of its 64 MB (malloc's HEAP_MAX_SIZE) at once. Memory outside of the heaps has small
-  // pages, too: the threshold for that is the highest one that malloc takes.
+  // asks for all of its 64 MB (malloc's HEAP_MAX_SIZE) at once. Memory outside of the heaps has
+  // small pages, too: the threshold for that is the highest one that malloc takes.
   setenv(variable,
          "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:"
          "glibc.malloc.mmap_threshold=33554432",

@@ -306,6 +306,7 @@ Result<std::vector<Score>> Tuning::scores_of(std::span<const Setting> settings,
   }
   points_.simulate([this](std::size_t running) { show(running); });
   std::vector<Score> scores;
+  scores.reserve(points.size());
   for (const auto& each : points) scores.push_back(score_of(each));
   if (&seeds == &held_back_) {
     for (const auto& each : points) {

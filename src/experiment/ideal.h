@@ -34,7 +34,7 @@ class IdealTimes {
   // A port, with its link and the node behind it.
   struct Hop {
     std::int64_t bits_per_second = 0;
-    Time delay;  // delay of its link, and of the adapters or the switch at the ends
+    Time delay;              // delay of its link, and of the adapters or the switch at the ends
     std::uint32_t next = 0;  // the node behind it
     bool cuts_through = false;
     bool arrives = false;      // that node is a host

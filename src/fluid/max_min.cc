@@ -21,7 +21,7 @@ constexpr auto is_wider = [](const auto& a, const auto& b) {
 
 }  // namespace
 
-MaxMin::MaxMin(std::vector<double> capacities, std::uint32_t hops_max, Settings settings)
+MaxMin::MaxMin(const std::vector<double>& capacities, std::uint32_t hops_max, Settings settings)
     : hops_max_(hops_max), tolerance_(std::max(settings.tolerance, rounding)) {
   links_.reserve(capacities.size());
   for (const double capacity : capacities) {

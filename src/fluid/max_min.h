@@ -36,7 +36,7 @@ class MaxMin {
 
   // The capacities are those of the links, above 0, in any unit of rates. No path is longer than
   // `hops_max` links.
-  MaxMin(std::vector<double> capacities, std::uint32_t hops_max, Settings settings);
+  MaxMin(const std::vector<double>& capacities, std::uint32_t hops_max, Settings settings);
 
   // Adds a flow with a path of at least one link, on which no link stands twice. Returns its
   // number.

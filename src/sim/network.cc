@@ -115,8 +115,8 @@ void Network::meet(Time until, Application& application) {
   has_met_ = round_.is_last;
 }
 
-// Returns what this process says at a meeting. Only if its next round would go on after `until` does
-// it look for the earliest event among those of all nodes, which takes time.
+// Returns what this process says at a meeting. Only if its next round would go on after `until`
+// does it look for the earliest event among those of all nodes, which takes time.
 RoundReport Network::report(Time until, Application& application) {
   RoundReport report{all_.round + 1, Time::never().ps, Time::never().ps, 1};
   for (const auto& part : parts_) {

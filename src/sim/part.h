@@ -128,9 +128,7 @@ class alignas(64) Part {
 
   bool begin_turn();
   bool begin_turn(Time until);
-  void add(Event event) {
-    rounds_->add(places_[ends_[event.place >> kind_bits].node].turn, event);
-  }
+  void add(Event event) { rounds_->add(places_[ends_[event.place >> kind_bits].node].turn, event); }
   // True if all nodes share one turn (share_turn()).
   bool is_turn_shared() const { return rounds_->nodes() == 1; }
   void prepare_turn(std::uint32_t turn);
