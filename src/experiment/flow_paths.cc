@@ -10,22 +10,22 @@ namespace tulle::experiment {
 FlowPaths::FlowPaths(const scenario::Setup& setup, const fabric::Wiring& wiring,
                      const fabric::Routes& routes)
     : setup_(setup),
+      wiring_(wiring),
       routes_(routes),
-      by_lid_(setup.network.link_layer == sim::LinkLayer::infiniband) {
+      by_lid_(setup.network.link_layer == sim::LinkLayer::infiniband),
+      ways_(wiring.places()) {
   const fabric::Topology& topology = setup.topology;
   salts_.reserve(topology.switches);
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     salts_.push_back(fabric::path_salt(setup.network.seed, node));
   }
-  first_way_.reserve(topology.nodes());
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
-    first_way_.push_back(static_cast<std::uint32_t>(ways_.size()));
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
       const fabric::Wiring::Peer& peer = wiring.peer(node, port);
-      const bool is_plugged = peer.link != fabric::Wiring::no_link;
-      const bool is_from_b = is_plugged && topology.links[peer.link].b == node &&
-                             topology.links[peer.link].b_port == port;
-      ways_.push_back({is_plugged ? 2 * peer.link + (is_from_b ? 1 : 0) : 0, peer.node});
+      if (peer.link == fabric::Wiring::no_link) continue;
+      const fabric::Link& link = topology.links[peer.link];
+      const bool is_from_b = link.b == node && link.b_port == port;
+      ways_[wiring.place(node, port)] = {2 * peer.link + (is_from_b ? 1 : 0), peer.node};
     }
   }
 }
@@ -56,14 +56,14 @@ std::span<const FlowPaths::Direction> FlowPaths::between(std::uint32_t from, std
   }
   const std::uint32_t lid_path = started % setup_.player.paths;
   path_.clear();
-  Way way = ways_[first_way_[from]];
+  Way way = ways_[wiring_.place(from, 0)];
   for (;;) {
     path_.push_back(way.direction);
     if (way.node < hosts) return path_;
     const std::uint16_t port = by_lid_ ? routes_.port(way.node, to, lid_path)
                                        : fabric::equal_cost_port(hash, salts_[way.node - hosts],
                                                                  routes_.candidates(way.node, to));
-    way = ways_[first_way_[way.node] + port];
+    way = ways_[wiring_.place(way.node, port)];
   }
 }
 

@@ -34,6 +34,7 @@ class FlowPaths {
                                      std::uint32_t started);
 
   const scenario::Setup& setup_;
+  const fabric::Wiring& wiring_;
   const fabric::Routes& routes_;
   bool by_lid_ = false;
   std::vector<std::uint32_t> salts_;  // by switch
@@ -42,8 +43,7 @@ class FlowPaths {
     Direction direction = 0;
     std::uint32_t node = 0;
   };
-  std::vector<Way> ways_;
-  std::vector<std::uint32_t> first_way_;  // by node
+  std::vector<Way> ways_;  // by fabric::Wiring::place()
   std::vector<Direction> path_;
 };
 

@@ -34,16 +34,17 @@ Headers headers_of(verbs::QpType transport) {
 IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
                        const fabric::Routes& routes, const sim::NetworkSettings& settings,
                        verbs::QpType transport)
-    : transport_(transport), routes_(routes), settings_(settings) {
+    : transport_(transport),
+      wiring_(wiring),
+      routes_(routes),
+      settings_(settings),
+      hops_(wiring.places()) {
   const std::vector<std::int64_t> fastest = sim::fastest_links(topology);
-  hops_.reserve(2 * topology.links.size());
-  first_hop_.reserve(topology.nodes());
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
-    first_hop_.push_back(static_cast<std::uint32_t>(hops_.size()));
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
-      Hop& hop = hops_.emplace_back();
       const fabric::Wiring::Peer& peer = wiring.peer(node, port);
       if (peer.link == fabric::Wiring::no_link) continue;
+      Hop& hop = hops_[wiring.place(node, port)];
       const fabric::Link& link = topology.links[peer.link];
       hop.bits_per_second = link.bits_per_second;
       hop.delay = link.delay + sim::delay_around(topology, settings, node, peer.node);
@@ -114,7 +115,7 @@ void IdealTimes::set_path(std::uint32_t from, std::uint32_t to) {
   path_.clear();
   std::uint16_t port = 0;
   do {
-    path_.push_back(hops_[first_hop_[from] + port]);
+    path_.push_back(hops_[wiring_.place(from, port)]);
     from = path_.back().next;
     if (!path_.back().arrives) port = routes_.candidates(from, to).front();
   } while (!path_.back().arrives);

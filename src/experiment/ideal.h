@@ -49,11 +49,11 @@ class IdealTimes {
   std::int64_t send(std::int64_t bytes, std::uint64_t count);
 
   verbs::QpType transport_;
+  const fabric::Wiring& wiring_;
   const fabric::Routes& routes_;
   const sim::NetworkSettings& settings_;
-  std::vector<Hop> hops_;                 // of all ports, by node and port
-  std::vector<std::uint32_t> first_hop_;  // by node
-  std::vector<Hop> path_;                 // of the frames that are sent next
+  std::vector<Hop> hops_;  // by fabric::Wiring::place()
+  std::vector<Hop> path_;  // of the frames that are sent next
 };
 
 }  // namespace tulle::experiment

@@ -94,8 +94,11 @@ class Wiring {
 
   explicit Wiring(const Topology& topology);
   const Peer& peer(std::uint32_t node, std::uint16_t port) const {
-    return peers_[first_[node] + port];
+    return peers_[place(node, port)];
   }
+  // Returns the port's place among those of all nodes, for lists of what belongs to ports.
+  std::size_t place(std::uint32_t node, std::uint16_t port) const { return first_[node] + port; }
+  std::size_t places() const { return peers_.size(); }
 
  private:
   std::vector<std::uint32_t> first_;  // by node: index of its first port in peers_
