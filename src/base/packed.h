@@ -10,9 +10,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/line_allocator.h"
+
 namespace tulle {
 
-using Bytes = std::vector<std::byte>;
+using Bytes = std::vector<std::byte, LineAllocator<std::byte>>;
 
 template <typename Value>
 concept Packable = std::is_trivially_copyable_v<Value>;
@@ -28,8 +30,9 @@ class Packer {
   // Adds values without their number.
   template <Packable Value>
   void add_all(std::span<const Value> values) {
-    const std::span<const std::byte> raw = std::as_bytes(values);
-    bytes_.insert(bytes_.end(), raw.begin(), raw.end());
+    const std::size_t before = bytes_.size();
+    bytes_.resize(before + values.size_bytes());
+    if (!values.empty()) std::memcpy(bytes_.data() + before, values.data(), values.size_bytes());
   }
   // Adds values behind their number.
   template <Packable Value>

@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "cli/commands.h"
@@ -97,12 +100,18 @@ void handle_long_wait(int) {
   static_cast<void>(write(STDERR_FILENO, text, sizeof text - 1));
 }
 
-// The first line is enough: rounds may take long, and then each would have one.
-void handle_silence(std::uint32_t rank) {
+// The first line is enough: rounds may take long, and then each would have one. Ranks that wait for
+// a silent one are silent, too.
+void handle_silence(const std::uint32_t* ranks, std::uint32_t count) {
   static bool is_known = false;
   if (std::exchange(is_known, true)) return;
-  std::fprintf(stderr, "tulle: rank %u has sent nothing for %u s; still waiting\n", rank,
-               silent_seconds);
+  constexpr std::uint32_t named_max = 8;
+  const auto named = std::span(ranks, std::min(count, named_max));
+  const std::string more =
+      count > named_max ? fmt::format(" and {} more", count - named_max) : std::string();
+  fmt::print(stderr, "tulle: {} {}{} {} sent nothing for {} s; still waiting\n",
+             count == 1 ? "rank" : "ranks", fmt::join(named, ", "), more,
+             count == 1 ? "has" : "have", silent_seconds);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "report/html_page.h"
 #include "report/results.h"
 #include "sim/nodes.h"
-#include "sim/round_message.h"
+#include "sim/round_message_test.h"
 
 namespace tulle::experiment {
 namespace {
@@ -143,7 +143,7 @@ MeetingRoom::Tamper adding(const sim::Crossing& crossing) {
   return [crossing](std::uint32_t from, std::uint32_t, Bytes& message) {
     if (from != 1) return;
     const auto read = sim::read_message(message);
-    if (read && read->report.round == 3) sim::add_crossing(0, crossing, message);
+    if (read && read->report.round == 3) sim::add_share(0, crossing, message);
   };
 }
 

@@ -13,6 +13,7 @@
 
 #include "experiment/outcome_test.h"
 #include "sim/processes.h"
+#include "sim/round_message_test.h"
 
 namespace tulle::experiment {
 
@@ -36,11 +37,12 @@ class ProcessOfTest final : public sim::Processes {
 
   std::uint32_t number() const override { return number_; }
   std::uint32_t count() const override { return static_cast<std::uint32_t>(room_.letters.size()); }
-  void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) override {
+  void exchange_pieces(const std::vector<sim::Pieces>& to, std::vector<Bytes>& from) override {
     ++exchanges;
-    room_.letters[number_] = to;
-    for (std::uint32_t other = 0; room_.tamper && other < count(); ++other) {
-      if (other != number_) room_.tamper(number_, other, room_.letters[number_][other]);
+    for (std::uint32_t other = 0; other < count(); ++other) {
+      Bytes& letter = room_.letters[number_][other];
+      letter = sim::joined(to[other]);
+      if (room_.tamper && other != number_) room_.tamper(number_, other, letter);
     }
     room_.barrier.arrive_and_wait();
     for (std::uint32_t other = 0; other < count(); ++other) {

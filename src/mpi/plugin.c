@@ -3,22 +3,24 @@
 #include "mpi/plugin.h"
 
 #include <mpi.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 /*
- * The first part of a message has a fixed length and tells how long the whole is, so that short
- * messages, which are many, need no second one. MPI libraries send so many bytes without asking the
- * receiver first.
+ * MPI's own first message tells how long each piece is. It has the pieces of a short message with
+ * it, so that these, which are many, need no second one. MPI libraries send so many bytes without
+ * asking the receiver first. Longer pieces follow, each straight from where it lies.
  */
-enum { first_bytes = 4000, part_bytes_max = 1 << 30 };
-enum { tag_first = 1, tag_rest = 2 };
+enum { short_bytes_max = 3700, part_bytes_max = 1 << 30 };
+enum { tag_first = 1, tag_piece = 2 };
 
 struct first {
-  uint64_t count;
-  unsigned char bytes[first_bytes];
+  uint64_t pieces;
+  uint64_t bytes_of_piece[TULLE_MPI_PIECES_MAX];
+  unsigned char bytes[short_bytes_max];
 };
 
 static struct tulle_mpi self;
@@ -29,6 +31,7 @@ static uint32_t* rank_of_request;
 static int request_count, request_room;
 static uint64_t silence_max;              /* in nanoseconds */
 static tulle_mpi_silence told_of_silence; /* null: nobody is told */
+static uint32_t* silent;                  /* room for all ranks */
 
 static const char* failure(int code) {
   static char text[MPI_MAX_ERROR_STRING + 1];
@@ -61,15 +64,19 @@ static long now(void) {
   return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
-/* Tells of the first rank for which a request waits. The requests stay as they are. */
+/*
+ * Tells of the ranks for which a request waits. The requests stay as they are; those of a rank
+ * stand behind each other.
+ */
 static void tell_of_silence(void) {
+  uint32_t count = 0;
   for (int i = 0; i < request_count; ++i) {
+    const uint32_t rank = rank_of_request[i];
     int done = 1;
     if (MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-    if (done) continue;
-    told_of_silence(rank_of_request[i]);
-    return;
+    if (!done && (count == 0 || silent[count - 1] != rank)) silent[count++] = rank;
   }
+  if (count > 0) told_of_silence(silent, count);
 }
 
 /*
@@ -107,29 +114,55 @@ static int wait_all(void) {
   }
 }
 
-/* Sends or receives the bytes behind the first ones, in parts that MPI can count. */
+/* Sends or receives a piece, in parts that MPI can count. */
 static const char* move(uint32_t rank, unsigned char* bytes, uint64_t count, int is_sent) {
   for (uint64_t at = 0; at < count; at += part_bytes_max) {
     const int part = count - at < part_bytes_max ? (int)(count - at) : part_bytes_max;
     MPI_Request* request = next_request(rank);
     if (request == NULL) return "there is too little memory";
     const int code =
-        is_sent ? MPI_Isend(bytes + at, part, MPI_BYTE, (int)rank, tag_rest, ranks, request)
-                : MPI_Irecv(bytes + at, part, MPI_BYTE, (int)rank, tag_rest, ranks, request);
+        is_sent ? MPI_Isend(bytes + at, part, MPI_BYTE, (int)rank, tag_piece, ranks, request)
+                : MPI_Irecv(bytes + at, part, MPI_BYTE, (int)rank, tag_piece, ranks, request);
     if (code != MPI_SUCCESS) return failure(code);
   }
   return NULL;
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+/* Returns 0 if the pieces are more, or have more bytes, than can be counted. */
+static int sum_of(const struct first* first, uint64_t* bytes) {
+  *bytes = 0;
+  if (first->pieces > TULLE_MPI_PIECES_MAX) return 0;
+  for (uint64_t i = 0; i < first->pieces; ++i) {
+    if (first->bytes_of_piece[i] > UINT64_MAX - *bytes) return 0;
+    *bytes += first->bytes_of_piece[i];
+  }
+  return 1;
+}
+
+/* Fills in the first message, and returns how many bytes of it are to be sent. */
+static int write_first(const struct tulle_mpi_message* message, struct first* first) {
+  uint64_t bytes = 0;
+  first->pieces = message->count;
+  for (uint64_t i = 0; i < message->count; ++i) {
+    first->bytes_of_piece[i] = message->pieces[i].count;
+    bytes += message->pieces[i].count;
+  }
+  if (bytes > short_bytes_max) return (int)offsetof(struct first, bytes);
+  unsigned char* to = first->bytes;
+  for (uint64_t i = 0; i < message->count; ++i) {
+    if (message->pieces[i].count == 0) continue;
+    memcpy(to, message->pieces[i].bytes, message->pieces[i].count);
+    to += message->pieces[i].count;
+  }
+  return (int)(offsetof(struct first, bytes) + bytes);
+}
 
 static const char* exchange_first(const struct tulle_mpi_message* to) {
   request_count = 0;
   for (uint32_t r = 0; r < self.size; ++r) {
     if (r == self.rank) continue;
-    const uint64_t inside = smaller(to[r].count, first_bytes);
-    to_first[r].count = to[r].count;
-    if (inside > 0) memcpy(to_first[r].bytes, to[r].bytes, inside);
+    if (to[r].count > TULLE_MPI_PIECES_MAX) return "a message has too many pieces";
+    const int bytes = write_first(&to[r], &to_first[r]);
     MPI_Request* request = next_request(r);
     if (request == NULL) return "there is too little memory";
     int code = MPI_Irecv(&from_first[r], sizeof(struct first), MPI_BYTE, (int)r, tag_first, ranks,
@@ -137,12 +170,42 @@ static const char* exchange_first(const struct tulle_mpi_message* to) {
     if (code != MPI_SUCCESS) return failure(code);
     request = next_request(r);
     if (request == NULL) return "there is too little memory";
-    code = MPI_Isend(&to_first[r], (int)(sizeof(uint64_t) + inside), MPI_BYTE, (int)r, tag_first,
-                     ranks, request);
+    code = MPI_Isend(&to_first[r], bytes, MPI_BYTE, (int)r, tag_first, ranks, request);
     if (code != MPI_SUCCESS) return failure(code);
   }
   const int code = wait_all();
   return code == MPI_SUCCESS ? NULL : failure(code);
+}
+
+/* Takes what a rank has sent with its first message, or begins to receive its pieces. */
+static const char* receive_from(uint32_t rank, tulle_mpi_room room, void* context) {
+  const struct first* first = &from_first[rank];
+  uint64_t count = 0;
+  if (!sum_of(first, &count)) return "a message is damaged";
+  unsigned char* bytes = room(context, rank, count);
+  if (bytes == NULL && count > 0) return "a message is too long";
+  if (count <= short_bytes_max) {
+    if (count > 0) memcpy(bytes, first->bytes, count);
+    return NULL;
+  }
+  for (uint64_t i = 0; i < first->pieces; ++i) {
+    const char* failed = move(rank, bytes, first->bytes_of_piece[i], 0);
+    if (failed != NULL) return failed;
+    bytes += first->bytes_of_piece[i];
+  }
+  return NULL;
+}
+
+static const char* send_to(uint32_t rank, const struct tulle_mpi_message* message) {
+  uint64_t count = 0;
+  if (!sum_of(&to_first[rank], &count)) return "a message is too long";
+  if (count <= short_bytes_max) return NULL;
+  for (uint64_t i = 0; i < message->count; ++i) {
+    unsigned char* bytes = (unsigned char*)(uintptr_t)message->pieces[i].bytes;
+    const char* failed = move(rank, bytes, message->pieces[i].count, 1);
+    if (failed != NULL) return failed;
+  }
+  return NULL;
 }
 
 static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room room,
@@ -151,16 +214,8 @@ static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room r
   request_count = 0;
   for (uint32_t r = 0; failed == NULL && r < self.size; ++r) {
     if (r == self.rank) continue;
-    const uint64_t count = from_first[r].count;
-    unsigned char* bytes = room(context, r, count);
-    if (bytes == NULL && count > 0) return "a message is too long";
-    const uint64_t inside = smaller(count, first_bytes);
-    if (inside > 0) memcpy(bytes, from_first[r].bytes, inside);
-    failed = move(r, bytes + inside, count - inside, 0);
-    const uint64_t sent = smaller(to[r].count, first_bytes);
-    if (failed == NULL) {
-      failed = move(r, (unsigned char*)(uintptr_t)to[r].bytes + sent, to[r].count - sent, 1);
-    }
+    failed = receive_from(r, room, context);
+    if (failed == NULL) failed = send_to(r, &to[r]);
   }
   if (failed != NULL || request_count == 0) return failed;
   const int code = wait_all();
@@ -195,7 +250,8 @@ const struct tulle_mpi* tulle_mpi_begin(uint32_t version) {
   }
   to_first = calloc((size_t)size, sizeof *to_first);
   from_first = calloc((size_t)size, sizeof *from_first);
-  if (to_first == NULL || from_first == NULL) return NULL;
+  silent = calloc((size_t)size, sizeof *silent);
+  if (to_first == NULL || from_first == NULL || silent == NULL) return NULL;
   self.rank = (uint32_t)rank;
   self.size = (uint32_t)size;
   self.any_thread = provided >= MPI_THREAD_SERIALIZED;

@@ -13,20 +13,31 @@ extern "C" {
 #endif
 
 /* The version of this interface. It changes with every change here. */
-#define TULLE_MPI_VERSION 2u
+#define TULLE_MPI_VERSION 3u
 
-struct tulle_mpi_message {
+/* A message lies in at most so many pieces. */
+#define TULLE_MPI_PIECES_MAX 32
+
+struct tulle_mpi_piece {
   const void* bytes;
   uint64_t count;
+};
+
+struct tulle_mpi_message {
+  const struct tulle_mpi_piece* pieces;
+  uint64_t count; /* of pieces */
 };
 
 /* Returns where so many bytes from a rank are to go, or null if they are refused. */
 /* NOLINTNEXTLINE(modernize-use-using): this is C. */
 typedef void* (*tulle_mpi_room)(void* context, uint32_t rank, uint64_t bytes);
 
-/* Hears that a rank has sent nothing for as long as set by watch(). */
+/*
+ * Hears for which ranks, in rising order and at least one, this one has waited as long as set by
+ * watch(). A rank among them may itself wait for another one.
+ */
 /* NOLINTNEXTLINE(modernize-use-using): this is C. */
-typedef void (*tulle_mpi_silence)(uint32_t rank);
+typedef void (*tulle_mpi_silence)(const uint32_t* ranks, uint32_t count);
 
 struct tulle_mpi {
   uint32_t rank;
@@ -39,7 +50,7 @@ struct tulle_mpi {
   const char* (*exchange)(const struct tulle_mpi_message* to, tulle_mpi_room room, void* context);
   /*
    * From now on, calls a function once in each exchange() that waits for so many nanoseconds, with
-   * a rank for which it waits, and goes on waiting.
+   * the ranks for which it waits, and goes on waiting.
    */
   void (*watch)(uint64_t nanoseconds, tulle_mpi_silence told);
   void (*end)(void);

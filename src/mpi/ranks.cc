@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <stdexcept>
 
 #include "base/quoted.h"
@@ -25,6 +26,8 @@ bool is_trusted(const std::string& path) {
       file.st_uid == 0 || file.st_uid == geteuid() || file.st_uid == program.st_uid;
   return is_ours && S_ISREG(file.st_mode) && (file.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
+
+static_assert(sim::Processes::pieces_max == TULLE_MPI_PIECES_MAX);
 
 struct Rooms {
   std::vector<Bytes>& from;
@@ -82,10 +85,18 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
 
 Ranks::~Ranks() { mpi_.end(); }
 
-void Ranks::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
-  std::vector<tulle_mpi_message> messages(count());
-  for (std::uint32_t rank = 0; rank < count(); ++rank) {
-    messages[rank] = {to[rank].data(), to[rank].size()};
+void Ranks::exchange_pieces(const std::vector<sim::Pieces>& to, std::vector<Bytes>& from) {
+  std::vector<tulle_mpi_piece> pieces;
+  for (const sim::Pieces& message : to) {
+    for (const std::span<const std::byte> piece : message) {
+      pieces.push_back({piece.data(), piece.size()});
+    }
+  }
+  std::vector<tulle_mpi_message> messages;
+  const tulle_mpi_piece* next = pieces.data();
+  for (const sim::Pieces& message : to) {
+    messages.push_back({next, message.size()});
+    next += message.size();
   }
   Rooms rooms{from, {}};
   const char* failed = mpi_.exchange(messages.data(), room_for, &rooms);
@@ -95,7 +106,7 @@ void Ranks::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
   }
 }
 
-void Ranks::watch(std::uint32_t seconds, void (*told)(std::uint32_t rank)) {
+void Ranks::watch(std::uint32_t seconds, tulle_mpi_silence told) {
   mpi_.watch(std::uint64_t{seconds} * 1'000'000'000, told);
 }
 

@@ -29,11 +29,11 @@ class Ranks final : public sim::Processes {
 
   std::uint32_t number() const override { return mpi_.rank; }
   std::uint32_t count() const override { return mpi_.size; }
-  void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) override;
+  void exchange_pieces(const std::vector<sim::Pieces>& to, std::vector<Bytes>& from) override;
 
-  // From now on, calls a function once in each exchange() that waits for so many seconds, with a
-  // rank for which it waits. It goes on waiting.
-  void watch(std::uint32_t seconds, void (*told)(std::uint32_t rank));
+  // From now on, calls a function once in each exchange that waits for so many seconds, with the
+  // ranks for which it waits, in rising order. It goes on waiting.
+  void watch(std::uint32_t seconds, tulle_mpi_silence told);
   // Ends all ranks at once.
   [[noreturn]] void abort(int status);
 

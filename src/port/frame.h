@@ -25,8 +25,6 @@ inline constexpr FrameRef no_frame = 0xFFFF'FFFF;
 
 inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or virtual lanes
 
-// A frame occupies one cache line. Every switch on its path touches it, and no switch touches two
-// frames in a row.
 // Returns the hash of a flow's addresses and ports by which equal-cost paths are chosen. Source and
 // destination are hosts.
 constexpr std::uint32_t flow_hash(std::uint32_t source, std::uint32_t destination,
@@ -36,6 +34,8 @@ constexpr std::uint32_t flow_hash(std::uint32_t source, std::uint32_t destinatio
   return static_cast<std::uint32_t>(h >> 32);
 }
 
+// A frame occupies one cache line. Every switch on its path touches it, and no switch touches two
+// frames in a row.
 struct alignas(64) Frame {
   // Room for BTH and AtomicETH (there is no XRC header yet), or TCP and two blocks of SACK.
   static constexpr std::size_t header_bytes_max = 40;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/prefetch.h"
@@ -48,12 +49,6 @@ struct alignas(64) Crossing {
     frames.push_back(frame);
     arrivals.push_back(arrival);
   }
-  // Prefetches what is to be read some frames after the one of that index.
-  void fetch_after(std::size_t index) const {
-    if (index + fetched >= frames.size()) return;
-    prefetch(&frames[index + fetched]);
-    prefetch(&arrivals[index + fetched]);
-  }
   void clear() {
     frames.clear();
     arrivals.clear();
@@ -64,8 +59,33 @@ struct alignas(64) Crossing {
     earliest = std::numeric_limits<std::int64_t>::max();
   }
 
- private:
   static constexpr std::size_t fetched = 12;  // frames ahead
+};
+
+// The same, as it lies in a Crossing, or in a message of another process.
+struct CrossingView {
+  CrossingView() = default;
+  explicit CrossingView(const Crossing& crossing)
+      : frames(crossing.frames),
+        arrivals(crossing.arrivals),
+        payloads(crossing.payloads),
+        notices(crossing.notices),
+        events(crossing.events),
+        requests(crossing.requests) {}
+
+  std::span<const port::Frame> frames;
+  std::span<const Event> arrivals;  // as many
+  std::span<const std::byte> payloads;
+  std::span<const Crossing::NoticeArrival> notices;
+  std::span<const Event> events;
+  std::span<const Crossing::Request> requests;
+
+  // Prefetches what is to be read some frames after the one of that index.
+  void fetch_after(std::size_t index) const {
+    if (index + Crossing::fetched >= frames.size()) return;
+    prefetch(&frames[index + Crossing::fetched]);
+    prefetch(&arrivals[index + Crossing::fetched]);
+  }
 };
 
 }  // namespace tulle::sim

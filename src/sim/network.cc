@@ -92,8 +92,8 @@ void Network::take_crossings(Part& part, Application& application) {
     if (other.get() != &part) part.take_from(*other, round_.sent, application);
   }
   for (std::uint32_t process = 0; process < messages_.size(); ++process) {
-    for (const auto& [number, bytes] : messages_[process].crossings) {
-      if (number == part.number() && !part.take_from(bytes, application)) fail_at(process);
+    for (const auto& [number, crossing] : messages_[process].shares) {
+      if (number == part.number() && !part.take_sent(crossing, application)) fail_at(process);
     }
   }
 }
@@ -102,7 +102,7 @@ void Network::take_crossings(Part& part, Application& application) {
 void Network::meet(Time until, Application& application) {
   round_.sent = round_.parity;
   round_.is_last = true;
-  for (RoundMessage& message : messages_) message.crossings.clear();
+  for (RoundMessage& message : messages_) message.shares.clear();
   const auto has_failed = [](const auto& failure) { return failure != nullptr; };
   if (std::ranges::any_of(failures_, has_failed)) return;
   // What was said at the meeting that ended the last call of play() still holds.
@@ -140,14 +140,18 @@ bool Network::is_next(const RoundReport& report) const {
 
 // Sends the others what has crossed to them and the report, which becomes that of all together.
 void Network::exchange(RoundReport& report) {
+  std::vector<Pieces> to(sent_.size());
   for (std::uint32_t process = 0; process < sent_.size(); ++process) {
     if (process == processes_->number()) continue;
-    begin_message(report, sent_[process]);
+    OutgoingMessage& message = sent_[process];
+    message.begin(report);
     for (std::uint32_t part = process * threads(); part < (process + 1) * threads(); ++part) {
-      for (const auto& own : parts_) own->give_to(part, sent_[process]);
+      for (const auto& own : parts_) message.add(part, own->sent_to(part));
     }
+    to[process] = message.pieces();
   }
-  processes_->exchange(sent_, came_);
+  processes_->exchange_pieces(to, came_);
+  for (const auto& own : parts_) own->forget_sent(first_part_, threads());
   for (std::uint32_t process = 0; process < came_.size(); ++process) {
     if (process == processes_->number()) continue;
     auto message = read_message(came_[process]);
@@ -157,8 +161,8 @@ void Network::exchange(RoundReport& report) {
     report.earliest_round = std::min(report.earliest_round, other.earliest_round);
     report.earliest_event = std::min(report.earliest_event, other.earliest_event);
     report.goes_on &= other.goes_on;
-    for (const CrossingBytes& crossing : messages_[process].crossings) {
-      if (crossing.part - first_part_ >= threads()) fail_at(process);
+    for (const Share& share : messages_[process].shares) {
+      if (share.part - first_part_ >= threads()) fail_at(process);
     }
   }
 }

@@ -216,7 +216,8 @@ class Network {
   std::vector<std::unique_ptr<Part>> parts_;
   Round round_;
   // These have, by process, the messages of the present meeting, and what those that came contain.
-  std::vector<Bytes> sent_, came_;
+  std::vector<OutgoingMessage> sent_;
+  std::vector<Bytes> came_;
   std::vector<RoundMessage> messages_;
   RoundReport all_;       // what all processes have said at the last meeting, as of one
   bool has_met_ = false;  // no round has followed that meeting

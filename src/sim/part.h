@@ -84,11 +84,13 @@ class alignas(64) Part {
 
   // --- what crosses between processes ---
 
-  // Adds what it has sent to a part of another process in its last round to a message, and forgets
-  // it.
-  void give_to(std::uint32_t part, Bytes& message);
+  // Returns what it has sent to a part of another process in its last round.
+  const Crossing& sent_to(std::uint32_t part) const { return outboxes_[parity_][part]; }
+  // Forgets what it has sent to parts of other processes. This process has `own` parts from the
+  // first one on.
+  void forget_sent(std::uint32_t first, std::uint32_t own);
   // Takes what a part of another process has sent to it. Returns false if it is damaged.
-  [[nodiscard]] bool take_from(std::span<const std::byte> bytes, Application& application);
+  [[nodiscard]] bool take_sent(const CrossingView& crossing, Application& application);
 
   // --- what has happened ---
 
@@ -138,8 +140,8 @@ class alignas(64) Part {
   void play_turns(Application& application);
   Time earliest_sent() const;
   void send_away(std::uint32_t part, Event event);
-  void take(Crossing& box, Application& application);
-  bool accepts(const Crossing& box, const Application& told) const;
+  void take(const CrossingView& box, Application& application);
+  bool accepts(const CrossingView& box, const Application& told) const;
   bool accepts(const Event& event) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
@@ -261,7 +263,6 @@ class alignas(64) Part {
   // By parity of the round and part: what is sent there. A part takes what was sent to it while
   // the next round's crossings are written.
   std::array<std::vector<Crossing>, 2> outboxes_;
-  Crossing inbox_;  // what has come from another process
   unsigned parity_ = 0;
 };
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "sim/part.h"
-#include "sim/round_message.h"
 
 namespace tulle::sim {
 
@@ -47,16 +47,18 @@ void Part::request_elsewhere(std::uint32_t host, std::uint32_t token, std::uint3
 }
 
 void Part::take_from(Part& other, unsigned parity, Application& application) {
-  take(other.outboxes_[parity][number_], application);
+  Crossing& box = other.outboxes_[parity][number_];
+  if (box.is_empty()) return;
+  take(CrossingView(box), application);
+  box.clear();
 }
 
-void Part::take(Crossing& box, Application& application) {
-  if (box.is_empty()) return;
+void Part::take(const CrossingView& box, Application& application) {
   for (const auto& [host, token, note] : box.requests) application.meet_request(host, token, note);
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
     frames_.prefetch_free(free_distance);
     box.fetch_after(i);
-    Event& event = box.arrivals[i];
+    Event event = box.arrivals[i];
     event.datum = frames_.take();
     frames_[event.datum] = box.frames[i];
     if (payloads_ != nullptr) {
@@ -65,36 +67,38 @@ void Part::take(Crossing& box, Application& application) {
     }
     add(event);
   }
-  for (auto& [event, message] : box.notices) {
+  for (auto [event, message] : box.notices) {
     event.datum = notices_.take(message);
     add(event);
   }
   for (const Event& event : box.events) add(event);
-  box.clear();
 }
 
 // --- between processes ---
 
-void Part::give_to(std::uint32_t part, Bytes& message) {
-  Crossing& box = outboxes_[parity_][part];
-  add_crossing(part, box, message);
-  box.clear();
+// What goes to other processes has been sent before the next round begins, which so writes to the
+// same memory.
+void Part::forget_sent(std::uint32_t first, std::uint32_t own) {
+  for (std::uint32_t part = 0; part < outboxes_[parity_].size(); ++part) {
+    if (part - first < own) continue;
+    outboxes_[parity_][part].clear();
+    std::swap(outboxes_[parity_][part], outboxes_[parity_ ^ 1][part]);
+  }
 }
 
-bool Part::take_from(std::span<const std::byte> bytes, Application& application) {
-  if (!read_crossing(bytes, inbox_) || !accepts(inbox_, application)) return false;
-  take(inbox_, application);
+bool Part::take_sent(const CrossingView& crossing, Application& application) {
+  if (!accepts(crossing, application)) return false;
+  take(crossing, application);
   return true;
 }
 
 // Returns true if all of it may come to this part now.
-bool Part::accepts(const Crossing& box, const Application& told) const {
+bool Part::accepts(const CrossingView& box, const Application& told) const {
   const auto is_of_kind = [this](const Event& event, auto... kinds) {
     const auto kind = kind_of(event);
     return ((kind == kinds) || ...) && accepts(event);
   };
   const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
-  if (box.arrivals.size() != box.frames.size()) return false;
   if (box.payloads.size() != box.frames.size() * each) return false;
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
     const Frame& frame = box.frames[i];

@@ -4,6 +4,12 @@
 
 namespace tulle::sim {
 
+void Processes::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
+  std::vector<Pieces> pieces;
+  for (const Bytes& bytes : to) pieces.push_back({std::span(bytes)});
+  exchange_pieces(pieces, from);
+}
+
 std::vector<std::string> ask_all(Processes& processes, const std::string& says) {
   Bytes own;
   Packer(own).add_all(std::span(says.data(), says.size()));

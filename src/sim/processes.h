@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,9 @@
 #include "base/result.h"
 
 namespace tulle::sim {
+
+// The bytes of one message, which lie in several places. Their order counts.
+using Pieces = std::vector<std::span<const std::byte>>;
 
 // The processes that simulate one network together. Each has its own parts of it (sim/part.h) in
 // its memory, and sends the others what crosses. This room sends nothing: who runs a simulation has
@@ -22,9 +27,13 @@ class Processes {
   virtual std::uint32_t count() const = 0;
   // Sends to[n] to process n, and puts what that has sent into from[n]. All processes call this as
   // often as each other, and each waits for the others. Both lists have count() elements, of which
-  // this process's own is not used. Throws std::runtime_error, with one line, if a process cannot
-  // be reached.
-  virtual void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) = 0;
+  // this process's own is not used. A message has at most pieces_max pieces, and comes in one.
+  // Throws std::runtime_error, with one line, if a process cannot be reached.
+  virtual void exchange_pieces(const std::vector<Pieces>& to, std::vector<Bytes>& from) = 0;
+  static constexpr std::size_t pieces_max = 32;
+
+  // Does the same with messages of one piece each.
+  void exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from);
 };
 
 // Returns what each process says. All of them call this as often as each other.

@@ -18,7 +18,9 @@ class OneOfTwo final : public Processes {
   explicit OneOfTwo(std::uint32_t number) : number_(number) {}
   std::uint32_t number() const override { return number_; }
   std::uint32_t count() const override { return 2; }
-  void exchange(const std::vector<Bytes>&, std::vector<Bytes>&) override { TULLE_CHECK(false); }
+  void exchange_pieces(const std::vector<Pieces>&, std::vector<Bytes>&) override {
+    TULLE_CHECK(false);
+  }
 
  private:
   std::uint32_t number_;

@@ -1,78 +1,127 @@
 #include "sim/round_message.h"
 
+#include <cstdint>
+
 namespace tulle::sim {
 namespace {
 
-// The head of a part's share.
-struct ShareHead {
-  std::uint64_t bytes = 0;  // that follow it
-  std::uint64_t part = 0;
-};
+// Everything in a message begins at a multiple of this, so that frames need not be copied to be
+// read.
+constexpr std::size_t line = alignof(port::Frame);
+// Lists of fewer bytes are copied into the message: they cost less than another piece.
+constexpr std::size_t lent_bytes_min = 16'384;
+// There may be a piece of copied bytes before, between and behind those that are lent.
+constexpr std::size_t lent_max = (Processes::pieces_max - 1) / 2;
 
-// The numbers of what is in a share, which stand before it.
-struct Counts {
-  std::uint64_t requests = 0;
+// Stands before a part's share, and tells the numbers of what is in it.
+struct alignas(line) ShareHead {
+  std::uint64_t part = 0;
   std::uint64_t frames = 0;  // and their arrivals
   std::uint64_t payload_bytes = 0;
   std::uint64_t notices = 0;
   std::uint64_t events = 0;
+  std::uint64_t requests = 0;
 };
 
-template <typename Value>
-std::size_t bytes_of(const std::vector<Value>& values) {
-  return values.size() * sizeof(Value);
+constexpr std::size_t padding_behind(std::size_t bytes) { return (line - bytes % line) % line; }
+
+// Takes what lies in a message. Each function returns false if it is not there.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> left) : left_(left) {}
+
+  bool is_empty() const { return left_.empty(); }
+  template <Packable Value>
+  [[nodiscard]] bool take(Value& value) {
+    std::span<const Value> one;
+    if (!take_list(1, one)) return false;
+    value = one.front();
+    return true;
+  }
+  template <Packable Value>
+  [[nodiscard]] bool take_list(std::uint64_t count, std::span<const Value>& values) {
+    if (count > left_.size() / sizeof(Value)) return false;
+    const std::size_t bytes = count * sizeof(Value);
+    if (left_.size() - bytes < padding_behind(bytes)) return false;
+    values = {reinterpret_cast<const Value*>(left_.data()), count};
+    left_ = left_.subspan(bytes + padding_behind(bytes));
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+bool take_share(Reader& reader, Share& share) {
+  ShareHead head;
+  if (!reader.take(head) || head.part > 0xFFFF'FFFF) return false;
+  share.part = static_cast<std::uint32_t>(head.part);
+  CrossingView& crossing = share.crossing;
+  return reader.take_list(head.frames, crossing.frames) &&
+         reader.take_list(head.frames, crossing.arrivals) &&
+         reader.take_list(head.payload_bytes, crossing.payloads) &&
+         reader.take_list(head.notices, crossing.notices) &&
+         reader.take_list(head.events, crossing.events) &&
+         reader.take_list(head.requests, crossing.requests);
 }
 
 }  // namespace
 
-void begin_message(const RoundReport& report, Bytes& message) {
-  message.clear();
-  Packer(message).add(report);
+void OutgoingMessage::begin(const RoundReport& report) {
+  copied_.clear();
+  lent_.clear();
+  add_list(std::as_bytes(std::span(&report, 1)));
 }
 
-void add_crossing(std::uint32_t part, const Crossing& crossing, Bytes& message) {
+void OutgoingMessage::add(std::uint32_t part, const Crossing& crossing) {
   if (crossing.is_empty()) return;
-  const ShareHead head{sizeof(Counts) + bytes_of(crossing.requests) + bytes_of(crossing.frames) +
-                           bytes_of(crossing.arrivals) + bytes_of(crossing.payloads) +
-                           bytes_of(crossing.notices) + bytes_of(crossing.events),
-                       part};
-  message.reserve(message.size() + sizeof head + head.bytes);
-  Packer packer(message);
-  packer.add(head);
-  packer.add(Counts{crossing.requests.size(), crossing.frames.size(), crossing.payloads.size(),
-                    crossing.notices.size(), crossing.events.size()});
-  packer.add_all(std::span(crossing.requests));
-  packer.add_all(std::span(crossing.frames));
-  packer.add_all(std::span(crossing.arrivals));
-  packer.add_all(std::span(crossing.payloads));
-  packer.add_all(std::span(crossing.notices));
-  packer.add_all(std::span(crossing.events));
+  const ShareHead head{part,
+                       crossing.frames.size(),
+                       crossing.payloads.size(),
+                       crossing.notices.size(),
+                       crossing.events.size(),
+                       crossing.requests.size()};
+  add_list(std::as_bytes(std::span(&head, 1)));
+  add_list(std::as_bytes(std::span(crossing.frames)));
+  add_list(std::as_bytes(std::span(crossing.arrivals)));
+  add_list(std::as_bytes(std::span(crossing.payloads)));
+  add_list(std::as_bytes(std::span(crossing.notices)));
+  add_list(std::as_bytes(std::span(crossing.events)));
+  add_list(std::as_bytes(std::span(crossing.requests)));
 }
 
-std::optional<RoundMessage> read_message(std::span<const std::byte> message) {
+void OutgoingMessage::add_list(std::span<const std::byte> bytes) {
+  if (bytes.size() >= lent_bytes_min && lent_.size() < lent_max) {
+    lent_.push_back({copied_.size(), bytes});
+  } else {
+    Packer(copied_).add_all(bytes);
+  }
+  copied_.resize(copied_.size() + padding_behind(bytes.size()), std::byte{});
+}
+
+Pieces OutgoingMessage::pieces() const {
+  Pieces pieces;
+  std::size_t copied = 0;
+  const auto add_copied = [&](std::size_t until) {
+    if (until > copied) pieces.push_back(std::span(copied_).subspan(copied, until - copied));
+    copied = until;
+  };
+  for (const Lent& lent : lent_) {
+    add_copied(lent.before);
+    pieces.push_back(lent.bytes);
+  }
+  add_copied(copied_.size());
+  return pieces;
+}
+
+std::optional<RoundMessage> read_message(const Bytes& message) {
   RoundMessage read;
-  Unpacker unpacker(message);
-  if (!unpacker.take(read.report)) return {};
-  while (!unpacker.is_empty()) {
-    ShareHead head;
-    std::span<const std::byte> bytes;
-    if (!unpacker.take(head) || !unpacker.take_bytes(head.bytes, bytes)) return {};
-    if (head.part > 0xFFFF'FFFF) return {};
-    read.crossings.push_back({static_cast<std::uint32_t>(head.part), bytes});
+  Reader reader(message);
+  if (!reader.take(read.report)) return {};
+  while (!reader.is_empty()) {
+    if (!take_share(reader, read.shares.emplace_back())) return {};
   }
   return read;
-}
-
-bool read_crossing(std::span<const std::byte> bytes, Crossing& crossing) {
-  crossing.clear();
-  Unpacker unpacker(bytes);
-  Counts counts;
-  return unpacker.take(counts) && unpacker.take_all(counts.requests, crossing.requests) &&
-         unpacker.take_all(counts.frames, crossing.frames) &&
-         unpacker.take_all(counts.frames, crossing.arrivals) &&
-         unpacker.take_all(counts.payload_bytes, crossing.payloads) &&
-         unpacker.take_all(counts.notices, crossing.notices) &&
-         unpacker.take_all(counts.events, crossing.events) && unpacker.is_empty();
 }
 
 }  // namespace tulle::sim

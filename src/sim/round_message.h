@@ -11,6 +11,7 @@
 
 #include "base/packed.h"
 #include "sim/crossing.h"
+#include "sim/processes.h"
 
 namespace tulle::sim {
 
@@ -26,25 +27,40 @@ struct RoundReport {
   std::uint64_t goes_on = 1;  // 0: its application does not go on
 };
 
-// Begins a message with the report.
-void begin_message(const RoundReport& report, Bytes& message);
-// Adds what has crossed to a part of the process that gets the message, if anything has.
-void add_crossing(std::uint32_t part, const Crossing& crossing, Bytes& message);
+// A message on its way out. Long lists stay where they are until it is sent.
+class OutgoingMessage {
+ public:
+  // Begins a message with the report, in place of what there was.
+  void begin(const RoundReport& report);
+  // Adds what has crossed from one part to one of the process that gets the message, if anything
+  // has. The crossing must outlive the message, and not change.
+  void add(std::uint32_t part, const Crossing& crossing);
+  // Returns the bytes of the message, in at most Processes::pieces_max pieces. They are valid until
+  // something is added.
+  Pieces pieces() const;
 
-// A part's share of a message, as bytes.
-struct CrossingBytes {
+ private:
+  struct Lent {
+    std::size_t before = 0;  // bytes of copied_ that come first
+    std::span<const std::byte> bytes;
+  };
+  void add_list(std::span<const std::byte> bytes);
+
+  Bytes copied_;
+  std::vector<Lent> lent_;
+};
+
+// A part's share of a message.
+struct Share {
   std::uint32_t part = 0;
-  std::span<const std::byte> bytes;
+  CrossingView crossing;
 };
 struct RoundMessage {
   RoundReport report;
-  std::vector<CrossingBytes> crossings;
+  std::vector<Share> shares;
 };
-// Finds the shares in a message. Returns nothing if it is damaged. The bytes of the message must
-// outlive the result.
-std::optional<RoundMessage> read_message(std::span<const std::byte> message);
-// Puts a share's contents into a crossing, in place of what was there. Returns false if they are
-// damaged; whether the events fit the network is not looked at (Part::accepts()).
-[[nodiscard]] bool read_crossing(std::span<const std::byte> bytes, Crossing& crossing);
+// Finds the shares in a message, which must outlive the result. Returns nothing if it is damaged;
+// whether the events fit the network is not looked at (Part::accepts()).
+std::optional<RoundMessage> read_message(const Bytes& message);
 
 }  // namespace tulle::sim

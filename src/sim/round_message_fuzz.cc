@@ -3,8 +3,10 @@
 // none of which may reach beyond the network.
 //
 // The first byte says which network it is. Then come the messages: how many bytes each has (16
-// bits), and these, which are what crosses to part 0. The headers of frames are replaced by ones
-// that can be read, since an adapter's own packets are not checked once more where they arrive.
+// bits), and these. They are the numbers of requests, frames, bytes of payload, notices and events
+// (64 bits each) and these lists, which cross to part 0; anything else is sent as it is. The headers
+// of frames are replaced by ones that can be read, since an adapter's own packets are not checked
+// once more where they arrive.
 // libFuzzer: -max_len=8000
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "sim/network.h"
+#include "sim/round_message_test.h"
 #include "wire/packet.h"
 
 namespace tulle::sim {
@@ -53,7 +56,7 @@ class OtherProcess final : public Processes {
 
   std::uint32_t number() const override { return 0; }
   std::uint32_t count() const override { return 2; }
-  void exchange(const std::vector<Bytes>&, std::vector<Bytes>& from) override {
+  void exchange_pieces(const std::vector<Pieces>&, std::vector<Bytes>& from) override {
     RoundReport report{++round_, Time::never().ps, Time::never().ps, 1};
     std::uint16_t length = 0;
     std::span<const std::byte> bytes;
@@ -64,21 +67,33 @@ class OtherProcess final : public Processes {
       script_ = script_.subspan(bytes.size());
     }
     Crossing crossing;
-    Bytes& message = from[1];
-    if (!read_crossing(bytes, crossing)) {
-      begin_message(report, message);
-      if (!bytes.empty()) message.insert(message.end(), bytes.begin(), bytes.end());
-      return;
+    const bool is_read = read_crossing(bytes, crossing);
+    if (is_read) {
+      for (port::Frame& frame : crossing.frames) give_header(frame);
+      note(crossing, report);
     }
-    for (port::Frame& frame : crossing.frames) give_header(frame);
-    note(crossing, report);
-    begin_message(report, message);
-    add_crossing(0, crossing, message);
+    OutgoingMessage message;
+    message.begin(report);
+    if (is_read) message.add(0, crossing);
+    from[1] = joined(message.pieces());
+    if (!is_read) Packer(from[1]).add_all(bytes);
   }
 
  private:
   static constexpr std::int64_t round_ps = 1'000'000;
 
+  // Puts what the script has of a message into a crossing: the numbers of its lists, and these.
+  // Returns false if it is something else.
+  static bool read_crossing(std::span<const std::byte> bytes, Crossing& crossing) {
+    Unpacker unpacker(bytes);
+    std::array<std::uint64_t, 5> counts{};
+    return unpacker.take(counts) && unpacker.take_all(counts[0], crossing.requests) &&
+           unpacker.take_all(counts[1], crossing.frames) &&
+           unpacker.take_all(counts[1], crossing.arrivals) &&
+           unpacker.take_all(counts[2], crossing.payloads) &&
+           unpacker.take_all(counts[3], crossing.notices) &&
+           unpacker.take_all(counts[4], crossing.events) && unpacker.is_empty();
+  }
   static void give_header(port::Frame& frame) {
     wire::Packet packet;
     packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::send_only);
