@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "places.h"
 #include "port/framing/pcap_test.h"
 #include "port/framing/roce_v2.h"
 

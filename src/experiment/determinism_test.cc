@@ -15,6 +15,7 @@
 #include "experiment/jobs_test.h"
 #include "experiment/outcome_test.h"
 #include "experiment/processes_test.h"
+#include "places.h"
 #include "report/results.h"
 
 namespace tulle::experiment {

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "places.h"
+
 namespace tulle::experiment {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "places.h"
 #include "scenario/fabrics.h"
 #include "scenario/scenario.h"
 #include "scenario/setup.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "places.h"
 #include "scenario/fabrics.h"
 #include "scenario/model_file.h"
 #include "scenario/prices.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "places.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/rdmap.h"

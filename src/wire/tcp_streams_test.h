@@ -16,6 +16,8 @@
 #include <tuple>
 #include <vector>
 
+#include "places.h"
+
 namespace tulle::wire {
 
 // One direction of a connection. Streams are listed in the order in which their first segments were

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "places.h"
 #include "wire/vectors_test.h"
 
 namespace tulle::wire {

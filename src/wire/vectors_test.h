@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "places.h"
+
 namespace tulle::wire {
 
 struct Vector {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "management/cm/manager.h"
+#include "places.h"
 #include "wire/bth.h"
 #include "wire/deth.h"
 #include "wire/ip_udp.h"

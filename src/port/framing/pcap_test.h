@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "places.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::port {
