@@ -99,6 +99,18 @@ workload = "alltoall:256KiB"
 servers = "2, 3, 6, 7"
 """,
 }
+# Some hundred frames cross in each round, which MPI sends from where they lie.
+SCENARIOS["many-frames"] = """
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 16
+link_rate = "400Gbps"
+link_delay = "4us"
+[traffic]
+pattern = "permutation"
+bytes = "500KB"
+"""
 TWO_HOSTS = """
 [topology]
 kind = "single-switch"
@@ -209,13 +221,18 @@ class Ranks:
             self.assertEqual((0, ""), (one.returncode, one.stderr))
             # Two ranks simulate some of them, and other numbers of ranks and threads the others. The tests of
             # src/experiment have more scenarios, in processes that are threads.
-            for count, threads in [[(2, 1), (4, 1)], [(3, 1)], [(2, 2)], [(2, 1)]][number]:
+            for count, threads in [[(2, 1), (4, 1)], [(3, 1)], [(2, 2)], [(2, 1)], [(2, 1), (2, 2)]][number]:
                 with self.subTest(scenario=name, ranks=count, threads=threads):
                     out = f"{name}-{count}-{threads}"
                     many = self.ranks(count, "sim", f"{name}.toml", "-o", out, "--threads", threads)
                     self.assertEqual((0, []), (many.returncode, said_by_tulle(many.stderr)))
                     self.assertEqual(one.stdout, many.stdout)
                     self.assertEqual([], differences(self.folder / f"{name}-1", self.folder / out))
+
+    def test_every_byte_of_every_piece_arrives(self):
+        """Messages of no, short and long pieces, between three ranks."""
+        done = run([self.mpirun, "-n", "3", BUILD / "bin" / "mpi_pieces", BUILD / "lib" / "shim"], self.folder)
+        self.assertEqual((0, 3), (done.returncode, done.stdout.count("ok")), done.stderr)
 
     def test_compare(self):
         arguments = ("compare", "--workload", "incast", "--hosts", "6", "--bytes", "20KB", "--fabrics", "infiniband,roce-pfc")

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -100,18 +101,26 @@ void handle_long_wait(int) {
   static_cast<void>(write(STDERR_FILENO, text, sizeof text - 1));
 }
 
+std::string line_of_silence(std::span<const std::uint32_t> ranks) {
+  constexpr std::size_t named_max = 8;
+  const auto named = ranks.first(std::min(ranks.size(), named_max));
+  const std::string more =
+      ranks.size() > named_max ? fmt::format(" and {} more", ranks.size() - named_max) : "";
+  return fmt::format("tulle: {} {}{} {} sent nothing for {} s; still waiting\n",
+                     ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "), more,
+                     ranks.size() == 1 ? "has" : "have", silent_seconds);
+}
+
 // The first line is enough: rounds may take long, and then each would have one. Ranks that wait for
-// a silent one are silent, too.
+// a silent one are silent, too. No exception may pass through the library, which is written in C.
 void handle_silence(const std::uint32_t* ranks, std::uint32_t count) {
   static bool is_known = false;
   if (std::exchange(is_known, true)) return;
-  constexpr std::uint32_t named_max = 8;
-  const auto named = std::span(ranks, std::min(count, named_max));
-  const std::string more =
-      count > named_max ? fmt::format(" and {} more", count - named_max) : std::string();
-  fmt::print(stderr, "tulle: {} {}{} {} sent nothing for {} s; still waiting\n",
-             count == 1 ? "rank" : "ranks", fmt::join(named, ", "), more,
-             count == 1 ? "has" : "have", silent_seconds);
+  try {
+    std::fputs(line_of_silence({ranks, count}).c_str(), stderr);
+  } catch (const std::bad_alloc&) {
+    std::fputs("tulle: ranks have sent nothing for a while; still waiting\n", stderr);
+  }
 }
 
 }  // namespace

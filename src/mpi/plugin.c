@@ -10,14 +10,16 @@
 #include <time.h>
 
 /*
- * MPI's own first message tells how long each piece is. It has the pieces of a short message with
- * it, so that these, which are many, need no second one. MPI libraries send so many bytes without
- * asking the receiver first. Longer pieces follow, each straight from where it lies.
+ * The first MPI message between two ranks tells how long each piece is. If all pieces together are
+ * short, as they mostly are, it has them with it, and no other message follows: MPI libraries send
+ * so many bytes without asking the receiver first. Longer pieces follow, each straight from where
+ * it lies.
  */
 enum { short_bytes_max = 3700, part_bytes_max = 1 << 30 };
 enum { tag_first = 1, tag_piece = 2 };
 
 struct first {
+  uint64_t version; /* TULLE_MPI_VERSION */
   uint64_t pieces;
   uint64_t bytes_of_piece[TULLE_MPI_PIECES_MAX];
   unsigned char bytes[short_bytes_max];
@@ -27,7 +29,9 @@ static struct tulle_mpi self;
 static MPI_Comm ranks;
 static struct first *to_first, *from_first; /* by rank */
 static MPI_Request* requests;
+static MPI_Status* statuses;
 static uint32_t* rank_of_request;
+static int* bytes_of_request; /* to be received; any_bytes: so many as come */
 static int request_count, request_room;
 static uint64_t silence_max;              /* in nanoseconds */
 static tulle_mpi_silence told_of_silence; /* null: nobody is told */
@@ -43,18 +47,32 @@ static const char* failure(int code) {
   return text;
 }
 
-static MPI_Request* next_request(uint32_t rank) {
-  if (request_count == request_room) {
-    const int room = request_room == 0 ? 64 : 2 * request_room;
-    MPI_Request* more = realloc(requests, (size_t)room * sizeof *more);
-    if (more == NULL) return NULL;
-    requests = more;
-    uint32_t* ranks_too = realloc(rank_of_request, (size_t)room * sizeof *ranks_too);
-    if (ranks_too == NULL) return NULL;
-    rank_of_request = ranks_too;
-    request_room = room;
+enum { any_bytes = -1 };
+
+static int make_room_for_requests(int room) {
+  MPI_Request* more = realloc(requests, (size_t)room * sizeof *more);
+  if (more == NULL) return 0;
+  requests = more;
+  MPI_Status* more_statuses = realloc(statuses, (size_t)room * sizeof *more_statuses);
+  if (more_statuses == NULL) return 0;
+  statuses = more_statuses;
+  uint32_t* more_ranks = realloc(rank_of_request, (size_t)room * sizeof *more_ranks);
+  if (more_ranks == NULL) return 0;
+  rank_of_request = more_ranks;
+  int* more_bytes = realloc(bytes_of_request, (size_t)room * sizeof *more_bytes);
+  if (more_bytes == NULL) return 0;
+  bytes_of_request = more_bytes;
+  request_room = room;
+  return 1;
+}
+
+static MPI_Request* next_request(uint32_t rank, int bytes) {
+  if (request_count == request_room &&
+      !make_room_for_requests(request_room == 0 ? 64 : 2 * request_room)) {
+    return NULL;
   }
   rank_of_request[request_count] = rank;
+  bytes_of_request[request_count] = bytes;
   return &requests[request_count++];
 }
 
@@ -94,7 +112,7 @@ static int wait_all(void) {
   int has_told = told_of_silence == NULL;
   for (int has_slept = 0;;) {
     int done = 0;
-    const int code = MPI_Testall(request_count, requests, &done, MPI_STATUSES_IGNORE);
+    const int code = MPI_Testall(request_count, requests, &done, statuses);
     if (code != MPI_SUCCESS || done) {
       if (!has_slept && looking < looking_max) looking += looking / 8;
       return code;
@@ -118,7 +136,7 @@ static int wait_all(void) {
 static const char* move(uint32_t rank, unsigned char* bytes, uint64_t count, int is_sent) {
   for (uint64_t at = 0; at < count; at += part_bytes_max) {
     const int part = count - at < part_bytes_max ? (int)(count - at) : part_bytes_max;
-    MPI_Request* request = next_request(rank);
+    MPI_Request* request = next_request(rank, is_sent ? any_bytes : part);
     if (request == NULL) return "there is too little memory";
     const int code =
         is_sent ? MPI_Isend(bytes + at, part, MPI_BYTE, (int)rank, tag_piece, ranks, request)
@@ -128,7 +146,7 @@ static const char* move(uint32_t rank, unsigned char* bytes, uint64_t count, int
   return NULL;
 }
 
-/* Returns 0 if the pieces are more, or have more bytes, than can be counted. */
+/* Returns 0 if there are too many pieces, or they have more bytes than can be counted. */
 static int sum_of(const struct first* first, uint64_t* bytes) {
   *bytes = 0;
   if (first->pieces > TULLE_MPI_PIECES_MAX) return 0;
@@ -142,6 +160,7 @@ static int sum_of(const struct first* first, uint64_t* bytes) {
 /* Fills in the first message, and returns how many bytes of it are to be sent. */
 static int write_first(const struct tulle_mpi_message* message, struct first* first) {
   uint64_t bytes = 0;
+  first->version = TULLE_MPI_VERSION;
   first->pieces = message->count;
   for (uint64_t i = 0; i < message->count; ++i) {
     first->bytes_of_piece[i] = message->pieces[i].count;
@@ -157,24 +176,40 @@ static int write_first(const struct tulle_mpi_message* message, struct first* fi
   return (int)(offsetof(struct first, bytes) + bytes);
 }
 
+/* Returns null if each rank has sent as much as its first message says. */
+static const char* check_first(void) {
+  for (int i = 0; i < request_count; i += 2) { /* a receipt, and what was sent */
+    const struct first* first = &from_first[rank_of_request[i]];
+    int came = 0;
+    uint64_t bytes = 0;
+    if (MPI_Get_count(&statuses[i], MPI_BYTE, &came) != MPI_SUCCESS) came = 0;
+    if (first->version != TULLE_MPI_VERSION) return "a rank runs another build of Tulle";
+    if (!sum_of(first, &bytes)) return "a message is damaged";
+    if (bytes > short_bytes_max) bytes = 0;
+    if ((uint64_t)came != offsetof(struct first, bytes) + bytes) return "a message is damaged";
+  }
+  return NULL;
+}
+
 static const char* exchange_first(const struct tulle_mpi_message* to) {
   request_count = 0;
   for (uint32_t r = 0; r < self.size; ++r) {
     if (r == self.rank) continue;
     if (to[r].count > TULLE_MPI_PIECES_MAX) return "a message has too many pieces";
     const int bytes = write_first(&to[r], &to_first[r]);
-    MPI_Request* request = next_request(r);
+    memset(&from_first[r], 0, offsetof(struct first, bytes));
+    MPI_Request* request = next_request(r, any_bytes);
     if (request == NULL) return "there is too little memory";
     int code = MPI_Irecv(&from_first[r], sizeof(struct first), MPI_BYTE, (int)r, tag_first, ranks,
                          request);
     if (code != MPI_SUCCESS) return failure(code);
-    request = next_request(r);
+    request = next_request(r, any_bytes);
     if (request == NULL) return "there is too little memory";
     code = MPI_Isend(&to_first[r], bytes, MPI_BYTE, (int)r, tag_first, ranks, request);
     if (code != MPI_SUCCESS) return failure(code);
   }
   const int code = wait_all();
-  return code == MPI_SUCCESS ? NULL : failure(code);
+  return code == MPI_SUCCESS ? check_first() : failure(code);
 }
 
 /* Takes what a rank has sent with its first message, or begins to receive its pieces. */
@@ -208,6 +243,17 @@ static const char* send_to(uint32_t rank, const struct tulle_mpi_message* messag
   return NULL;
 }
 
+/* Returns null if each piece has come as long as the first message says. */
+static const char* check_pieces(void) {
+  for (int i = 0; i < request_count; ++i) {
+    int came = 0;
+    if (bytes_of_request[i] == any_bytes) continue;
+    if (MPI_Get_count(&statuses[i], MPI_BYTE, &came) != MPI_SUCCESS) came = any_bytes;
+    if (came != bytes_of_request[i]) return "a message is damaged";
+  }
+  return NULL;
+}
+
 static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room room,
                             void* context) {
   const char* failed = exchange_first(to);
@@ -219,7 +265,7 @@ static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room r
   }
   if (failed != NULL || request_count == 0) return failed;
   const int code = wait_all();
-  return code == MPI_SUCCESS ? NULL : failure(code);
+  return code == MPI_SUCCESS ? check_pieces() : failure(code);
 }
 
 static void watch(uint64_t nanoseconds, tulle_mpi_silence told) {

@@ -39,6 +39,7 @@ void* room_for(void* context, std::uint32_t rank, std::uint64_t bytes) {
   auto& rooms = *static_cast<Rooms*>(context);
   if (bytes > Ranks::message_bytes_max) return nullptr;
   try {
+    rooms.from[rank].clear();  // nothing of it has to be kept if it grows
     rooms.from[rank].resize(bytes);
   } catch (...) {
     rooms.thrown = std::current_exception();

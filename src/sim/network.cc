@@ -93,7 +93,8 @@ void Network::take_crossings(Part& part, Application& application) {
   }
   for (std::uint32_t process = 0; process < messages_.size(); ++process) {
     for (const auto& [number, crossing] : messages_[process].shares) {
-      if (number == part.number() && !part.take_sent(crossing, application)) fail_at(process);
+      if (number != part.number()) continue;
+      if (!part.take_sent(crossing, Time{all_.earliest_round}, application)) fail_at(process);
     }
   }
 }

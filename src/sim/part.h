@@ -89,8 +89,10 @@ class alignas(64) Part {
   // Forgets what it has sent to parts of other processes. This process has `own` parts from the
   // first one on.
   void forget_sent(std::uint32_t first, std::uint32_t own);
-  // Takes what a part of another process has sent to it. Returns false if it is damaged.
-  [[nodiscard]] bool take_sent(const CrossingView& crossing, Application& application);
+  // Takes what a part of another process has sent to it. Returns false if it is damaged, or has
+  // events before `earliest`, the start of the next round.
+  [[nodiscard]] bool take_sent(const CrossingView& crossing, Time earliest,
+                               Application& application);
 
   // --- what has happened ---
 
@@ -141,8 +143,8 @@ class alignas(64) Part {
   Time earliest_sent() const;
   void send_away(std::uint32_t part, Event event);
   void take(const CrossingView& box, Application& application);
-  bool accepts(const CrossingView& box, const Application& told) const;
-  bool accepts(const Event& event) const;
+  bool accepts(const CrossingView& box, Time earliest, const Application& told) const;
+  bool accepts(const Event& event, Time earliest) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
   NetworkEvent::Kind step(Event event);

@@ -76,27 +76,28 @@ void Part::take(const CrossingView& box, Application& application) {
 
 // --- between processes ---
 
-// What goes to other processes has been sent before the next round begins, which so writes to the
-// same memory.
+// What goes to other processes has been sent by now. The boxes are swapped so that the next round
+// writes to the same memory.
 void Part::forget_sent(std::uint32_t first, std::uint32_t own) {
   for (std::uint32_t part = 0; part < outboxes_[parity_].size(); ++part) {
     if (part - first < own) continue;
+    TULLE_CHECK(outboxes_[parity_ ^ 1][part].is_empty());
     outboxes_[parity_][part].clear();
     std::swap(outboxes_[parity_][part], outboxes_[parity_ ^ 1][part]);
   }
 }
 
-bool Part::take_sent(const CrossingView& crossing, Application& application) {
-  if (!accepts(crossing, application)) return false;
+bool Part::take_sent(const CrossingView& crossing, Time earliest, Application& application) {
+  if (!accepts(crossing, std::max(earliest, rounds_->end()), application)) return false;
   take(crossing, application);
   return true;
 }
 
 // Returns true if all of it may come to this part now.
-bool Part::accepts(const CrossingView& box, const Application& told) const {
-  const auto is_of_kind = [this](const Event& event, auto... kinds) {
+bool Part::accepts(const CrossingView& box, Time earliest, const Application& told) const {
+  const auto is_of_kind = [this, earliest](const Event& event, auto... kinds) {
     const auto kind = kind_of(event);
-    return ((kind == kinds) || ...) && accepts(event);
+    return ((kind == kinds) || ...) && accepts(event, earliest);
   };
   const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
   if (box.payloads.size() != box.frames.size() * each) return false;
@@ -116,7 +117,7 @@ bool Part::accepts(const CrossingView& box, const Application& told) const {
   for (const Event& event : box.events) {
     const auto kind = kind_of(event);
     const bool is_known = kind == application || (kind == control && is_control(event.datum));
-    if (!accepts(event) || !is_known) return false;
+    if (!accepts(event, earliest) || !is_known) return false;
     if (kind != application) continue;
     if (!told.accepts_alarm(ends_[event.place >> kind_bits].node, event.datum)) return false;
   }
@@ -135,10 +136,11 @@ bool Part::is_control(std::uint32_t datum) const {
   return flow_control == FlowControl::credits && message.credit.lane < port::classes;
 }
 
-// Returns true if the event is at one of this part's ports, and after its last round.
-bool Part::accepts(const Event& event) const {
+// Returns true if the event is at one of this part's ports, and not before that time. An earlier
+// one would stay in a round that is over.
+bool Part::accepts(const Event& event, Time earliest) const {
   const std::size_t index = event.place >> kind_bits;
-  if (!nodes_.ends.has(index) || event.at < rounds_->end().ps) return false;
+  if (!nodes_.ends.has(index) || event.at < earliest.ps) return false;
   const LinkEnd& end = ends_[index];
   const bool is_application = kind_of(event) == application;
   return places_[end.node].part == number_ && (!is_application || end.node < hosts());

@@ -4,10 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
 #include "base/check.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "sim/network.h"
+#include "sim/round_message_test.h"
 
 namespace tulle::sim {
 namespace {
@@ -96,6 +101,62 @@ TEST(NetworkOfProcesses, EachPortHasItsNeighboursCredits) {
         EXPECT_EQ(network.port_at(node, port).open_lanes(4'096), expected) << node << " " << port;
       }
     }
+  }
+}
+
+// Process 1 of two, which sends an alarm to host 0 in its first message, and says that nothing is
+// to happen there.
+class Silent final : public Processes {
+ public:
+  explicit Silent(Time at) : at_(at) {}
+  std::uint32_t number() const override { return 0; }
+  std::uint32_t count() const override { return 2; }
+  void exchange_pieces(const std::vector<Pieces>&, std::vector<Bytes>& from) override {
+    constexpr auto alarm = static_cast<std::uint32_t>(EventKind::application);
+    Crossing crossing;
+    crossing.events.push_back({.at = at_.ps, .datum = 0, .place = alarm});
+    OutgoingMessage message;
+    message.begin({++round_, Time::never().ps, Time::never().ps, 1});
+    if (round_ == 1) message.add(0, crossing);
+    from[1] = joined(message.pieces());
+  }
+
+ private:
+  Time at_;
+  std::uint64_t round_ = 0;
+};
+
+// An application that takes any alarm.
+class Listener final : public Application {
+ public:
+  void handle_completions(Time, std::uint32_t) override {}
+  void handle_alarm(Time at, std::uint32_t, std::uint32_t) override { alarms.push_back(at); }
+  void meet_request(std::uint32_t, std::uint32_t, std::uint32_t) override {}
+  bool accepts_alarm(std::uint32_t, std::uint32_t) const override { return true; }
+  bool accepts_request(std::uint32_t, std::uint32_t, std::uint32_t) const override { return true; }
+  bool goes_on() override { return true; }
+
+  std::vector<Time> alarms;
+};
+
+// An event before the round that comes next would be found in a later one, in which it is over.
+TEST(NetworkOfProcesses, RefusesEventsBeforeTheNextRound) {
+  const auto topology = *fabric::single_switch({4, {100'000'000'000, Time::microseconds(1)}});
+  const auto routes = *fabric::compute_routes(topology, {});
+  const Time own = Time::microseconds(9) + Time::nanoseconds(500);
+  for (const int sent : {5, 8, 9, 12}) {
+    Silent other(Time::microseconds(sent));
+    Listener listener;
+    Network network(topology, routes, {}, nullptr, &other);
+    network.alarm(own, 0, 0);
+    const auto play = [&] { network.play(Time::microseconds(40), listener); };
+    if (sent < 9) {
+      EXPECT_THROW(play(), std::runtime_error) << sent;
+      continue;
+    }
+    play();
+    EXPECT_EQ(listener.alarms.size(), 2u) << sent;
+    EXPECT_TRUE(std::ranges::is_sorted(listener.alarms)) << sent;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "sim/round_message.h"
 
+#include <array>
 #include <cstdint>
 
 namespace tulle::sim {
@@ -8,6 +9,7 @@ namespace {
 // Everything in a message begins at a multiple of this, so that frames need not be copied to be
 // read.
 constexpr std::size_t line = alignof(port::Frame);
+static_assert(static_cast<std::size_t>(LineAllocator<std::byte>::line) == line);
 // Lists of fewer bytes are copied into the message: they cost less than another piece.
 constexpr std::size_t lent_bytes_min = 16'384;
 // There may be a piece of copied bytes before, between and behind those that are lent.
@@ -21,7 +23,9 @@ struct alignas(line) ShareHead {
   std::uint64_t notices = 0;
   std::uint64_t events = 0;
   std::uint64_t requests = 0;
+  std::array<std::uint64_t, 2> unused{};
 };
+static_assert(sizeof(ShareHead) == line);
 
 constexpr std::size_t padding_behind(std::size_t bytes) { return (line - bytes % line) % line; }
 
@@ -40,6 +44,7 @@ class Reader {
   }
   template <Packable Value>
   [[nodiscard]] bool take_list(std::uint64_t count, std::span<const Value>& values) {
+    static_assert(line % alignof(Value) == 0);
     if (count > left_.size() / sizeof(Value)) return false;
     const std::size_t bytes = count * sizeof(Value);
     if (left_.size() - bytes < padding_behind(bytes)) return false;

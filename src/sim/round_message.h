@@ -33,10 +33,10 @@ class OutgoingMessage {
   // Begins a message with the report, in place of what there was.
   void begin(const RoundReport& report);
   // Adds what has crossed from one part to one of the process that gets the message, if anything
-  // has. The crossing must outlive the message, and not change.
+  // has. The crossing must stay as it is until the message has been sent.
   void add(std::uint32_t part, const Crossing& crossing);
   // Returns the bytes of the message, in at most Processes::pieces_max pieces. They are valid until
-  // something is added.
+  // something is added, or a crossing changes.
   Pieces pieces() const;
 
  private:

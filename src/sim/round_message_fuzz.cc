@@ -2,7 +2,8 @@
 // damaged, or played: frames of any kind and place, notices, flow control, alarms and requests,
 // none of which may reach beyond the network.
 //
-// The first byte says which network it is. Then come the messages: how many bytes each has (16
+// The first byte says which network it is, and whether the other process says when the earliest of
+// its events is (below 128), as it must, or when the latest is. Then come the messages: how many bytes each has (16
 // bits), and these. They are the numbers of requests, frames, bytes of payload, notices and events
 // (64 bits each) and these lists, which cross to part 0; anything else is sent as it is. The headers
 // of frames are replaced by ones that can be read, since an adapter's own packets are not checked
@@ -52,7 +53,8 @@ class Nobody final : public Application {
 
 class OtherProcess final : public Processes {
  public:
-  explicit OtherProcess(std::span<const std::byte> script) : script_(script) {}
+  OtherProcess(std::span<const std::byte> script, bool is_honest)
+      : script_(script), is_honest_(is_honest) {}
 
   std::uint32_t number() const override { return 0; }
   std::uint32_t count() const override { return 2; }
@@ -77,6 +79,12 @@ class OtherProcess final : public Processes {
     if (is_read) message.add(0, crossing);
     from[1] = joined(message.pieces());
     if (!is_read) Packer(from[1]).add_all(bytes);
+    // Such frames have headers that no adapter sends.
+    const auto read = read_message(from[1]);
+    const bool has_frames = read && std::ranges::any_of(read->shares, [](const Share& share) {
+                              return !share.crossing.frames.empty();
+                            });
+    if (!is_read && has_frames) from[1] = joined(message.pieces());
   }
 
  private:
@@ -101,19 +109,21 @@ class OtherProcess final : public Processes {
     frame.headers = 0;
     frame.header_bytes = wire::encode(packet, frame.header) & 0x3F;
   }
-  // Says when the earliest of the events is, as a process does.
-  static void note(const Crossing& crossing, RoundReport& report) {
-    const auto add = [&](const Event& event) {
-      report.earliest_event = std::min(report.earliest_event, event.at);
-    };
-    for (const Event& event : crossing.arrivals) add(event);
-    for (const auto& at : crossing.notices) add(at.event);
-    for (const Event& event : crossing.events) add(event);
+  // Says when the earliest of the events is, as a process does, or the latest one.
+  void note(const Crossing& crossing, RoundReport& report) const {
+    std::vector<std::int64_t> times;
+    for (const Event& event : crossing.arrivals) times.push_back(event.at);
+    for (const auto& at : crossing.notices) times.push_back(at.event.at);
+    for (const Event& event : crossing.events) times.push_back(event.at);
+    if (times.empty()) return;
+    report.earliest_event =
+        is_honest_ ? *std::ranges::min_element(times) : *std::ranges::max_element(times);
     if (Time{report.earliest_event}.is_never()) return;
     report.earliest_round = report.earliest_event - report.earliest_event % round_ps;
   }
 
   std::span<const std::byte> script_;
+  bool is_honest_;  // says when the earliest of its events is, and not the latest
   std::uint64_t round_ = 0;
 };
 
@@ -146,11 +156,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const auto topology =
       *fabric::single_switch({hosts, {100'000'000'000, Time::microseconds(1)}});
   static const auto routes = *fabric::compute_routes(topology, {});
-  OtherProcess other(script.subspan(1));
+  const bool is_honest = (script.front() & std::byte{0x80}) == std::byte{0};
+  OtherProcess other(script.subspan(1), is_honest);
   Nobody nobody;
   Network network(topology, routes, settings_of(script.front()), nullptr, &other);
   try {
-    network.play(Time::microseconds(20), nobody);
+    network.play(Time::microseconds(40), nobody);
   } catch (const std::runtime_error& error) {
     TULLE_CHECK(std::string_view(error.what()) == "rank 1 has sent a damaged message");
   }
