@@ -52,6 +52,9 @@ class Scale(unittest.TestCase):
         kept = tempfile.TemporaryDirectory()
         self.addCleanup(kept.cleanup)
         self.folder = pathlib.Path(kept.name)
+        touched = unittest.mock.patch.object(scale, "touch_memory")
+        touched.start()
+        self.addCleanup(touched.stop)
 
     def bench(self, *arguments, change="", ranks=()):
         arguments = ("--ranks", *ranks, *arguments)

@@ -125,6 +125,7 @@ void IdealTimes::set_path(std::uint32_t from, std::uint32_t to) {
 // has arrived.
 std::int64_t IdealTimes::send(std::int64_t bytes, std::uint64_t count) {
   std::int64_t arrives = 0;
+  std::int64_t bits_per_second = 0, takes = 0;  // of the hop before: links often have one rate
   for (; count > 0; --count) {
     bool alike = true;  // every port becomes busy for as much longer as the first one
     std::int64_t longer = -1;
@@ -132,7 +133,11 @@ std::int64_t IdealTimes::send(std::int64_t bytes, std::uint64_t count) {
     for (Hop& hop : path_) {
       const std::int64_t was_free_at = hop.free_at;
       const std::int64_t begins = std::max(at, was_free_at);
-      hop.free_at = begins + bytes * 8'000'000'000'000 / hop.bits_per_second;
+      if (hop.bits_per_second != bits_per_second) {
+        bits_per_second = hop.bits_per_second;
+        takes = bytes * 8'000'000'000'000 / bits_per_second;
+      }
+      hop.free_at = begins + takes;
       at = (hop.cuts_through ? begins : hop.free_at) + hop.delay.ps;
       if (longer < 0) longer = hop.free_at - was_free_at;
       alike = alike && hop.free_at - was_free_at == longer;

@@ -90,13 +90,14 @@ report::Moment TimelineSampler::totals(const sim::Network& network) const {
   report::Moment total;
   for (std::uint32_t node = 0; node < topology_->nodes(); ++node) {
     if (!network.owns(node)) continue;
-    for (std::uint16_t port = 0; port < topology_->ports[node]; ++port) {
-      const port::Counters& counters = network.counters(node, port);
-      if (topology_->is_host(node)) {
+    const bool is_host = topology_->is_host(node);
+    for (std::uint16_t number = 0; number < topology_->ports[node]; ++number) {
+      const port::Port& port = network.port_at(node, number);
+      const port::Counters& counters = port.counters();
+      if (is_host) {
         total.bytes_sent += counters.bytes;
       } else {
-        const std::uint64_t queue = network.switch_at(node).port(port).queue_bytes();
-        total.queue_bytes = std::max(total.queue_bytes, queue);
+        total.queue_bytes = std::max(total.queue_bytes, port.queue_bytes());
       }
       total.paused = sum_or_never(total.paused, Time{counters.paused_ps});
       total.credit_stalls += counters.credit_stalls;

@@ -55,7 +55,9 @@ class alignas(64) Port {
   std::uint32_t queue_bytes(std::uint32_t lane) const { return lanes_[lane].queue_bytes; }
   std::uint64_t queue_bytes() const {
     std::uint64_t bytes = 0;
-    for (const Lane& lane : lanes_) bytes += lane.queue_bytes;
+    for (unsigned left = waiting_; left != 0; left &= left - 1) {
+      bytes += lanes_[std::countr_zero(left)].queue_bytes;
+    }
     return bytes;
   }
 
