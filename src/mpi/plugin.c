@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -97,15 +98,39 @@ static void tell_of_silence(void) {
   if (count > 0) told_of_silence(silent, count);
 }
 
+/* Returns for how many nanoseconds this thread could run and had no processor; -1: unknown. */
+static long waited_for_processor(void) {
+  FILE* file = fopen("/proc/thread-self/schedstat", "re");
+  long ran = 0, waited = -1;
+  if (file == NULL) return -1;
+  if (fscanf(file, "%ld %ld", &ran, &waited) != 2) waited = -1;
+  fclose(file);
+  return waited;
+}
+
+/*
+ * Returns 1 if others use the processors that this thread wants: since the last call, it has waited
+ * for one more than a twentieth of the time, or the kernel does not say.
+ */
+static int others_want_processors(void) {
+  enum { part = 20 };
+  static _Thread_local long waited_before, asked_before;
+  const long time = now(), waited = waited_for_processor();
+  const int wanted = waited < 0 || (waited - waited_before) * part > time - asked_before;
+  waited_before = waited;
+  asked_before = time;
+  return wanted;
+}
+
 /*
  * Waits for all requests. MPI libraries wait by looking all the time, which keeps other ranks from
- * running where there are more of them than processors. So this looks for half a millisecond at
- * most, and sleeps between looks afterwards. Where looking was in vain, since others have the
- * processors, it looks for less: the kernel prefers those that have slept. The sleeps become
- * longer, since another rank may have to do something alone. All times are in nanoseconds.
+ * running where there are more of them than processors. So this looks for two milliseconds at most,
+ * and sleeps between looks afterwards. Where looking was in vain, since others have the processors,
+ * it looks for less: the kernel prefers those that have slept. The sleeps become longer, since
+ * another rank may have to do something alone. All times are in nanoseconds.
  */
 static int wait_all(void) {
-  enum { looking_max = 500000, looking_min = 5000, sleep_min = 10000, sleep_max = 1000000 };
+  enum { looking_max = 2000000, looking_min = 5000, sleep_min = 10000, sleep_max = 1000000 };
   static long looking = looking_max;
   const long begin = now(), end = begin + looking;
   long sleep = sleep_min;
@@ -120,7 +145,9 @@ static int wait_all(void) {
     if (!has_slept && now() < end) continue;
     if (!has_slept) {
       has_slept = 1;
-      looking = looking / 2 > looking_min ? looking / 2 : looking_min;
+      looking = others_want_processors() ? looking / 2 : 2 * looking;
+      if (looking < looking_min) looking = looking_min;
+      if (looking > looking_max) looking = looking_max;
       prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* a sleep then is as short as it is asked to be */
     }
     const struct timespec moment = {0, sleep};
