@@ -15,7 +15,7 @@ struct LineAllocator {
 
   LineAllocator() = default;
   template <typename Other>
-  explicit(false) LineAllocator(const LineAllocator<Other>& /*other*/) {}
+  explicit LineAllocator(const LineAllocator<Other>& /*other*/) {}
 
   Value* allocate(std::size_t count) {
     return static_cast<Value*>(::operator new(count * sizeof(Value), line));

@@ -5,8 +5,10 @@
 namespace tulle::sim {
 
 void Processes::exchange(const std::vector<Bytes>& to, std::vector<Bytes>& from) {
-  std::vector<Pieces> pieces;
-  for (const Bytes& bytes : to) pieces.push_back({std::span(bytes)});
+  std::vector<Pieces> pieces(to.size());
+  for (std::size_t process = 0; process < to.size(); ++process) {
+    pieces[process] = {std::span(to[process])};
+  }
   exchange_pieces(pieces, from);
 }
 

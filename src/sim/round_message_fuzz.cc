@@ -1,13 +1,13 @@
 // Lets another process send anything to a network of two, round after round. It is taken for
 // damaged, or played: frames of any kind and place, notices, flow control, alarms and requests,
-// none of which may reach beyond the network.
+// none of which may reach beyond the network, or into a round that is over.
 //
 // The first byte says which network it is, and whether the other process says when the earliest of
-// its events is (below 128), as it must, or when the latest is. Then come the messages: how many bytes each has (16
-// bits), and these. They are the numbers of requests, frames, bytes of payload, notices and events
-// (64 bits each) and these lists, which cross to part 0; anything else is sent as it is. The headers
-// of frames are replaced by ones that can be read, since an adapter's own packets are not checked
-// once more where they arrive.
+// its events is (below 128), as it must, or when the latest is. Then come the messages: how many
+// bytes each has (16 bits), and these. They are the numbers of requests, frames, bytes of payload,
+// notices and events (64 bits each) and these lists, which cross to part 0. Anything else is sent as
+// it is. The headers of frames are replaced by ones that can be read, since an adapter's own packets
+// are not checked once more where they arrive.
 // libFuzzer: -max_len=8000
 
 #include <algorithm>

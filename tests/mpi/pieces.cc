@@ -1,5 +1,6 @@
-// Ranks that mpirun has started send each other messages of pieces of any length, again and again, and check every byte.
-// Usage: mpirun -n N mpi_pieces FOLDER, where FOLDER has the libraries that speak to MPI. Each rank prints "ok".
+// Ranks that mpirun has started send each other messages of pieces of any length, again and again,
+// and check every byte. Usage: mpirun -n N mpi_pieces FOLDER, where FOLDER has the libraries that
+// speak to MPI. Each rank prints "ok".
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace {
 using tulle::Bytes;
 
 constexpr std::uint32_t rounds = 300;
-// A message of up to 3,700 bytes goes with the first one between two ranks, and pieces have up to 1 GiB.
+// A message of up to 3,700 bytes goes with the first one between two ranks.
 constexpr std::size_t lengths[] = {0,     1,     63,    64,     1'850,  3'699,
                                    3'700, 3'701, 4'096, 20'000, 300'000};
 
