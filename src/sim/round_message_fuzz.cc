@@ -5,9 +5,9 @@
 // The first byte says which network it is, and whether the other process says when the earliest of
 // its events is (below 128), as it must, or when the latest is. Then come the messages: how many
 // bytes each has (16 bits), and these. They are the numbers of requests, frames, bytes of payload,
-// notices and events (64 bits each) and these lists, which cross to part 0. Anything else is sent as
-// it is. The headers of frames are replaced by ones that can be read, since an adapter's own packets
-// are not checked once more where they arrive.
+// notices and events (64 bits each) and these lists, which cross to part 0. Anything else is sent
+// as it is. The headers of frames are replaced by ones that can be read, since an adapter's own
+// packets are not checked once more where they arrive.
 // libFuzzer: -max_len=8000
 
 #include <algorithm>
