@@ -10,5 +10,5 @@ if(CCACHE)
     add_compile_options(-fpch-preprocess)
   endif()
 endif()
-# Messages and backtraces name sources from the clone's folder on. A debugger finds them by their whole names.
+# Messages and backtraces name sources from the clone's folder on. `./dev build --debug` keeps whole names for debuggers.
 add_compile_options($<$<CONFIG:RelWithDebInfo>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)

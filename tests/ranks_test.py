@@ -98,9 +98,8 @@ name = "b"
 workload = "alltoall:256KiB"
 servers = "2, 3, 6, 7"
 """,
-}
-# Some hundred frames cross in each round, which MPI sends from where they lie.
-SCENARIOS["many-frames"] = """
+    # Some hundred frames cross in each round, which MPI sends from where they lie.
+    "many-frames": """
 [topology]
 kind = "leaf-spine"
 leaves = 2
@@ -110,7 +109,8 @@ link_delay = "4us"
 [traffic]
 pattern = "permutation"
 bytes = "500KB"
-"""
+""",
+}
 TWO_HOSTS = """
 [topology]
 kind = "single-switch"

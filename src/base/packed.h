@@ -72,13 +72,6 @@ class Unpacker {
     left_ = before;
     return false;
   }
-  // Takes so many bytes without copying them.
-  [[nodiscard]] bool take_bytes(std::uint64_t count, std::span<const std::byte>& bytes) {
-    if (count > left_.size()) return false;
-    bytes = left_.first(count);
-    left_ = left_.subspan(count);
-    return true;
-  }
   bool is_empty() const { return left_.empty(); }
 
  private:

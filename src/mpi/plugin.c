@@ -50,21 +50,22 @@ static const char* failure(int code) {
 
 enum { any_bytes = -1 };
 
+/* Returns the list with so much room. If there is too little memory, it stays as it is. */
+static void* grown(void* list, int room, size_t bytes_each, int* has_failed) {
+  void* more = realloc(list, (size_t)room * bytes_each);
+  if (more != NULL) return more;
+  *has_failed = 1;
+  return list;
+}
+
 static int make_room_for_requests(int room) {
-  MPI_Request* more = realloc(requests, (size_t)room * sizeof *more);
-  if (more == NULL) return 0;
-  requests = more;
-  MPI_Status* more_statuses = realloc(statuses, (size_t)room * sizeof *more_statuses);
-  if (more_statuses == NULL) return 0;
-  statuses = more_statuses;
-  uint32_t* more_ranks = realloc(rank_of_request, (size_t)room * sizeof *more_ranks);
-  if (more_ranks == NULL) return 0;
-  rank_of_request = more_ranks;
-  int* more_bytes = realloc(bytes_of_request, (size_t)room * sizeof *more_bytes);
-  if (more_bytes == NULL) return 0;
-  bytes_of_request = more_bytes;
-  request_room = room;
-  return 1;
+  int has_failed = 0;
+  requests = grown(requests, room, sizeof *requests, &has_failed);
+  statuses = grown(statuses, room, sizeof *statuses, &has_failed);
+  rank_of_request = grown(rank_of_request, room, sizeof *rank_of_request, &has_failed);
+  bytes_of_request = grown(bytes_of_request, room, sizeof *bytes_of_request, &has_failed);
+  if (!has_failed) request_room = room;
+  return !has_failed;
 }
 
 static MPI_Request* next_request(uint32_t rank, int bytes) {
@@ -173,26 +174,27 @@ static const char* move(uint32_t rank, unsigned char* bytes, uint64_t count, int
   return NULL;
 }
 
-/* Returns 0 if there are too many pieces, or they have more bytes than can be counted. */
-static int sum_of(const struct first* first, uint64_t* bytes) {
-  *bytes = 0;
-  if (first->pieces > TULLE_MPI_PIECES_MAX) return 0;
+static const uint64_t uncountable = UINT64_MAX;
+
+/* Returns the bytes of all pieces; uncountable if there are too many of either. */
+static uint64_t bytes_of(const struct first* first) {
+  uint64_t bytes = 0;
+  if (first->pieces > TULLE_MPI_PIECES_MAX) return uncountable;
   for (uint64_t i = 0; i < first->pieces; ++i) {
-    if (first->bytes_of_piece[i] > UINT64_MAX - *bytes) return 0;
-    *bytes += first->bytes_of_piece[i];
+    if (first->bytes_of_piece[i] > uncountable - bytes) return uncountable;
+    bytes += first->bytes_of_piece[i];
   }
-  return 1;
+  return bytes;
 }
 
 /* Fills in the first message, and returns how many bytes of it are to be sent. */
 static int write_first(const struct tulle_mpi_message* message, struct first* first) {
-  uint64_t bytes = 0;
   first->version = TULLE_MPI_VERSION;
   first->pieces = message->count;
   for (uint64_t i = 0; i < message->count; ++i) {
     first->bytes_of_piece[i] = message->pieces[i].count;
-    bytes += message->pieces[i].count;
   }
+  const uint64_t bytes = bytes_of(first);
   if (bytes > short_bytes_max) return (int)offsetof(struct first, bytes);
   unsigned char* to = first->bytes;
   for (uint64_t i = 0; i < message->count; ++i) {
@@ -208,12 +210,12 @@ static const char* check_first(void) {
   for (int i = 0; i < request_count; i += 2) { /* a receipt, and what was sent */
     const struct first* first = &from_first[rank_of_request[i]];
     int came = 0;
-    uint64_t bytes = 0;
+    const uint64_t bytes = bytes_of(first), within = bytes > short_bytes_max ? 0 : bytes;
     if (MPI_Get_count(&statuses[i], MPI_BYTE, &came) != MPI_SUCCESS) came = 0;
     if (first->version != TULLE_MPI_VERSION) return "a rank runs another build of Tulle";
-    if (!sum_of(first, &bytes)) return "a message is damaged";
-    if (bytes > short_bytes_max) bytes = 0;
-    if ((uint64_t)came != offsetof(struct first, bytes) + bytes) return "a message is damaged";
+    if (bytes == uncountable || (uint64_t)came != offsetof(struct first, bytes) + within) {
+      return "a message is damaged";
+    }
   }
   return NULL;
 }
@@ -242,8 +244,7 @@ static const char* exchange_first(const struct tulle_mpi_message* to) {
 /* Takes what a rank has sent with its first message, or begins to receive its pieces. */
 static const char* receive_from(uint32_t rank, tulle_mpi_room room, void* context) {
   const struct first* first = &from_first[rank];
-  uint64_t count = 0;
-  if (!sum_of(first, &count)) return "a message is damaged";
+  const uint64_t count = bytes_of(first);
   unsigned char* bytes = room(context, rank, count);
   if (bytes == NULL && count > 0) return "a message is too long";
   if (count <= short_bytes_max) {
@@ -259,9 +260,7 @@ static const char* receive_from(uint32_t rank, tulle_mpi_room room, void* contex
 }
 
 static const char* send_to(uint32_t rank, const struct tulle_mpi_message* message) {
-  uint64_t count = 0;
-  if (!sum_of(&to_first[rank], &count)) return "a message is too long";
-  if (count <= short_bytes_max) return NULL;
+  if (bytes_of(&to_first[rank]) <= short_bytes_max) return NULL;
   for (uint64_t i = 0; i < message->count; ++i) {
     unsigned char* bytes = (unsigned char*)(uintptr_t)message->pieces[i].bytes;
     const char* failed = move(rank, bytes, message->pieces[i].count, 1);

@@ -49,8 +49,8 @@ struct tulle_mpi {
    */
   const char* (*exchange)(const struct tulle_mpi_message* to, tulle_mpi_room room, void* context);
   /*
-   * From now on, calls a function once in each exchange() that waits for so many nanoseconds, with
-   * the ranks for which it waits, and goes on waiting.
+   * Sets a function that is called once in each exchange() that waits for so many nanoseconds, with
+   * the ranks for which it waits. The exchange goes on waiting.
    */
   void (*watch)(uint64_t nanoseconds, tulle_mpi_silence told);
   void (*end)(void);

@@ -31,8 +31,8 @@ class Ranks final : public sim::Processes {
   std::uint32_t count() const override { return mpi_.size; }
   void exchange_pieces(const std::vector<sim::Pieces>& to, std::vector<Bytes>& from) override;
 
-  // From now on, calls a function once in each exchange that waits for so many seconds, with the
-  // ranks for which it waits, in rising order. It goes on waiting.
+  // Sets a function that is called once in each exchange that waits for so many seconds, with the
+  // ranks for which it waits, in rising order. The exchange goes on waiting.
   void watch(std::uint32_t seconds, tulle_mpi_silence told);
   // Ends all ranks at once.
   [[noreturn]] void abort(int status);

@@ -106,7 +106,7 @@ void Network::meet(Time until, Application& application) {
   for (RoundMessage& message : messages_) message.shares.clear();
   const auto has_failed = [](const auto& failure) { return failure != nullptr; };
   if (std::ranges::any_of(failures_, has_failed)) return;
-  // What was said at the meeting that ended the last call of play() still holds.
+  // The reports of the meeting that ended the last call of play() still hold.
   if (processes_ == nullptr || !has_met_) {
     all_ = report(until, application);
     if (processes_ != nullptr) exchange(all_);

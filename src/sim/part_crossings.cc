@@ -76,7 +76,7 @@ void Part::take(const CrossingView& box, Application& application) {
 
 // --- between processes ---
 
-// What goes to other processes has been sent by now. The boxes are swapped so that the next round
+// The boxes for other processes have been sent by now. They are swapped so that the next round
 // writes to the same memory.
 void Part::forget_sent(std::uint32_t first, std::uint32_t own) {
   for (std::uint32_t part = 0; part < outboxes_[parity_].size(); ++part) {

@@ -115,10 +115,8 @@ class Silent final : public Processes {
     constexpr auto alarm = static_cast<std::uint32_t>(EventKind::application);
     Crossing crossing;
     crossing.events.push_back({.at = at_.ps, .datum = 0, .place = alarm});
-    OutgoingMessage message;
-    message.begin({++round_, Time::never().ps, Time::never().ps, 1});
-    if (round_ == 1) message.add(0, crossing);
-    from[1] = joined(message.pieces());
+    from[1] = message_of({++round_, Time::never().ps, Time::never().ps, 1});
+    if (round_ == 1) add_share(0, crossing, from[1]);
   }
 
  private:

@@ -16,7 +16,7 @@ constexpr std::size_t lent_bytes_min = 16'384;
 constexpr std::size_t lent_max = (Processes::pieces_max - 1) / 2;
 
 // Stands before a part's share, and tells the numbers of what is in it.
-struct alignas(line) ShareHead {
+struct ShareHead {
   std::uint64_t part = 0;
   std::uint64_t frames = 0;  // and their arrivals
   std::uint64_t payload_bytes = 0;

@@ -69,22 +69,21 @@ class OtherProcess final : public Processes {
       script_ = script_.subspan(bytes.size());
     }
     Crossing crossing;
-    const bool is_read = read_crossing(bytes, crossing);
-    if (is_read) {
+    if (read_crossing(bytes, crossing)) {
       for (port::Frame& frame : crossing.frames) give_header(frame);
       note(crossing, report);
+      from[1] = message_of(report);
+      add_share(0, crossing, from[1]);
+      return;
     }
-    OutgoingMessage message;
-    message.begin(report);
-    if (is_read) message.add(0, crossing);
-    from[1] = joined(message.pieces());
-    if (!is_read) Packer(from[1]).add_all(bytes);
+    from[1] = message_of(report);
+    Packer(from[1]).add_all(bytes);
     // Such frames have headers that no adapter sends.
     const auto read = read_message(from[1]);
     const bool has_frames = read && std::ranges::any_of(read->shares, [](const Share& share) {
                               return !share.crossing.frames.empty();
                             });
-    if (!is_read && has_frames) from[1] = joined(message.pieces());
+    if (has_frames) from[1] = message_of(report);
   }
 
  private:

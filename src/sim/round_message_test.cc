@@ -110,9 +110,7 @@ TEST(RoundMessage, ManyLongListsAreCopied) {
 
 TEST(RoundMessage, ACutMessageIsRefused) {
   const Bytes message = message_to_parts({}, some_crossing(), some_crossing());
-  OutgoingMessage without;
-  without.begin({});
-  const std::size_t head = joined(without.pieces()).size();
+  const std::size_t head = message_of({}).size();
   const std::size_t share = (message.size() - head) / 2;
   for (std::size_t length = 0; length < message.size(); ++length) {
     const Bytes cut(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(length));
@@ -128,9 +126,7 @@ TEST(RoundMessage, NumbersBeyondTheMessageAreRefused) {
   constexpr std::size_t numbers = 6, bytes_each = 8;
   for (std::size_t number = 0; number < numbers; ++number) {
     for (const unsigned shift : {7u, 3u}) {
-      OutgoingMessage report;
-      report.begin({});
-      Bytes changed = joined(report.pieces());
+      Bytes changed = message_of({});
       const std::size_t head = changed.size();
       Packer(changed).add_all(std::span<const std::byte>(message));
       EXPECT_TRUE(read_message(changed));

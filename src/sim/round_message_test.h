@@ -16,15 +16,20 @@ inline Bytes joined(const Pieces& pieces) {
   return bytes;
 }
 
+// Returns a message with the report alone.
+inline Bytes message_of(const RoundReport& report) {
+  OutgoingMessage message;
+  message.begin(report);
+  return joined(message.pieces());
+}
+
 // Adds what crosses to a part to a message.
 inline void add_share(std::uint32_t part, const Crossing& crossing, Bytes& message) {
-  OutgoingMessage without, with;
-  without.begin({});
+  OutgoingMessage with;
   with.begin({});
   with.add(part, crossing);
   const Bytes bytes = joined(with.pieces());
-  const std::size_t before = joined(without.pieces()).size();
-  Packer(message).add_all(std::span(bytes).subspan(before));
+  Packer(message).add_all(std::span(bytes).subspan(message_of({}).size()));
 }
 
 }  // namespace tulle::sim

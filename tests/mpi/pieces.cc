@@ -2,11 +2,9 @@
 // and check every byte. Usage: mpirun -n N mpi_pieces FOLDER, where FOLDER has the libraries that
 // speak to MPI. Each rank prints "ok".
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "base/random.h"
