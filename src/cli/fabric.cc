@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/write_best_effort.h"
 #include "cli/commands.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
@@ -109,7 +110,7 @@ int& ready_pipe() {
   return pipe;
 }
 void say_ready(const std::string& network) {
-  static_cast<void>(write(ready_pipe(), network.data(), network.size()));
+  write_best_effort(ready_pipe(), network.data(), network.size());
   close(ready_pipe());
   live::drop_standard_descriptors();  // nobody reads what a detached process prints
 }

@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "base/write_best_effort.h"
 #include "cli/commands.h"
 #include "cli/digest.h"
 #include "cli/layout.h"
@@ -35,7 +36,8 @@ std::array<char, 1'024> last_words;
 volatile std::sig_atomic_t last_words_length = 0;
 
 void handle_end(int signal) {
-  static_cast<void>(write(STDERR_FILENO, last_words.data(), last_words_length));
+  write_best_effort(STDERR_FILENO, last_words.data(),
+                    static_cast<std::size_t>(last_words_length));
   _exit(128 + signal);
 }
 
@@ -98,7 +100,7 @@ void handle_long_wait(int) {
   constexpr char text[] =
       "tulle: not all ranks of mpirun have come yet; if they are not to simulate together, set "
       "TULLE_MPI=none\n";
-  static_cast<void>(write(STDERR_FILENO, text, sizeof text - 1));
+  write_best_effort(STDERR_FILENO, text, sizeof text - 1);
 }
 
 std::string line_of_silence(std::span<const std::uint32_t> ranks) {

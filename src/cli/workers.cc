@@ -17,6 +17,7 @@
 #include <new>
 
 #include "base/quoted.h"
+#include "base/write_best_effort.h"
 #include "live/unique_fd.h"
 
 namespace tulle::cli {
@@ -70,7 +71,7 @@ std::string failure_of(int status, const std::string& text) {
     failure = error.what();
   }
   if (failure.empty()) _exit(0);
-  static_cast<void>(write(STDERR_FILENO, failure.data(), failure.size()));
+  write_best_effort(STDERR_FILENO, failure.data(), failure.size());
   _exit(1);
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "port/framing/infiniband.h"
 #include "wire/flow_control.h"
 
@@ -40,9 +41,10 @@ void Captures::remove(std::uint32_t client) {
 void Captures::record(const fabric::SubnetTraffic::Sent& sent) {
   const CapturedAt at{sent.node, sent.port};
   std::array<std::byte, fabric::SubnetTraffic::packet_bytes_max> packet;
-  std::copy(sent.packet.begin(), sent.packet.end(), packet.begin());
   const std::span<std::byte> bytes(packet.data(), sent.packet.size());
-  // The lane of this link stands in the upper half of the first byte (IBTA 7.7.1).
+  TULLE_CHECK(!bytes.empty() && bytes.size() <= packet.size());
+  std::memcpy(bytes.data(), sent.packet.data(), bytes.size());
+  // The upper half of the first byte is the lane of this link (IBTA 7.7.1).
   bytes[0] = (bytes[0] & std::byte{0x0F}) | static_cast<std::byte>(sent.lane << 4);
   write(false, at, bytes, port::checks_of(bytes));
 }

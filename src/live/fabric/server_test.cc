@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/folder_test.h"
+#include "base/write_best_effort.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
 #include "live/message/socket.h"
@@ -51,7 +52,7 @@ class FabricServerTest : public testing::Test {
     if (child_ == 0) {
       ready_pipe() = ends[1];
       _exit(run_fabric(options,
-                       [](const std::string&) { static_cast<void>(write(ready_pipe(), "r", 1)); }));
+                       [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
     }
     close(ends[1]);
     char byte = 0;

@@ -17,6 +17,8 @@
 #include <span>
 #include <vector>
 
+#include "base/write_best_effort.h"
+
 namespace tulle::live {
 namespace {
 
@@ -541,7 +543,7 @@ void SharedRegions::await_child() {
 
 void SharedRegions::tell_parent() const {
   const char progress = files_.empty() ? 'e' : 'p';
-  if (child_tells_) static_cast<void>(write(child_tells_.get(), &progress, 1));
+  if (child_tells_) write_best_effort(child_tells_.get(), &progress, 1);
 }
 
 // The child keeps the end that its parent reads until it has written the last time: a pipe that
