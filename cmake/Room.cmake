@@ -36,7 +36,6 @@ function(tulle_room name)
 
   if(TULLE_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)  # several tests give their helpers the same names
     target_link_libraries(${name}_test PRIVATE tulle_${name})
     tulle_googletest(${name}_test ${name})
   endif()
@@ -73,6 +72,7 @@ function(tulle_googletest target prefix)
   target_link_libraries(${target} PRIVATE GTest::gtest GTest::gtest_main)
   tulle_warnings(${target})
   tulle_quick_to_compile(${target})
+  tulle_joined_tests(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_BINARY_DIR}/generated)
   # The first room's tests compile GoogleTest's header for all.
   if(TARGET base_test AND NOT target STREQUAL base_test)
@@ -81,6 +81,42 @@ function(tulle_googletest target prefix)
     target_precompile_headers(${target} PRIVATE <gtest/gtest.h>)
   endif()
   gtest_discover_tests(${target} TEST_PREFIX ${prefix}. DISCOVERY_TIMEOUT 60)
+endfunction()
+
+# With TULLE_UNITY, compiles a program's tests in pieces of several files: a test alone takes two seconds, mostly for
+# headers and for code that all tests have.
+function(tulle_joined_tests target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # CMake's own pieces would have names twice
+  if(NOT TULLE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(TRANSFORM sources REPLACE "^${CMAKE_CURRENT_SOURCE_DIR}/" "")
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  foreach(test ${tests})
+    get_source_file_property(is_alone ${test} SKIP_UNITY_BUILD_INCLUSION)
+    if(is_alone)
+      list(REMOVE_ITEM tests ${test})
+    endif()
+  endforeach()
+  list(REMOVE_ITEM sources ${tests})
+  set(batch 8)
+  set(piece 0)
+  while(tests)
+    list(SUBLIST tests 0 ${batch} files)
+    list(REMOVE_ITEM tests ${files})
+    list(TRANSFORM files PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+    set(joined ${CMAKE_CURRENT_BINARY_DIR}/${target}_joined/${target}_${piece}.cc)
+    add_custom_command(OUTPUT ${joined}
+      COMMAND ${CMAKE_COMMAND} -DOUTPUT=${joined} "-DFILES=${files}" -DROOT=${PROJECT_SOURCE_DIR}
+        -DFROM=${CMAKE_BINARY_DIR} -P ${PROJECT_SOURCE_DIR}/cmake/JoinTests.cmake
+      DEPENDS ${files} ${PROJECT_SOURCE_DIR}/cmake/JoinTests.cmake
+      VERBATIM)
+    list(APPEND sources ${joined})
+    math(EXPR piece "${piece} + 1")
+  endwhile()
+  set_property(TARGET ${target} PROPERTY SOURCES ${sources})
 endfunction()
 
 # A test is compiled in half the time, and spends its own in the room's library. Comes after tulle_warnings().

@@ -6,6 +6,8 @@
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
 - At most 3 % of the blocks of comments open with a fragment instead of a sentence.
+- A file that calls the standard library's algorithms includes <algorithm>, or a header of ours that does: other
+  headers include it with some versions of the library and not with others.
 A fabricated violation shows that each check can fail.
 """
 
@@ -48,6 +50,34 @@ def long_files(files):
         lines = text.count("\n")
         if lines > (TEST_LINES_MAX if is_test(path) else SOURCE_LINES_MAX):
             yield path, lines
+
+
+ALGORITHM = re.compile(r"\bstd::(ranges::\w+|(copy|fill|find|count|replace)(_n|_if)?|remove_if|(stable_)?sort|any_of|"
+                       r"all_of|none_of|(max|min)_element|max|min|reverse|rotate|lower_bound|upper_bound|nth_element|"
+                       r"transform|generate|equal|unique|swap_ranges|shuffle|clamp)\(")
+
+
+def includes_of(texts):
+    """Returns {path: the names that it includes, directly or by our headers}; `texts` is {path below the root: text}."""
+    direct = {path: set(re.findall(r'^#include [<"]([^">]+)[">]', text, re.M)) for path, text in texts.items()}
+
+    def reached(path, seen):
+        for name in direct.get(path, ()):
+            for header in (f"src/{name}", f"tests/{name}", name):
+                if header in direct and header not in seen:
+                    seen.add(header)
+                    reached(header, seen)
+        return seen
+
+    return {path: set().union(direct[path], *(direct[header] for header in reached(path, set()))) for path in texts}
+
+
+def without_algorithm(texts):
+    """Yields the files that call an algorithm without its header."""
+    includes = includes_of(texts)
+    for path, text in texts.items():
+        if ALGORITHM.search(without_comments(text)) and "algorithm" not in includes[path]:
+            yield path
 
 
 def without_comments(text):
@@ -124,6 +154,18 @@ def comment_blocks(text):
 def is_fragment(block):
     sentence = re.split(r"(?<=[.:;])\s", block)[0]
     return len(block.split()) >= 4 and OPENING.match(block) is not None and VERB.search(sentence) is None
+
+
+class Includes(unittest.TestCase):
+    def test_algorithms(self):
+        files = sources("src", "tests", "bench", suffixes=(".h", ".cc"))
+        texts = {str(path.relative_to(ROOT)): path.read_text() for path in files}
+        self.assertEqual(list(without_algorithm(texts)), [])
+
+    def test_can_fail(self):
+        texts = {"src/a.h": "#include <algorithm>\n", "src/b.cc": '#include "a.h"\nstd::sort(x);\n',
+                 "src/c.cc": "#include <vector>\nstd::copy_n(x);\n", "src/d.cc": "// std::sort(x)\n"}
+        self.assertEqual(list(without_algorithm(texts)), ["src/c.cc"])
 
 
 class Sizes(unittest.TestCase):

@@ -27,7 +27,7 @@ std::unique_ptr<Host> host_at(std::uint8_t service_level) {
   return host;
 }
 
-class SendTurnsTest : public testing::Test {
+class SendTurnsTest : public ::testing::Test {
  protected:
   // Makes a queue pair of this service level.
   QueuePair& make(std::uint8_t service_level = 0) {

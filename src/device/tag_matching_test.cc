@@ -16,7 +16,7 @@ using verbs::TagFlag;
 using verbs::TagOperation;
 using verbs::VerbsStatus;
 
-class TagOperations : public testing::Test {
+class TagOperations : public ::testing::Test {
  protected:
   TagOperations() : adapter({}) {
     pd = objects.create_pd(status);

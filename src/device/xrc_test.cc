@@ -122,7 +122,7 @@ struct Node {
   verbs::MemoryRegion* region = nullptr;
 };
 
-class Xrc : public testing::Test {
+class Xrc : public ::testing::Test {
  protected:
   Xrc() : client(0), server(1) {
     initiator = client.create(QpType::xrc_initiator);

@@ -1,6 +1,7 @@
 // The checks of the SRD scenarios: each completion, and the state at the end, is held against what
 // the verbs promise.
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>

@@ -20,7 +20,7 @@ const Gid address_a = Gid::from_ipv4(0x0A00'0001);
 const Gid address_b = Gid::from_ipv4(0x0A00'0002);
 
 // Manager `a` asks. Manager `b` listened until now.
-class ServicesTest : public testing::Test {
+class ServicesTest : public ::testing::Test {
  protected:
   ServicesTest() : a(settings(0xA)), b(settings(0xB)) {
     b.listen(now, service);

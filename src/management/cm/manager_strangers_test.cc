@@ -20,7 +20,7 @@ const Gid second_address_b = Gid::from_ipv4(0x0A00'0003);
 const Gid stranger = Gid::from_ipv4(0x0A00'0063);
 
 // Two managers. The test carries the messages between them, and forges some.
-class ManagerStrangersTest : public testing::Test {
+class ManagerStrangersTest : public ::testing::Test {
  protected:
   ManagerStrangersTest() : a(settings(0xA)), b(settings(0xB)) { b.listen(now, service); }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "management/mad_test.h"
 #include "management/subnet/header.h"
 #include "wire/smp.h"

@@ -75,13 +75,13 @@ TEST_F(StreamSocketTest, DataPassesBothWays) {
     for (std::size_t done = 0; done < text.size(); done += read.size()) {
       ASSERT_EQ(receive(*server_, read, 50'000), 0);
       std::size_t bytes = 0;
-      ASSERT_EQ(rsockets::send(*server_, read, bytes), 0);
+      ASSERT_EQ(send(*server_, read, bytes), 0);
       ASSERT_EQ(bytes, read.size());
     }
   });
   std::thread sender([this, &text] {
     std::size_t bytes = 0;
-    ASSERT_EQ(rsockets::send(*client_, text, bytes), 0);
+    ASSERT_EQ(send(*client_, text, bytes), 0);
     ASSERT_EQ(bytes, text.size());
   });
   std::string back;
@@ -95,7 +95,7 @@ TEST_F(StreamSocketTest, NobodyListens) {
   ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
   EXPECT_EQ(client_->connect(at_port(8)), ECONNREFUSED);
   std::size_t bytes = 0;
-  EXPECT_EQ(rsockets::send(*client_, "x", bytes), ENOTCONN);
+  EXPECT_EQ(send(*client_, "x", bytes), ENOTCONN);
   EXPECT_EQ(client_->ready(POLLOUT), POLLOUT | POLLERR);
 }
 
@@ -118,15 +118,15 @@ TEST_F(StreamSocketTest, ASocketThatNeverBlocksConnectsMeanwhile) {
 TEST_F(StreamSocketTest, TheEndOfTheStreamIsNoError) {
   connect();
   std::size_t bytes = 0;
-  ASSERT_EQ(rsockets::send(*client_, "last", bytes), 0);
+  ASSERT_EQ(send(*client_, "last", bytes), 0);
   ASSERT_EQ(client_->shutdown(SHUT_WR), 0);
-  EXPECT_EQ(rsockets::send(*client_, "x", bytes), ECONNRESET);
+  EXPECT_EQ(send(*client_, "x", bytes), ECONNRESET);
   std::string text;
   EXPECT_EQ(receive(*server_, text, 10), 0);
   EXPECT_EQ(text, "last");
   EXPECT_EQ(receive(*server_, text, 10), 0);
   EXPECT_EQ(text, "");
-  ASSERT_EQ(rsockets::send(*server_, "answer", bytes), 0);
+  ASSERT_EQ(send(*server_, "answer", bytes), 0);
   EXPECT_EQ(receive(*client_, text, 10), 0);
   EXPECT_EQ(text, "answer");
 }
@@ -143,7 +143,7 @@ TEST_F(StreamSocketTest, MappedMemoryIsWrittenDirectly) {
   auto& server = dynamic_cast<Stream&>(*server_);
   ASSERT_EQ(server.map(memory.data(), memory.size(), PROT_WRITE, offset), 0);
   std::size_t bytes = 0;
-  ASSERT_EQ(rsockets::send(*server_, "mapped", bytes), 0) << "this tells of the map";
+  ASSERT_EQ(send(*server_, "mapped", bytes), 0) << "this tells of the map";
   std::string text;
   ASSERT_EQ(receive(*client_, text, 10), 0);
   auto& client = dynamic_cast<Stream&>(*client_);
@@ -165,7 +165,7 @@ class StreamSocketPeerTest : public StreamSocketTest {
     std::string text;
     EXPECT_EQ(receive(*server_, text, 1 << 20), EPROTO);
     std::size_t bytes = 0;
-    EXPECT_EQ(rsockets::send(*server_, "x", bytes), EPROTO);
+    EXPECT_EQ(send(*server_, "x", bytes), EPROTO);
     int error = 0;
     socklen_t length = sizeof error;
     EXPECT_EQ(server_->get_option(SOL_SOCKET, SO_ERROR, &error, length), 0);

@@ -17,7 +17,7 @@ constexpr Time now = Time::microseconds(1);
 
 using Blocks = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // of the stream
 
-class TcpReceiver : public testing::Test {
+class TcpReceiver : public ::testing::Test {
  protected:
   static Settings small() {
     Settings settings;
