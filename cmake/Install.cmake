@@ -54,7 +54,8 @@ install(CODE "
   set(SOURCE \"${PROJECT_SOURCE_DIR}\")
   file(GLOB FILES RELATIVE \${SOURCE} \${SOURCE}/README.md \${SOURCE}/CHANGELOG.md \${SOURCE}/SECURITY.md \${SOURCE}/docs/*.md
     \${SOURCE}/docs/decisions/*.md \${SOURCE}/docs/gallery/*.md)
-  file(GLOB OTHERS RELATIVE \${SOURCE} \${SOURCE}/LICENSE \${SOURCE}/docs/*.svg \${SOURCE}/docs/*.png \${SOURCE}/docs/gallery/*.svg)
+  file(GLOB OTHERS RELATIVE \${SOURCE} \${SOURCE}/LICENSE \${SOURCE}/docs/*.svg \${SOURCE}/docs/*.png
+    \${SOURCE}/docs/gallery/*.svg)
   set(FOLDERS docs docs/decisions docs/gallery)
   cmake_path(SET DOCUMENTS NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
   cmake_path(SET DATA NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${TULLE_INSTALL_DATA}\")

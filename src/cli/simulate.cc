@@ -130,7 +130,7 @@ Result<std::string> find_scenario(const std::string& name) {
     if (!found) return as_misuse(found.error());
     return found;
   }
-  const std::string more = fmt::format("{} come with Tulle, and `tulle sim --list` shows them",
+  const std::string more = fmt::format("`tulle sim --list` shows the {} that come with Tulle",
                                        shipped_scenarios().size());
   return as_misuse({fmt::format("no scenario {}{}", tulle::quoted(name),
                                 did_you_mean(name, shipped_scenarios(), more))});

@@ -75,8 +75,9 @@ std::optional<double> value_in(const report::Outcome& outcome, const std::string
 Error no_such_figure(std::string_view option, std::string_view name) {
   std::vector<std::string_view> names;
   for (const experiment::Row& row : experiment::rows()) names.push_back(row.figure.key);
-  return Error{fmt::format("{}: no figure {}{}", option, tulle::quoted(name),
-                           did_you_mean(name, names, "summary.json of a run has their names"))};
+  return Error{
+      fmt::format("{}: no figure {}{}", option, tulle::quoted(name),
+                  did_you_mean(name, names, "the names are those in a run's summary.json"))};
 }
 
 // A figure that a point must keep to, such as "pauses<=0".

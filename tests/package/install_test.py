@@ -92,7 +92,8 @@ class Installed(unittest.TestCase):
         said = subprocess.run([self.prefix / "bin/tulle", "--help"], capture_output=True, text=True, check=True).stdout
         listed = re.findall(r"^  (\w+) ", said.split("Commands:")[1].split("Options:")[0], re.MULTILINE)
         page = (ROOT / "docs/man/tulle.h2m").read_text().replace("\\", "")
-        self.assertEqual(sorted(re.findall(r"^\.BR tulle-(\w+) \(1\)", page.split("[SEE ALSO]")[1], re.MULTILINE)), sorted(listed))
+        named = re.findall(r"^\.BR tulle-(\w+) \(1\)", page.split("[SEE ALSO]")[1], re.MULTILINE)
+        self.assertEqual(sorted(named), sorted(listed))
         made = re.search(r'foreach\(command "" ([\w ]+)\)', (ROOT / "cmake/Manual.cmake").read_text())[1].split()
         self.assertEqual(sorted(made), sorted(listed))
 
