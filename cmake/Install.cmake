@@ -45,6 +45,18 @@ endfunction()
 # Scenarios, the fabrics and profiles that they name, and tables of flows and links.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/scenarios DESTINATION ${TULLE_INSTALL_DATA})
 
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The documents, whose links lead to each other and to the scenarios.
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN *.md PATTERN overview.svg PATTERN decisions EXCLUDE PATTERN gallery EXCLUDE PATTERN man EXCLUDE)
+  FILES_MATCHING PATTERN *.svg PATTERN *.png
+  PATTERN compatibility EXCLUDE PATTERN decisions EXCLUDE PATTERN man EXCLUDE PATTERN reliability EXCLUDE)
+install(CODE "
+  set(SOURCE \"${PROJECT_SOURCE_DIR}\")
+  file(GLOB FILES RELATIVE \${SOURCE} \${SOURCE}/README.md \${SOURCE}/CHANGELOG.md \${SOURCE}/SECURITY.md \${SOURCE}/docs/*.md
+    \${SOURCE}/docs/decisions/*.md \${SOURCE}/docs/gallery/*.md)
+  file(GLOB OTHERS RELATIVE \${SOURCE} \${SOURCE}/LICENSE \${SOURCE}/docs/*.svg \${SOURCE}/docs/*.png
+    \${SOURCE}/docs/gallery/*.svg)
+  set(FOLDERS docs docs/decisions docs/gallery)
+  cmake_path(SET DOCUMENTS NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
+  cmake_path(SET DATA NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${TULLE_INSTALL_DATA}\")
+  include(\"${PROJECT_SOURCE_DIR}/cmake/InstallDocs.cmake\")")

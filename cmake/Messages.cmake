@@ -4,11 +4,10 @@
 # the warnings, and found as a system's header. It is made while CMake runs, since ./dev tidy reads sources where nothing is
 # built.
 function(tulle_messages target file)
-  find_package(Protobuf REQUIRED)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   get_filename_component(name ${file} NAME_WE)
   execute_process(
-    COMMAND ${Protobuf_PROTOC_EXECUTABLE} --cpp_out=${CMAKE_CURRENT_BINARY_DIR} --proto_path=${CMAKE_CURRENT_SOURCE_DIR}
+    COMMAND ${TULLE_PROTOC} --cpp_out=${CMAKE_CURRENT_BINARY_DIR} --proto_path=${CMAKE_CURRENT_SOURCE_DIR}
       ${file}
     COMMAND_ERROR_IS_FATAL ANY)
   add_library(${target} STATIC ${CMAKE_CURRENT_BINARY_DIR}/${name}.pb.cc)

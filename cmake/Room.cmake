@@ -132,8 +132,7 @@ endfunction()
 
 function(tulle_warnings target)
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
-    -Werror=return-type -Werror=unused-result)
+    -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 warns of std::string's own operator+ (GCC bug 105651).
     target_compile_options(${target} PRIVATE -Wno-restrict)

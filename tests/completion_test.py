@@ -92,6 +92,8 @@ class Completion(unittest.TestCase):
             alike = [each for each in sections["servers"] if each.startswith(server[:3])]
             self.assertEqual(self.complete("compare", "--servers", server[:3]), sorted(alike))
         self.assertEqual(self.complete("compare", "--algorithm", "ri"), ["ring"])
+        self.assertEqual(self.complete("compare", "--prices", "ex"), ["example"])
+        self.assertEqual(self.complete("tune", "my.toml", "--knobs", "dc"), ["dcqcn"])
         self.assertEqual(self.complete("compare", "--protocol", "l"), ["ll", "ll128"])
         self.assertEqual(self.complete("compare", "--workload", ""),
                          sorted([*workloads, "links.csv", "mine.toml", "notes", "results"]))

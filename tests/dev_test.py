@@ -127,6 +127,20 @@ class BadGround(unittest.TestCase):
         self.check_one_line(machine.run("need_space . 600 'the build'"), "120 MiB free", "the build needs 600")
 
 
+class Warnings(unittest.TestCase):
+    def test_they_are_errors_with_the_compilers_of_debian(self):
+        for release, macros, expected in (
+                ("bookworm", "#define __GNUC__ 12", "ON"), ("trixie", "#define __GNUC__ 14", "ON"),
+                ("bookworm", "#define __GNUC__ 4\\n#define __clang_major__ 14", "ON"),
+                ("bookworm", "#define __GNUC__ 14", "OFF"), ("trixie", "#define __GNUC__ 4\\n#define __clang_major__ 20", "OFF"),
+                ("noble", "#define __GNUC__ 14", "OFF"), ("trixie", "", "OFF")):
+            with self.subTest(release=release, macros=macros), tempfile.TemporaryDirectory() as folder:
+                machine = Machine(folder, release=release)
+                machine.tool("c++", f"printf '{macros}\\n'")
+                functions = re.search(r"(?ms)^compiler\(\) \{.*?^\}.*?^warnings\(\) \{.*?^\}$", (ROOT / "dev").read_text())[0]
+                self.assertEqual(machine.run(functions + "\nwarnings"), (0, "", f"-DTULLE_WERROR={expected}\n"))
+
+
 class PackageList(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

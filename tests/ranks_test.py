@@ -264,9 +264,9 @@ class Ranks:
     def test_bad_input_is_one_line(self):
         name = self.write("two.toml", TWO_HOSTS)
         for command in (("sim", name), ("compare", "--workload", "incast")):
-            self.refused(2, "the flow level is simulated by one process", *command, "--level", "flow", status=1)
-        self.refused(2, "nosuch: No such file or directory", "sim", "nosuch", status=1)
-        self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=1)
+            self.refused(2, "the flow level is simulated by one process", *command, "--level", "flow", status=2)
+        self.refused(2, 'no scenario "nosuch"; ', "sim", "nosuch", status=2)
+        self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=2)
         self.refused(2, "cannot write to the folder /proc/no", "sim", name, "-o", "/proc/no", status=1)
 
     def test_ranks_must_have_one_command_line_and_one_build(self):
@@ -409,14 +409,14 @@ class Environment(unittest.TestCase):
         self.assertIn(line, done.stderr)
 
     def test_nonsense(self):
-        self.refused('tulle: TULLE_MPI is "abc": it may be openmpi, mpich or none', TULLE_MPI="abc")
-        self.refused('tulle: OMPI_COMM_WORLD_RANK is "x"', OMPI_COMM_WORLD_RANK="x", OMPI_COMM_WORLD_SIZE="2")
-        self.refused("tulle: 100000 ranks are too many: at most 256", PMI_RANK="0", PMI_SIZE="100000")
+        self.refused('tulle: TULLE_MPI is "abc": it may be openmpi, mpich or none', status=2, TULLE_MPI="abc")
+        self.refused('tulle: OMPI_COMM_WORLD_RANK is "x"', status=2, OMPI_COMM_WORLD_RANK="x", OMPI_COMM_WORLD_SIZE="2")
+        self.refused("tulle: 100000 ranks are too many: at most 256", status=2, PMI_RANK="0", PMI_SIZE="100000")
 
     def test_what_ranks_do_not_do(self):
         for line, status, *arguments in (
-                ("a sweep does not run under mpirun", 1, "sweep", "two.toml", "-k", "seed=1,2", "-o", "x"),
-                ("a gallery is not made under mpirun", 1, "sim", "--gallery", "-o", "x"),
+                ("a sweep does not run under mpirun", 2, "sweep", "two.toml", "-k", "seed=1,2", "-o", "x"),
+                ("a gallery is not made under mpirun", 2, "sim", "--gallery", "-o", "x"),
                 ("--jobs: the ranks of mpirun simulate one after the other", 2, "sim", "two.toml", "-j", "2"),
                 ("--nonsense", 2, "sim", "two.toml", "--nonsense")):
             with self.subTest(line=line):

@@ -13,7 +13,15 @@ namespace tulle {
 struct Error {
   std::string message;
   int error_number = 0;  // an errno where the system gave one
+  // What was asked for cannot be done, as a name, a value or a file is wrong. Nothing has failed.
+  bool is_misuse = false;
 };
+
+// Returns the error as one of what was asked for.
+inline Error as_misuse(Error error) {
+  error.is_misuse = true;
+  return error;
+}
 
 template <typename T>
 class [[nodiscard]] Result {

@@ -1,6 +1,7 @@
 // `tulle bench`: runs a collective live among processes.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/near_names.h"
 #include "base/quoted.h"
 #include "cli/commands.h"
 #include "cli/group.h"
@@ -24,11 +26,9 @@ using workload::CollectiveSettings;
 // More would be silent for long while a rank fills its buffer.
 constexpr std::uint64_t bytes_max = std::uint64_t{4} << 30;
 
-std::string names_of_collectives() {
-  std::string names;
-  for (const auto& each : scenario::collectives()) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
-  }
+std::vector<std::string_view> names_of_collectives() {
+  std::vector<std::string_view> names;
+  for (const auto& each : scenario::collectives()) names.push_back(each.name);
   return names;
 }
 
@@ -36,8 +36,10 @@ Result<workload::Collective> collective_of(std::string_view name) {
   const auto named =
       std::ranges::find(scenario::collectives(), name, &scenario::NamedCollective::name);
   if (named == scenario::collectives().end()) {
-    return Error{fmt::format("there is no collective {}; there are {}", tulle::quoted(name),
-                             names_of_collectives())};
+    return Error{fmt::format("no collective {}{}", tulle::quoted(name),
+                             did_you_mean(name, names_of_collectives(),
+                                          fmt::format("the collectives are {}",
+                                                      fmt::join(names_of_collectives(), ", "))))};
   }
   const auto found = std::ranges::find(workload::collective_names, named->collective);
   return static_cast<workload::Collective>(found - workload::collective_names.begin());
@@ -47,8 +49,10 @@ Result<void> read_algorithm(const std::string& name, CollectiveSettings& setting
   if (name.empty()) return {};
   const auto found = std::ranges::find(workload::algorithm_names, name);
   if (found == workload::algorithm_names.end()) {
-    return Error{fmt::format("--algorithm: there is no {}; there are {}", tulle::quoted(name),
-                             fmt::join(workload::algorithm_names, ", "))};
+    const std::string all =
+        fmt::format("the algorithms are {}", fmt::join(workload::algorithm_names, ", "));
+    return Error{fmt::format("--algorithm: no algorithm {}{}", tulle::quoted(name),
+                             did_you_mean(name, workload::algorithm_names, all))};
   }
   settings.algorithm = static_cast<workload::Algorithm>(found - workload::algorithm_names.begin());
   return {};
@@ -171,16 +175,16 @@ void print_times(const BenchOptions& options, const CollectiveSettings& settings
 
 int bench(const BenchOptions& options) {
   auto settings = read_settings(options);
-  if (!settings) return fail(settings.error().message);
+  if (!settings) return fail(as_misuse(settings.error()));
   auto plan = make_plan(options, *settings);
-  if (!plan) return fail(plan.error().message);
+  if (!plan) return fail(as_misuse(plan.error()));
   auto group = make_group(options.timeout_seconds);
-  if (!group) return fail(group.error().message);
+  if (!group) return fail(group.error());
   ranks::Meeting meeting{options.meet, "", number_of(options, *settings)};
   if (const char* token = std::getenv("TULLE_BENCH_TOKEN"); token != nullptr) meeting.token = token;
   auto times = options.rank ? ranks::run_rank(*plan, *group, *options.rank, meeting)
                             : ranks::run_here(*plan, *group);
-  if (!times) return fail(times.error().message);
+  if (!times) return fail_by_signal(times.error());
   if (times->seconds.empty()) return 0;  // another rank leads
   print_times(options, *settings, *times);
   if (times->wrong > 0) return fail(fmt::format("{} values are wrong", times->wrong));

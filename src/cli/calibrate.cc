@@ -95,9 +95,9 @@ int calibrate(const CalibrateOptions& options) {
     out.close();
   }
   auto group = make_group(options.timeout_seconds);
-  if (!group) return fail(group.error().message);
+  if (!group) return fail(group.error());
   auto calibration = ranks::calibrate(*group, options.ranks);
-  if (!calibration) return fail(calibration.error().message);
+  if (!calibration) return fail_by_signal(calibration.error());
   const std::string text = toml_of(*calibration);
   if (options.output.empty()) {
     fmt::print("{}", text);

@@ -1,11 +1,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -291,6 +293,13 @@ Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& o
   return std::move(begun->connection);
 }
 
+// Returns the number of a signal that has come.
+int signal_in(const live::UniqueFd& signals) {
+  signalfd_siginfo info{};
+  return read(signals.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                                : SIGTERM;
+}
+
 }  // namespace
 
 int capture(const live::Settings& settings, const CaptureOptions& options) {
@@ -300,15 +309,17 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
   Capture capture(options, out.get());
   auto connection =
       options.fabric ? begin_at_fabric(capture, options) : begin_at_agent(settings, options);
-  if (!connection) return fail(connection.error().message);
+  if (!connection) return fail(connection.error());
 
   const auto started = Clock::now();
   bool is_written = capture.begin();
   bool is_stopped = false;
+  int ended_by = 0;  // a signal's number
   while (is_written && !is_stopped && !capture.is_complete()) {
     pollfd sources[] = {{connection->get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
     poll(sources, 2, look_milliseconds);
-    is_stopped = sources[1].revents != 0;
+    if (sources[1].revents != 0) ended_by = signal_in(signals);
+    is_stopped = ended_by != 0;
     for (;;) {
       auto message = live::receive_message(connection->get());
       if (message) {
@@ -339,7 +350,7 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
     fmt::print(stderr, "{} frames are missing, because a buffer was full: --buffer enlarges it.\n",
                capture.dropped());
   }
-  return 0;
+  return ended_by == 0 ? 0 : signal_status + ended_by;
 }
 
 }  // namespace tulle::cli

@@ -103,6 +103,8 @@ TEST_F(CliTest, MistakesGetOneLineAndStatusTwo) {
     EXPECT_EQ(outcome.text.rfind("tulle: ", 0), 0u) << outcome.text;
   }
   EXPECT_TRUE(contains(tulle("fly").text, "\"fly\""));
+  EXPECT_TRUE(contains(tulle("smi").text, "no command \"smi\"; did you mean sim?"));
+  EXPECT_TRUE(contains(tulle("sweep incast --ouput x").text, "did you mean --output?"));
 }
 
 TEST_F(CliTest, RunTakesThePlaceOfTheProgram) {
@@ -258,7 +260,7 @@ TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
             " ]; do sleep 0.02; done; "
             "kill -INT $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "Captured")) << outcome.text;
-  EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "status 130")) << outcome.text;
   remove(path.c_str());
 }
 

@@ -14,8 +14,10 @@
 
 namespace tulle::cli {
 
-// The exit status for errors of the command line itself, as with other tools.
+// The exit status where what was asked for is wrong: an option, a name, a value or a file. It is 1
+// where the command was right and failed, and 128 plus the signal's number after Ctrl-C or SIGTERM.
 inline constexpr int usage_status = 2;
+inline constexpr int signal_status = 128;
 
 struct RunOptions {
   // If one of these is empty, the environment says what to use.
@@ -69,6 +71,7 @@ struct SimOptions {
   std::string fabric = "roce";
   std::string congestion_control = "none";
   std::vector<std::string> set;
+  std::optional<std::uint64_t> seed;
   std::string variant;  // empty: all
   std::string output;   // a folder; empty: none
   std::string again;    // the command that has the same results, for people
@@ -182,7 +185,11 @@ int fabric_cable(const std::string& name, bool cuts, const std::vector<std::stri
 // process runs, or else the one called "default".
 Result<std::string> fabric_address(const std::string& name);
 
-// Prints "tulle: …" to standard error, and returns 1.
+// Prints "tulle: …" to standard error, and returns the exit status: 1, or after Ctrl-C that of SIGINT.
 int fail(const std::string& message);
+// Does the same with an error, whose status is usage_status if it is of what was asked for.
+int fail(const Error& error);
+// Does the same with an error of what was asked for.
+int refuse(const std::string& message);
 
 }  // namespace tulle::cli

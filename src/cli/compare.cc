@@ -11,6 +11,7 @@
 #include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
+#include "cli/results_folder.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/links.h"
@@ -87,11 +88,11 @@ Result<Scenario> read_comparison(const CompareOptions& options,
                                  const std::vector<Fabric>& fabrics) {
   const std::uint32_t planes = options.workload.planes.value_or(1);
   auto chosen = scenario::choose_fabrics(fabrics, options.fabrics, planes);
-  if (!chosen) return chosen.error();
+  if (!chosen) return as_misuse(chosen.error());
   auto jobs = pair_jobs(options);
-  if (!jobs) return jobs.error();
+  if (!jobs) return as_misuse(jobs.error());
   auto workload = scenario::workload_scenario(*jobs, scenario_folder().string());
-  if (!workload) return workload.error();
+  if (!workload) return as_misuse(workload.error());
   return workload->on_fabrics(std::move(*chosen));
 }
 
@@ -119,10 +120,10 @@ int status_of(const std::vector<Outcome>& outcomes) {
 
 int compare(const CompareOptions& options) {
   auto fabrics = scenario::read_fabrics((scenario_folder() / "fabrics").string());
-  if (!fabrics) return fail(fabrics.error().message);
+  if (!fabrics) return fail(fabrics.error());
   if (options.list) return list(*fabrics);
   take_large_pages();
-  if (auto joined = join_ranks(); !joined) return fail(joined.error().message);
+  if (auto joined = join_ranks(); !joined) return fail(joined.error());
   auto scenario = read_comparison(options, *fabrics);
   Result<void> ready;
   if (auto checked = check_level(options.level, options.unvalidated); !checked) {
@@ -130,12 +131,12 @@ int compare(const CompareOptions& options) {
   } else if (!scenario) {
     ready = scenario.error();
   } else if (!options.output.empty() && is_first_rank()) {
-    ready = prepare_folder(options.output);
+    ready = prepare_results(options.output, ResultsOf::run);
   }
-  if (auto agreed = agree(ready); !agreed) return fail(agreed.error().message);
+  if (auto agreed = agree(ready); !agreed) return fail(agreed.error());
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
-  if (auto alike = check_alike(*scenario, all); !alike) return fail(alike.error().message);
+  if (auto alike = check_alike(*scenario, all); !alike) return fail(alike.error());
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, *scenario, all, results, "fabric", options.again,
                          are_several);
@@ -156,30 +157,30 @@ int compare(const CompareOptions& options) {
   simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
-  if (!results) return fail(results.error().message);
+  if (!results) return fail(results.error());
   if (!is_first_rank()) return 0;
   if (options.fabrics.empty()) say_what_is_left_out(*fabrics, options);
   auto printed =
       print(options.json ? report::summary_json(*results)
                          : report::plain_text(report::telling_figures("fabric", results->outcomes),
                                               marks()));
-  if (!printed) return fail(printed.error().message);
+  if (!printed) return fail(printed.error());
   if (!options.json) {
     const report::Table worst = report::worst_links_table("fabric", results->outcomes);
     if (!worst.rows.empty()) {
       auto links =
           print("\nthe links that held frames up for longest\n" + plain_text(worst, false));
-      if (!links) return fail(links.error().message);
+      if (!links) return fail(links.error());
     }
   }
   if (simulating.at_flow_level && !options.json) {
     if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
-      return fail(noted.error().message);
+      return fail(noted.error());
     }
   }
   if (!options.output.empty()) {
     if (auto written = write(*results, results->outcomes.size() > 1); !written)
-      return fail(written.error().message);
+      return fail(written.error());
   }
   if (is_interrupted()) return fail(interrupted_results);
   return status_of(results->outcomes);

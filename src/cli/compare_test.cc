@@ -293,13 +293,20 @@ TEST_F(CompareTest, AFabricThatDoesNotFinishIsNoSuccess) {
 
 TEST_F(CompareTest, MistakesGetOneLine) {
   expect_refused("", "--workload", 2);
-  expect_refused("--workload nonsense", "there is no \"nonsense\"; there are incast, ");
+  expect_refused("--workload nonsense", "no workload \"nonsense\"; the workloads are incast, ");
   expect_refused(std::string(small) + "--fabrics token-ring",
-                 "there is no \"token-ring\"; there are infiniband, infiniband-adaptive, ");
-  expect_refused(std::string(small) + "--set host.mut=3", "--set: host.mut: is no key");
+                 "no fabric \"token-ring\"; the fabrics are infiniband, infiniband-adaptive, ");
+  expect_refused(std::string(small) + "--fabrics infinband",
+                 "no fabric \"infinband\"; did you mean infiniband? ");
+  expect_refused("--workload incats", "no workload \"incats\"; did you mean incast? ");
+  expect_refused("--workload alreduce:1MiB", "did you mean allreduce? ");
+  expect_refused("--workload step:llama-3-8 --gpus 64", "did you mean llama-3-8b? ");
+  expect_refused("--workload allreduce --servers dgx-h10", "did you mean dgx-h100? ");
+  expect_refused(std::string(small) + "--set host.mut=3",
+                 "--set: host.mut: is no key that is known here; did you mean mtu?");
   expect_refused(std::string(small) + "--hosts x", "--hosts", 2);
   folder.write("file", "");
-  expect_refused(std::string(small) + "-o " + folder.path("file"), folder.path("file"));
+  expect_refused(std::string(small) + "-o " + folder.path("file"), folder.path("file"), 1);
   // The file is correct, but does not fit this fabric.
   folder.write("ring.csv",
                "a,b,gbps,delay_ns\n0,4,100,9\n1,5,100,9\n2,6,100,9\n3,7,100,9\n"

@@ -11,6 +11,7 @@
 #include "cli/layout.h"
 #include "cli/simulate.h"
 #include "scenario/fabrics.h"
+#include "scenario/files.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
 
@@ -43,6 +44,9 @@ Words servers() {
   for (const auto& [name, title] : scenario::titles_in(folder)) names.push_back(name);
   return names;
 }
+
+Words knobs() { return scenario::toml_names((scenario_folder() / "tuning").string()); }
+Words price_lists() { return scenario::toml_names((scenario_folder() / "prices").string()); }
 
 Words rail_topologies() {
   return {scenario::rail_topologies.begin(), scenario::rail_topologies.end()};
@@ -89,6 +93,8 @@ const Values* known_values(const std::string& name) {
       {"IF", {interfaces, true}},
       {"SCENARIO", {shipped_scenarios, false, ":files toml"}},
       {"NAME|FILE", {workloads, false, ":files"}},
+      {"KNOBS|FILE", {knobs, false, ":files toml"}},
+      {"PRICES|FILE", {price_lists, false, ":files toml"}},
       {"NAME:SIZE", {collectives}},
       {"SERVER|FILE", {servers, false, ":files"}},
       {"ALGORITHM", {algorithms}},

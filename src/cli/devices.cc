@@ -52,7 +52,7 @@ int devices(const live::Settings& settings, bool json) {
   hello.command = "tulle devices";
   hello.device = settings.device;
   auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
-  if (!answer) return fail(answer.error().message);
+  if (!answer) return fail(answer.error());
   live::Devices list;
   if (!decode(answer->message.bytes, list)) return fail("cannot decode the host agent's answer");
   json ? print_json(list.devices) : print_text(list.devices);

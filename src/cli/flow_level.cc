@@ -21,9 +21,11 @@ Result<std::vector<experiment::ValidatedRange>> validated_ranges() {
 }
 
 Result<void> check_level(const std::string& level, bool is_unvalidated) {
-  if (is_unvalidated && level != flow_level) return Error{"--unvalidated is for --level flow"};
+  if (is_unvalidated && level != flow_level) {
+    return as_misuse({"--unvalidated is for --level flow"});
+  }
   if (level == flow_level && has_ranks()) {
-    return Error{"the flow level is simulated by one process: start it without mpirun"};
+    return as_misuse({"the flow level is simulated by one process: start it without mpirun"});
   }
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/plot.h"
+#include "cli/results_folder.h"
 #include "cli/simulate.h"
 #include "report/chart.h"
 #include "report/page.h"
@@ -30,7 +31,7 @@ Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
   std::vector<Scenario> scenarios;
   const bool all = options.scenarios.empty();
   for (const std::string& name : all ? shipped_scenarios() : options.scenarios) {
-    auto scenario = Scenario::read(find_scenario(name), options.set);
+    auto scenario = read_scenario(name, options.set);
     if (!scenario) return scenario.error();
     if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
   }
@@ -91,7 +92,7 @@ Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& sc
   };
   for (const Scenario& scenario : scenarios) list(scenario);
   for (const std::string& name : shipped_scenarios()) {
-    if (auto scenario = Scenario::read(find_scenario(name), {})) list(*scenario);
+    if (auto scenario = read_scenario(name, {})) list(*scenario);
   }
   std::ranges::sort(entries, {}, &report::GalleryEntry::name);
   return report::write_file((folder / "README.md").string(), report::gallery_index(entries));
@@ -101,23 +102,27 @@ Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& sc
 
 int gallery(const SimOptions& options) {
   auto scenarios = read_scenarios(options);
-  if (!scenarios) return fail(scenarios.error().message);
+  if (!scenarios) return fail(scenarios.error());
   const fs::path folder = options.output.empty() ? folder_default : options.output;
-  if (auto ready = prepare_folder(folder.string()); !ready) return fail(ready.error().message);
+  if (auto ready = prepare_results(folder.string(), ResultsOf::gallery); !ready) {
+    return fail(ready.error());
+  }
   const bool with_pictures = has_gnuplot();
   catch_interrupts();
-  std::size_t failed = 0;
+  int status = 0;
   for (std::size_t i = 0; i < scenarios->size() && !is_interrupted(); ++i) {
     const Scenario& scenario = (*scenarios)[i];
     const std::string progress =
         fmt::format("{} of {}, {}: ", i + 1, scenarios->size(), scenario.name());
     auto added = add(folder, scenario, with_pictures, progress, options.jobs);
     if (added || is_interrupted()) continue;
-    ++failed;
-    fail(fmt::format("{}: {}", scenario.name(), added.error().message));
+    Error error = added.error();
+    error.message = fmt::format("{}: {}", scenario.name(), error.message);
+    const int failed = fail(error);
+    status = status == 0 || status == failed ? failed : 1;
   }
   if (auto written = write_index(folder, *scenarios); !written) {
-    return fail(written.error().message);
+    return fail(written.error());
   }
   if (!with_pictures) {
     fmt::print(stderr,
@@ -126,7 +131,7 @@ int gallery(const SimOptions& options) {
   }
   if (is_interrupted())
     return fail("interrupted: only the scenarios that were finished by then have a new page");
-  return failed == 0 ? 0 : 1;
+  return status;
 }
 
 }  // namespace tulle::cli

@@ -169,16 +169,17 @@ TEST_F(GalleryTest, AnInterruptLeavesWholeFiles) {
 }
 
 TEST_F(GalleryTest, MistakesGetOneLine) {
-  expect_refused("--gallery nowhere.toml -o " + folder.path("g"), "nowhere.toml: No such file");
+  expect_refused("--gallery nowhere.toml -o " + folder.path("g"),
+                 "there is no file \"nowhere.toml\"");
   expect_refused("--gallery --json", "--json", 2);
   folder.write("file", "");
   expect_refused("--gallery " + folder.path("bars.toml") + " -o " + folder.path("file"),
-                 folder.path("file"));
+                 folder.path("file"), 1);
   expect_refused(folder.path("bars.toml") + " " + folder.path("curves.toml"),
                  "several scenarios are named");
   folder.write("bars.toml", text("show = \"goodput\""));
   expect_refused("--gallery " + folder.path("bars.toml") + " -o " + folder.path("g"),
-                 "picture.show: no variant has a figure \"goodput\"");
+                 "picture.show: no variant has a figure \"goodput\"", 1);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "cli/commands.h"
 #include "cli/layout.h"
+#include "ranks/launch.h"
 
 namespace tulle::cli {
 
@@ -23,6 +25,12 @@ Result<ranks::Group> make_group(double timeout_seconds) {
   group.library = library.string();
   group.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1'000));
   return group;
+}
+
+int fail_by_signal(const Error& error) {
+  const int status = fail(error);
+  const int signal = ranks::interrupted_by();
+  return signal == 0 ? status : signal_status + signal;
 }
 
 }  // namespace tulle::cli

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -11,15 +12,20 @@
 #include <string>
 #include <vector>
 
+#include "base/near_names.h"
+#include "base/quoted.h"
 #include "cli/commands.h"
 #include "cli/complete.h"
 #include "cli/fabric_commands.h"
 #include "cli/help.h"
+#include "cli/layout.h"
 #include "cli/live_commands.h"
 #include "cli/ranks.h"
 #include "cli/sim_commands.h"
+#include "cli/simulate.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
+#include "scenario/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -257,17 +263,53 @@ bool is_command(const CLI::App& app, const std::string& name) {
                      [&](const CLI::App* command) { return command->get_name() == name; });
 }
 
-int report(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+// Returns the first word that looks like an option and is none of the command's.
+std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const bool is_long = word[1] == '-';
+    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    if (command.get_option_no_throw(name) == nullptr) return name;
+  }
+  return "";
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// Says what is wrong with the command line, of which these are the words.
+int report(const CLI::App& app, const CLI::ParseError& error,
+           const std::vector<std::string>& words) {
+  const std::string first = words.empty() ? "" : words.front();
   if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
-    std::fprintf(stderr, "tulle: unknown command \"%s\" (see `tulle --help`)\n", first.c_str());
-    return usage_status;
+    std::vector<std::string> commands;
+    for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+      if (!each->get_group().empty()) commands.push_back(each->get_name());
+    }
+    return refuse(fmt::format("no command {}{}", tulle::quoted(first),
+                              did_you_mean(first, commands, "`tulle --help` lists the commands")));
   }
   const auto used = app.get_subcommands();
   const std::string path = used.empty() ? "tulle" : "tulle " + used.front()->get_name();
+  // A word that is no option may leave a required one out, or be taken for an argument.
+  const bool is_of_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                           dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const std::string unknown = is_of_words ? unknown_option(*command, words) : "";
+  if (!unknown.empty()) {
+    return refuse(fmt::format("no option {}{}", tulle::quoted(unknown),
+                              did_you_mean(unknown, option_names(*command),
+                                           fmt::format("`{} --help` lists the options", path))));
+  }
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  fail(fmt::format("{} (see `{} --help`)", what, path));
-  return usage_status;
+  return refuse(fmt::format("{} (see `{} --help`)", what, path));
 }
 
 int tulle_main(std::vector<std::string> arguments) {
@@ -285,8 +327,9 @@ int tulle_main(std::vector<std::string> arguments) {
   const std::string first = arguments.empty() ? "" : arguments.front();
 
   if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
-    if (auto looked = look_for_ranks(); !looked) return fail(looked.error().message);
+    if (auto looked = look_for_ranks(); !looked) return fail(as_misuse(looked.error()));
   }
+  scenario::set_shipped_folder(scenario_folder().string());
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
@@ -299,23 +342,29 @@ int tulle_main(std::vector<std::string> arguments) {
   add_bench(app, status);
   add_calibrate(app, status);
   add_complete(app, status, after_dashes);
+  const std::vector<std::string> words = arguments;
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them in reverse order
   try {
     app.parse(arguments);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return report(app, error, first);
+    return report(app, error, words);
   }
   return status;
 }
 
 }  // namespace
 
-int fail(const std::string& message) {
-  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", message.c_str());
-  return 1;
+int fail(const std::string& message) { return fail(Error{message}); }
+
+int fail(const Error& error) {
+  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+  if (is_interrupted()) return signal_status + SIGINT;
+  return error.is_misuse ? usage_status : 1;
 }
+
+int refuse(const std::string& message) { return fail(as_misuse(Error{message})); }
 
 }  // namespace tulle::cli
 

@@ -87,7 +87,11 @@ Points::Points(PointsOptions options)
 Result<Scenario> Points::scenario_of(const std::vector<std::string>& lines) const {
   std::vector<std::string> set = options_.set;
   set.insert(set.end(), lines.begin(), lines.end());
-  return Scenario::read(path_, set);
+  auto path = path_;
+  if (!path) return path.error();
+  auto scenario = Scenario::read(*path, set);
+  if (!scenario) return as_misuse(scenario.error());
+  return scenario;
 }
 
 // Returns true if the files that were read for a point are still as they were.
@@ -144,6 +148,9 @@ Result<void> Points::lock() {
 }
 
 Result<void> Points::open() {
+  if (auto ready = prepare_results(options_.folder, options_.kind, options_.scenario); !ready) {
+    return ready;
+  }
   const fs::path folder = fs::path(options_.folder) / "points";
   if (auto ready = prepare_folder(folder.string()); !ready) return ready;
   if (auto locked = lock(); !locked) return locked;
@@ -160,7 +167,7 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   if (!scenario) return scenario.error();
   title_ = scenario->title();
   const auto variants = wanted_variants(*scenario, options_.variant);
-  if (variants.empty()) return Error{no_such_variant(*scenario, options_.variant)};
+  if (variants.empty()) return as_misuse({no_such_variant(*scenario, options_.variant)});
   Point point;
   point.name = std::move(name);
   point.lines = std::move(lines);
@@ -173,14 +180,14 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   return points_.size() - 1;
 }
 
-// Runs in a process of its own. Returns why there are no results.
-std::string Points::simulate_point(std::size_t index) const {
+// Runs in a process of its own.
+Result<void> Points::simulate_point(std::size_t index) const {
   const Point& point = points_[index];
   auto scenario = scenario_of(point.lines);
-  if (!scenario) return scenario.error().message;
+  if (!scenario) return scenario.error();
   const auto variants = wanted_variants(*scenario, options_.variant);
   if (identity_of(*scenario, variants, options_.level) != point.identity) {
-    return "the scenario has changed meanwhile";
+    return Error{"the scenario has changed meanwhile"};
   }
   json_t files = json_t::object();
   scenario::observe_files([&](const std::string& path, const std::string& text) {
@@ -190,16 +197,15 @@ std::string Points::simulate_point(std::size_t index) const {
   SimulateOptions simulating;
   simulating.at_flow_level = options_.level == flow_level;
   auto results = cli::simulate(simulating, *scenario, variants, timings);
-  if (!results) return results.error().message;
-  if (is_interrupted()) return "interrupted";
+  if (!results) return results.error();
+  if (is_interrupted()) return Error{"interrupted"};
   json_t json;
   json["identity"] = json_t::parse(point.identity);
   json["files"] = files;
   for (const report::Outcome& outcome : results->outcomes) {
     json["outcomes"].push_back(report::stored_json(outcome));
   }
-  auto written = report::write_file(point.file, text_of(json, 1));
-  return written ? "" : written.error().message;
+  return report::write_file(point.file, text_of(json, 1));
 }
 
 void Points::simulate(const std::function<void(std::size_t running)>& show) {
@@ -217,6 +223,7 @@ void Points::simulate(const std::function<void(std::size_t running)>& show) {
     for (const std::size_t index : by_file[points_[end.index].file]) {
       Point& point = points_[index];
       point.failure = end.failure;
+      point.is_misuse = end.is_misuse;
       // The disk may be full. All points after it would be simulated in vain.
       if (end.failure.starts_with(point.file)) stopped_ = end.failure;
       if (!end.failure.empty()) continue;

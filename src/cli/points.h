@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "cli/commands.h"
+#include "cli/results_folder.h"
 #include "live/unique_fd.h"
 #include "report/outcome.h"
 #include "scenario/scenario.h"
@@ -25,7 +26,8 @@ struct Point {
   std::string file;                // of its results
   std::string identity;            // JSON of all that the results depend on, apart from other files
   std::vector<report::Outcome> outcomes;
-  std::string failure;  // why there are none; empty: it was not simulated yet
+  std::string failure;     // why there are none; empty: it was not simulated yet
+  bool is_misuse = false;  // the scenario refuses its values
 
   // Returns the TOML of each variant's settings.
   std::vector<std::string> settings() const;
@@ -38,6 +40,7 @@ struct PointsOptions {
   std::string folder;            // of the results
   unsigned jobs = 1;             // points that are simulated at the same time
   std::string level = packet_level;
+  ResultsOf kind = ResultsOf::sweep;
 };
 
 class Points {
@@ -58,7 +61,6 @@ class Points {
   const Point& operator[](std::size_t index) const { return points_[index]; }
   std::size_t done() const { return done_; }
   const std::string& title() const { return title_; }  // of the scenario
-  const std::string& path() const { return path_; }    // of the scenario
   // Returns why no more points were simulated, such as a full disk; empty if they were.
   const std::string& stopped() const { return stopped_; }
   Result<scenario::Scenario> scenario_of(const std::vector<std::string>& lines) const;
@@ -67,10 +69,10 @@ class Points {
   Result<void> lock();
   bool load(Point& point);
   bool is_unchanged(const nlohmann::ordered_json& files);
-  std::string simulate_point(std::size_t index) const;
+  Result<void> simulate_point(std::size_t index) const;
 
   PointsOptions options_;
-  std::string path_;
+  Result<std::string> path_;  // of the scenario
   std::string title_;
   std::vector<Point> points_;
   std::map<std::string, std::string> digests_;  // by path: of files as they are now

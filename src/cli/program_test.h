@@ -45,8 +45,9 @@ class ProgramTest : public testing::Test {
     outcome.error = folder.read("stderr");
     return outcome;
   }
-  // Expects an exit status and one line of error that contains `part`.
-  void expect_refused(const std::string& arguments, const std::string& part, int status = 1) const {
+  // Expects an exit status, by default that of a wrong command, and one line of error that contains
+  // `part`.
+  void expect_refused(const std::string& arguments, const std::string& part, int status = 2) const {
     const ProgramOutcome outcome = run(arguments);
     EXPECT_EQ(outcome.status, status) << arguments;
     EXPECT_EQ(outcome.error.rfind("tulle: ", 0), 0u) << outcome.error;

@@ -36,8 +36,7 @@ std::array<char, 1'024> last_words;
 volatile std::sig_atomic_t last_words_length = 0;
 
 void handle_end(int signal) {
-  write_best_effort(STDERR_FILENO, last_words.data(),
-                    static_cast<std::size_t>(last_words_length));
+  write_best_effort(STDERR_FILENO, last_words.data(), static_cast<std::size_t>(last_words_length));
   _exit(128 + signal);
 }
 
@@ -130,8 +129,8 @@ void handle_silence(const std::uint32_t* ranks, std::uint32_t count) {
 Result<void> join_ranks() {
   if (!launch) return {};
   if (launch->size > sim::Nodes::parts_max) {
-    return Error{fmt::format("{} ranks are too many: at most {} simulate together", launch->size,
-                             sim::Nodes::parts_max)};
+    return as_misuse({fmt::format("{} ranks are too many: at most {} simulate together",
+                                  launch->size, sim::Nodes::parts_max)});
   }
   if (library_folder().empty()) {
     return Error{"cannot find Tulle's libraries; is the installation complete?"};

@@ -12,10 +12,12 @@
 #include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/ranks.h"
+#include "cli/results_folder.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
 #include "report/results.h"
 #include "scenario/build.h"
+#include "scenario/files.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
 
@@ -28,8 +30,8 @@ int list_scenarios() {
   const std::vector<std::string> names = shipped_scenarios();
   if (names.empty()) return fail(scenarios_missing());
   for (const std::string& name : names) {
-    auto scenario = Scenario::read(find_scenario(name), {});
-    if (!scenario) return fail(scenario.error().message);
+    auto scenario = read_scenario(name, {});
+    if (!scenario) return fail(scenario.error());
     fmt::print("{:<28} {}\n", scenario->name(), scenario->title());
   }
   return 0;
@@ -65,9 +67,11 @@ Result<Scenario> from_tables(const SimOptions& options) {
     if (dcqcn) {
       text += "[fabric.ecn]\n";
       text += dcqcn_of_hpcc;
-      auto table = scenario::read_file(options.topology);
+      auto path = scenario::find_file("", options.topology);
+      if (!path) return path.error();
+      auto table = scenario::read_file(*path);
       if (!table) return table.error();
-      auto topology = fabric::from_csv(*table, options.topology);
+      auto topology = fabric::from_csv(*table, *path);
       if (!topology) return topology.error();
       const std::int64_t mbps = scenario::host_bits_per_second(*topology) / 1'000'000;
       text += fmt::format("additive = \"{}Kbps\"\nhyper = \"{}Kbps\"\n", mbps * 1'000 / 5'000,
@@ -102,28 +106,28 @@ struct Wanted {
 
 Result<Wanted> prepare(const SimOptions& options) {
   if (options.scenarios.size() > 1) {
-    return Error{"several scenarios are named: name one, or add --gallery to run them all"};
+    return as_misuse({"several scenarios are named: name one, or add --gallery to run them all"});
   }
   const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
-  auto scenario =
-      name.empty() ? from_tables(options) : Scenario::read(find_scenario(name), options.set);
-  if (!scenario) return scenario.error();
+  auto scenario = name.empty() ? from_tables(options) : read_scenario(name, options.set);
+  if (!scenario) return as_misuse(scenario.error());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
-    return Error{
-        fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
-                    "--variant",
-                    scenario->name(), scenario->variants().size())};
+    return as_misuse(
+        {fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
+                     "--variant",
+                     scenario->name(), scenario->variants().size())});
   }
   if (!options.capture.empty() && options.level == flow_level) {
-    return Error{"--capture writes packets, and the flow level has none: take --level packet"};
+    return as_misuse(
+        {"--capture writes packets, and the flow level has none: take --level packet"});
   }
   if (auto checked = check_level(options.level, options.unvalidated); !checked) {
     return checked.error();
   }
   std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
-  if (wanted.empty()) return Error{no_such_variant(*scenario, options.variant)};
+  if (wanted.empty()) return as_misuse({no_such_variant(*scenario, options.variant)});
   if (!options.output.empty() && is_first_rank()) {
-    if (auto ready = prepare_folder(options.output); !ready) return ready.error();
+    if (auto ready = prepare_results(options.output, ResultsOf::run); !ready) return ready.error();
   }
   return Wanted{std::move(*scenario), std::move(wanted)};
 }
@@ -133,19 +137,19 @@ Result<Wanted> prepare(const SimOptions& options) {
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
   if (options.gallery && has_ranks()) {
-    return fail("a gallery is not made under mpirun: give --jobs or --threads in its place");
+    return refuse("a gallery is not made under mpirun: give --jobs or --threads in its place");
   }
   take_large_pages();
   if (options.gallery) return gallery(options);
-  if (auto joined = join_ranks(); !joined) return fail(joined.error().message);
+  if (auto joined = join_ranks(); !joined) return fail(joined.error());
   auto wanted = prepare(options);
   if (auto all = agree(wanted ? Result<void>() : wanted.error()); !all) {
-    return fail(all.error().message);
+    return fail(all.error());
   }
   // A lambda cannot capture structured bindings in C++20.
   const Scenario& scenario = wanted->scenario;
   const std::vector<std::size_t>& variants = wanted->variants;
-  if (auto alike = check_alike(scenario, variants); !alike) return fail(alike.error().message);
+  if (auto alike = check_alike(scenario, variants); !alike) return fail(alike.error());
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.output, scenario, variants, results, "variant", options.again,
                          are_several);
@@ -168,23 +172,23 @@ int sim(const SimOptions& options) {
   simulating.kept_in = options.output;
   if (!options.json) simulating.heading = scenario.title();
   auto results = simulate(simulating, scenario, variants, timings);
-  if (!results) return fail(results.error().message);
+  if (!results) return fail(results.error());
   if (!is_first_rank()) return 0;
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
-  if (!printed) return fail(printed.error().message);
+  if (!printed) return fail(printed.error());
   if (simulating.at_flow_level && !options.json) {
     if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
-      return fail(noted.error().message);
+      return fail(noted.error());
     }
   }
   if (!options.output.empty()) {
     if (auto written = write(*results, results->outcomes.size() > 1); !written)
-      return fail(written.error().message);
+      return fail(written.error());
   }
   if (!options.timings.empty()) {
     if (auto written = write_timings(options.timings, timings); !written) {
-      return fail(written.error().message);
+      return fail(written.error());
     }
   }
   if (is_interrupted()) return fail(interrupted_results);

@@ -41,7 +41,7 @@ constexpr char sim_examples[] =
     "Examples:\n"
     "  tulle sim --list                              list the scenarios\n"
     "  tulle sim incast                              a scenario that comes with Tulle\n"
-    "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
+    "  tulle sim incast -o results --set traffic.bytes=4MB\n"
     "                                                the same with larger messages, as files\n"
     "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
     "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
@@ -94,6 +94,10 @@ std::string shell_word(const std::string& word) {
 }
 
 constexpr char alone_key[] = "report.alone = true";
+constexpr char set_help[] =
+    "Override a key of the scenario, such as traffic.bytes=4MB or seed=7 (may be repeated)";
+
+std::string seed_line(std::uint64_t seed) { return fmt::format("seed = {}", seed); }
 
 // Returns the command that has the same results, without what says only where they go.
 std::string again(const CLI::App& command) {
@@ -195,7 +199,9 @@ void add_sim(CLI::App& app, int& status) {
       "a picture for each into the folder that -o names (docs/gallery)");
   add_results_folder(*command, options.output);
   add_variant(*command, options.variant);
-  add_set(*command, options.set, "Override a key of the scenario: key=value, as in TOML");
+  add_set(*command, options.set, set_help);
+  command->add_option("--seed", options.seed, "Seed of all random choices (the scenario's)")
+      ->type_name("N");
   command->add_flag("--alone", options.alone,
                     "Simulate each of [[jobs]] alone too, and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
@@ -238,6 +244,7 @@ void add_sim(CLI::App& app, int& status) {
   command->callback([command, &status] {
     options.again = again(*command);
     if (options.alone) options.set.emplace_back(alone_key);
+    if (options.seed) options.set.insert(options.set.begin(), seed_line(*options.seed));
     status = sim(options);
   });
 }
@@ -266,7 +273,7 @@ void add_sweep(CLI::App& app, int& status) {
       ->type_name("DIR")
       ->required();
   add_variant(*command, options.variant);
-  add_set(*command, options.set, "Override a key at all points: key=value, as in TOML");
+  add_set(*command, options.set, "Override a key at all points: traffic.bytes=4MB");
   command->add_flag("--json", options.json, "Print the results as JSON");
   add_level(*command, options.level);
   add_jobs(*command, options.jobs, "Points", "a process each");
@@ -286,7 +293,7 @@ void add_tune(CLI::App& app, int& status) {
       ->add_option("--knobs", options.knob_files,
                    "Keys to tune, with their ranges: dcqcn, ecn, pfc, routing, queue-pairs, "
                    "collective, or a file (may be repeated)")
-      ->type_name("NAME|FILE")
+      ->type_name("KNOBS|FILE")
       ->allow_extra_args(false);
   command
       ->add_option("--knob,-k", options.knobs,
@@ -308,7 +315,7 @@ void add_tune(CLI::App& app, int& status) {
       ->type_name("FIGURE<=NUMBER")
       ->allow_extra_args(false);
   add_variant(*command, options.variant, "The variant of the scenario to tune");
-  add_set(*command, options.set, "Override a key in all simulations: key=value, as in TOML");
+  add_set(*command, options.set, "Override a key in all simulations: traffic.bytes=4MB");
   command->add_option("--seeds", options.seeds, "The seeds to search on (1..2)")
       ->type_name("SEEDS");
   command
@@ -351,8 +358,9 @@ void add_compare(CLI::App& app, int& status) {
       "--workload with its --gpus");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
-      ->add_option("--fabrics", options.fabrics,
-                   "Fabrics from --list, such as one,other; or \"all\"")
+      ->add_option(
+          "--fabrics", options.fabrics,
+          "Fabrics from --list, such as one,other; \"all\"; or files of your own, FILE.toml")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
   command
@@ -397,8 +405,9 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
-                   "A file of prices, such as scenarios/prices/example.toml: adds cost and power")
-      ->type_name("FILE");
+                   "A list of prices, FILE.toml, or the name of one that comes with Tulle, such as "
+                   "example: adds cost and power")
+      ->type_name("PRICES|FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
       ->add_option("--topology", workload.topology,

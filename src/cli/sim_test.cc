@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -133,25 +134,33 @@ TEST_F(SimTest, TablesInsteadOfAScenario) {
   expect_refused("--topology " + folder.path("l.csv"), "both --topology and --flows");
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,7,1000,0\n");
   expect_refused(tables, "f.csv:2: there is no host 7");
-  expect_refused("--topology nowhere.csv --flows nowhere.csv", "nowhere.csv: No such file");
+  expect_refused("--topology nowhere.csv --flows nowhere.csv",
+                 "there is no file \"nowhere.csv\" in the current folder or ");
 }
 
 TEST_F(SimTest, MistakesGetOneLine) {
-  expect_refused("nowhere.toml", "nowhere.toml: No such file or directory");
-  expect_refused("no-such-name", "no-such-name");
+  expect_refused("nowhere.toml", "there is no file \"nowhere.toml\" in the current folder or ");
+  expect_refused("no-such-name", "no scenario \"no-such-name\"; ");
+  expect_refused("incats", "no scenario \"incats\"; did you mean incast? ");
   expect_refused("", "no scenario is named");
   folder.write("s.toml", scenario_text);
   const std::string s = folder.path("s.toml");
-  expect_refused(s + " --variant quick", "has no variant \"quick\": choose slow, fast");
+  expect_refused(s + " --variant quick", "has no variant \"quick\"; the variants are slow, fast");
   expect_refused(s + " --capture " + folder.path("c.pcapng"), "scenario s has 2 variants");
-  expect_refused(s + " --set traffic.bytes=20KB", "--set:1: ");
+  expect_refused(s + " --variant fats", "has no variant \"fats\"; did you mean fast? ");
+  expect_refused(s + " --set traffic.bytes", "write KEY=VALUE, such as traffic.bytes=4MB");
+  expect_refused(s + " --set traffic.bytes=[20KB", "--set traffic.bytes: \"[20KB\" is no value");
+  expect_refused(s + " --set trafic.bytes=20KB",
+                 "trafic: is no key that is known here; did you mean");
+  expect_refused(s + " --set traffic.byte=20KB", "did you mean bytes?");
   expect_refused(s + " --set 'traffic.bytes=\"20Gbps\"'",
                  "--set: traffic.bytes: must be an amount");
   folder.write("file", "");
-  expect_refused(s + " -o " + folder.path("file"), folder.path("file"));
-  expect_refused(s + " --timings /nowhere/t.json", "cannot write /nowhere/t.json: No such file");
+  expect_refused(s + " -o " + folder.path("file"), folder.path("file"), 1);
+  expect_refused(s + " --timings /nowhere/t.json", "cannot write /nowhere/t.json: No such file", 1);
   expect_refused(s + " --fabric token-ring", "token-ring", 2);
-  expect_refused(s + " --colour", "--colour", 2);
+  expect_refused(s + " --colour", "no option \"--colour\"; `tulle sim --help` lists the options");
+  expect_refused(s + " --ouput=x", "no option \"--ouput\"; did you mean --output?");
   expect_refused(s + " --threads 0", "--threads: Value 0 not in range 1 to 256", 2);
   expect_refused(s + " --threads 10000", "--threads: Value 10000 not in range 1 to 256", 2);
   folder.write("s.toml", "[topology]\nkind = \"moebius\"\n");
@@ -166,7 +175,7 @@ TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
   expect_refused(folder.path("s.toml"), "s.toml:10: traffic.size: is no key");
   folder.write("s.toml", text);
   folder.write("file", "");
-  expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"));
+  expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"), 1);
 }
 
 TEST_F(SimTest, AFullDiskIsNoSuccess) {
@@ -190,7 +199,7 @@ TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
     const ProgramOutcome outcome =
         shell(program() + folder.path("s.toml") + " -o " + out + " --jobs " + jobs +
               " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
-    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.status, 130);
     EXPECT_EQ(outcome.error,
               "tulle: interrupted: the results cover only what was simulated by then\n");
     return nlohmann::json::parse(folder.read("out" + jobs + "/summary.json"));
@@ -203,6 +212,92 @@ TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   const auto both = interrupt("2");
   ASSERT_EQ(both["variants"].size(), 2u);
   for (const auto& variant : both["variants"]) EXPECT_GT(variant["packet_hops"], 0);
+}
+
+TEST_F(SimTest, KeysNeedNoQuotes) {
+  folder.write("s.toml", scenario_text);
+  const std::string s = folder.path("s.toml") + " --json --variant slow --set ";
+  const std::string quoted = run(s + "'traffic.bytes=\"64KB\"'").out;
+  EXPECT_EQ(run(s + "traffic.bytes=64KB").out, quoted);
+  EXPECT_EQ(run(s + "'traffic.bytes = 64KB'").out, quoted);
+  EXPECT_NE(run(s + "traffic.bytes=32KB").out, quoted);
+}
+
+TEST_F(SimTest, ASeedIsAnOption) {
+  folder.write("s.toml", scenario_text);
+  const std::string s = folder.path("s.toml") + " --json --variant slow ";
+  EXPECT_EQ(nlohmann::json::parse(run(s + "--seed 9").out)["seed"], 9);
+  EXPECT_EQ(run(s + "--seed 9").out, run(s + "--set seed=9").out);
+  expect_refused(s + "--seed x", "--seed");
+}
+
+// Names of what comes with Tulle mean the same in any folder, and what lies beside a scenario comes
+// first.
+TEST_F(SimTest, NamesAreFoundFromAnyFolder) {
+  constexpr char text[] =
+      "[topology]\nkind = \"single-switch\"\nhosts = 8\nlink_rate = \"400Gbps\"\n"
+      "[traffic]\npattern = \"collective\"\nbytes = \"64KiB\"\n"
+      "[traffic.servers]\nprofile = \"dgx-h100\"\n";
+  folder.write("elsewhere/s.toml", text);
+  const auto in_folder = [&](const std::string& arguments) {
+    return shell("cd '" + folder.path("elsewhere") + "' && exec " + program() + arguments);
+  };
+  const ProgramOutcome plain = in_folder("s.toml --json");
+  EXPECT_EQ(plain.status, 0) << plain.error;
+  for (const char* set : {"host.profile=infiniband", "fabric.profile=ethernet-800g",
+                          "prices=example", "prices=prices/example.toml"}) {
+    const ProgramOutcome outcome = in_folder(std::string("s.toml --set ") + set);
+    EXPECT_EQ(outcome.status, 0) << set << ": " << outcome.error;
+  }
+  for (const char* model : {"step", "serve"}) {
+    const ProgramOutcome outcome =
+        in_folder(std::string("s.toml --level flow --set traffic.pattern=") + model +
+                  " --set traffic." + model + "=models/llama-3-9b.toml");
+    EXPECT_TRUE(contains(outcome.error, "did you mean models/llama-3-8b.toml")) << outcome.error;
+  }
+  for (const char* tables :
+       {"--topology tables/links.csv --flows tables/flows.csv", "incast.toml --variant lossy"}) {
+    const ProgramOutcome outcome = in_folder(tables);
+    EXPECT_EQ(outcome.status, 0) << tables << ": " << outcome.error;
+  }
+  const ProgramOutcome none = in_folder("s.toml --set traffic.servers.profile=dgx-h10");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(contains(none.error,
+                       "traffic.servers.profile: there is no profile \"dgx-h10\" in "
+                       "profiles/servers or /"))
+      << none.error;
+  EXPECT_TRUE(contains(none.error, "; did you mean dgx-h100? ")) << none.error;
+  // One of the same name beside the scenario comes first.
+  folder.write("elsewhere/profiles/servers/dgx-h100.toml",
+               "title = \"Slow\"\ngpus = 1\nadapters = 1\n");
+  const ProgramOutcome own = in_folder("s.toml --json");
+  EXPECT_EQ(own.status, 0) << own.error;
+  EXPECT_NE(own.out, plain.out);
+}
+
+TEST_F(SimTest, OlderResultsAreReplacedAndNotMixed) {
+  folder.write("s.toml", scenario_text);
+  const std::string s = "'" + folder.path("s.toml") + "' -o '" + folder.path("o") + "'";
+  ASSERT_EQ(run(s).error, "");
+  ASSERT_TRUE(std::filesystem::exists(folder.path("o/slow/flows.csv")));
+  const ProgramOutcome again = run(s + " --variant fast");
+  EXPECT_EQ(again.status, 0) << again.error;
+  EXPECT_EQ(again.error, "tulle: replacing the results of s in " + folder.path("o") + "\n");
+  for (const char* old : {"slow", "slow.pftrace", "fast/flows.csv"}) {
+    EXPECT_FALSE(std::filesystem::exists(folder.path(std::string("o/") + old))) << old;
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.path("o/flows.csv")));
+  folder.write("o/notes", "of a person");
+  EXPECT_EQ(run(s).status, 0);
+  EXPECT_EQ(folder.read("o/notes"), "of a person");
+
+  folder.write("letters/to-anne", "Dear Anne");
+  expect_refused("'" + folder.path("s.toml") + "' -o '" + folder.path("letters") + "'",
+                 "has files that are not results of Tulle: name an empty or a new folder");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("letters/summary.json")));
+  folder.write("w/points/1.json", "{}");
+  expect_refused("'" + folder.path("s.toml") + "' -o '" + folder.path("w") + "'",
+                 "has the results of a sweep");
 }
 
 constexpr char open_text[] = R"(title = "Web search"

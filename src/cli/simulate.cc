@@ -22,10 +22,13 @@
 #include <system_error>
 #include <thread>
 
+#include "base/near_names.h"
+#include "base/quoted.h"
 #include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
+#include "cli/results_folder.h"
 #include "experiment/alone.h"
 #include "experiment/capture.h"
 #include "experiment/flow_level.h"
@@ -33,6 +36,7 @@
 #include "report/html_page.h"
 #include "report/perfetto.h"
 #include "report/results.h"
+#include "scenario/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -103,29 +107,41 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
 
 }  // namespace
 
-std::vector<std::string> toml_names(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+std::vector<std::string> shipped_scenarios() {
+  return scenario::toml_names(scenario_folder().string());
 }
-
-std::vector<std::string> shipped_scenarios() { return toml_names(scenario_folder()); }
 
 std::string scenarios_missing() {
   return fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
                      executable().string());
 }
 
-std::string find_scenario(const std::string& name) {
+Result<std::string> find_scenario(const std::string& name) {
   // A folder of that name, such as the last run's results, does not hide a scenario.
-  const bool is_file = fs::exists(name) && !fs::is_directory(name);
-  if (is_file || name.find('/') != std::string::npos) return name;
-  const fs::path known = scenario_folder() / (name + ".toml");
-  return fs::exists(known) ? known.string() : name;
+  std::error_code error;
+  if (fs::exists(name, error) && !fs::is_directory(name, error)) return name;
+  for (const char* suffix : {".toml", ""}) {
+    const fs::path known = scenario_folder() / (name + suffix);
+    if (fs::is_regular_file(known, error)) return known.string();
+  }
+  if (name.ends_with(".toml") || name.find('/') != std::string::npos) {
+    if (fs::is_directory(name, error)) return name;  // reading it says what it is
+    auto found = scenario::find_file("", name);
+    if (!found) return as_misuse(found.error());
+    return found;
+  }
+  const std::string more = fmt::format("`tulle sim --list` shows the {} that come with Tulle",
+                                       shipped_scenarios().size());
+  return as_misuse({fmt::format("no scenario {}{}", tulle::quoted(name),
+                                did_you_mean(name, shipped_scenarios(), more))});
+}
+
+Result<Scenario> read_scenario(const std::string& name, const std::vector<std::string>& set) {
+  auto path = find_scenario(name);
+  if (!path) return path.error();
+  auto scenario = Scenario::read(*path, set);
+  if (!scenario) return as_misuse(scenario.error());
+  return scenario;
 }
 
 std::vector<std::size_t> wanted_variants(const Scenario& scenario, const std::string& variant) {
@@ -145,8 +161,9 @@ std::string no_such_variant(const Scenario& scenario, const std::string& variant
   }
   if (names.empty())
     return fmt::format("scenario {} has no variants: leave --variant out", scenario.name());
-  return fmt::format("scenario {} has no variant \"{}\": choose {}", scenario.name(), variant,
-                     fmt::join(names, ", "));
+  const std::string all = fmt::format("the variants are {}", fmt::join(names, ", "));
+  return fmt::format("scenario {} has no variant {}{}", scenario.name(), tulle::quoted(variant),
+                     did_you_mean(variant, names, all));
 }
 
 Result<void> check_alike(const Scenario& scenario, std::span<const std::size_t> variants) {
@@ -207,17 +224,18 @@ Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario
     return static_cast<sim::Processes*>(nullptr);
   }
   if (all->count() > setup.topology.hosts) {
-    return Error{
-        fmt::format("{} has {} hosts, so that at most {} ranks can simulate it: there are {}", name,
-                    setup.topology.hosts, setup.topology.hosts, all->count())};
+    return as_misuse(
+        {fmt::format("{} has {} hosts, so that at most {} ranks can simulate it: there are {}",
+                     name, setup.topology.hosts, setup.topology.hosts, all->count())});
   }
   return all;
 }
 
 // Returns an error with the variant that it concerns, if the scenario has several.
-Error of_variant(const Scenario& scenario, std::size_t variant, const std::string& message) {
+Error of_variant(const Scenario& scenario, std::size_t variant, Error error) {
   const std::string& name = scenario.variants()[variant].name;
-  return Error{name.empty() ? message : fmt::format("{}: {}", name, message)};
+  if (!name.empty()) error.message = fmt::format("{}: {}", name, error.message);
+  return error;
 }
 
 // Does the same as simulate() below at flow level.
@@ -227,7 +245,7 @@ Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, b
                                const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
   auto run = experiment::FlowLevel::prepare(std::move(setup));
-  if (!run) return run.error();
+  if (!run) return as_misuse(run.error());
   timings.setup_s += seconds_since(start);
   begins();
   catch_interrupts();
@@ -249,7 +267,7 @@ Result<Outcome> simulate_flows(scenario::Setup setup, const std::string& name, b
   auto ranges = validated_ranges();
   if (!ranges) return ranges.error();
   auto range = (*run)->range_among(*ranges);
-  if (!range) return range.error();
+  if (!range) return as_misuse(range.error());
   return (*run)->outcome(*range);
 }
 
@@ -264,7 +282,9 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& variant_name = scenario.variants()[variant].name;
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant, !options.at_flow_level);
-  if (auto built = agree(outcome_of(setup)); !built) return built.error();
+  if (auto built = agree(setup ? Result<void>() : as_misuse(setup.error())); !built) {
+    return built.error();
+  }
   if (ranks() != nullptr) {
     const std::string drawn = fmt::format("{:x}", fingerprint(*setup));
     if (auto alike = check_alike("traffic or topology", drawn); !alike) return alike.error();
@@ -274,7 +294,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
     auto outcome = simulate_flows(std::move(*setup), variant_name, options.is_unvalidated, line,
                                   timings, begins, goes_on);
     if (outcome) return outcome;
-    return of_variant(scenario, variant, outcome.error().message);
+    return of_variant(scenario, variant, outcome.error());
   }
   setup->timeline = options.timeline;
   auto processes = ranks_for(options, *setup, name, line);
@@ -287,7 +307,8 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
       return played.error();
   }
   auto capture = open_capture(options, *setup);
-  if (!capture) return capture.error();
+  if (!capture)
+    return capture.error().error_number == 0 ? as_misuse(capture.error()) : capture.error();
   const unsigned threads = options.capture.empty() ? options.threads : 1;
   auto run = experiment::Run::prepare(std::move(*setup), threads, *processes);
   if (!run) return run.error();
@@ -344,10 +365,10 @@ Checked check(const SimulateOptions& options, const Scenario& scenario, std::siz
   Checked checked;
   try {
     auto setup = scenario.build(variant, !options.at_flow_level);
-    if (!setup) checked.error = setup.error();
+    if (!setup) checked.error = as_misuse(setup.error());
     if (setup && options.at_flow_level) {
       std::string why = experiment::beyond_flow_level(*setup);
-      if (!why.empty()) checked.error = of_variant(scenario, variant, why);
+      if (!why.empty()) checked.error = of_variant(scenario, variant, as_misuse({why}));
     }
     checked.is_long = setup && setup->network.host.stack.cores > 0;
   } catch (...) {
@@ -487,20 +508,10 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
   return results;
 }
 
-Result<void> prepare_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
-    error.assign(errno, std::generic_category());
-  }
-  if (error)
-    return Error{fmt::format("cannot write to the folder {}: {}", folder, error.message())};
-  return {};
-}
-
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again, bool are_several) {
+  remove_run(folder);
   auto written = report::write_results(folder, results, are_several);
   if (!written) return written;
   report::PageText text{again, what, {}};

@@ -2,7 +2,6 @@
 
 // Code that the simulating commands share: where scenarios are, a line of progress, Ctrl-C.
 
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -14,14 +13,16 @@
 
 namespace tulle::cli {
 
-// Returns the names of a folder's .toml files, without that ending, in alphabetical order.
-std::vector<std::string> toml_names(const std::filesystem::path& folder);
 // Returns the names of the scenarios that come with Tulle, in alphabetical order.
 std::vector<std::string> shipped_scenarios();
 // Returns an error message for the case that there are none.
 std::string scenarios_missing();
-// Returns the file of a scenario, given as a path or as the name of one that comes with Tulle.
-std::string find_scenario(const std::string& name);
+// Returns the file of a scenario, given as a path or as the name of one that comes with Tulle. The
+// error suggests similar names.
+Result<std::string> find_scenario(const std::string& name);
+// Finds and reads a scenario. All errors are of what was asked for.
+Result<scenario::Scenario> read_scenario(const std::string& name,
+                                         const std::vector<std::string>& set);
 
 // Returns the indices of the variants that have a name; of all, if it is empty.
 std::vector<std::size_t> wanted_variants(const scenario::Scenario& scenario,
@@ -83,10 +84,7 @@ inline constexpr unsigned jobs_max = 1'024;
 Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings);
 
-// Makes the folder if it does not exist, and fails if no files can be made in it.
-Result<void> prepare_folder(const std::string& folder);
-
-// Writes the files of report/results.h, report.html and a trace for Perfetto of each variant,
+// Writes, in place of those of an earlier run, the files of report/results.h, report.html and a trace for Perfetto of each variant,
 // VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
 // is what the variants are, and `again` the command that makes them. If the first variants alone
 // have results, the others are left out. Each variant has a folder of its own if they are several.

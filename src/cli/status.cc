@@ -138,7 +138,7 @@ int status(const live::Settings& settings, bool json) {
     }
     return 0;
   }
-  if (!answer) return fail(answer.error().message);
+  if (!answer) return fail(answer.error());
   AgentStatus agent;
   if (!decode(answer->message.bytes, agent)) return fail("cannot decode the host agent's answer");
   std::vector<ProcessStatus> processes;

@@ -57,8 +57,8 @@ class Sweep {
   void run();
   Result<void> write(const std::string& again) const;
   Result<void> print() const;
-  // Returns what is missing, as one line, or nothing.
-  std::string missing() const;
+  // Fails if results are missing, in one line.
+  Result<void> check() const;
 
  private:
   void show(std::size_t running);
@@ -74,6 +74,7 @@ class Sweep {
 };
 
 Result<void> Sweep::prepare() {
+  if (auto scenario = points_.scenario_of({}); !scenario) return scenario.error();
   if (auto opened = points_.open(); !opened) return opened;
   for (std::size_t i = 0; i < grid_.points.size(); ++i) {
     if (auto added = points_.add(grid_.name(i), grid_.lines(i)); !added) return added.error();
@@ -102,21 +103,24 @@ void Sweep::run() {
   if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
 }
 
-std::string Sweep::missing() const {
+Result<void> Sweep::check() const {
   const std::size_t count = points_.all().size() - points_.done();
-  if (count == 0) return "";
+  if (count == 0) return {};
   if (!points_.stopped().empty()) {
-    return fmt::format("{}; {} of {} points have results, and the same command goes on",
-                       points_.stopped(), points_.done(), points_.all().size());
+    return Error{fmt::format("{}; {} of {} points have results, and the same command goes on",
+                             points_.stopped(), points_.done(), points_.all().size())};
   }
   if (is_interrupted()) {
-    return fmt::format("interrupted: {} of {} points have results, and the same command goes on",
-                       points_.done(), points_.all().size());
+    return Error{
+        fmt::format("interrupted: {} of {} points have results, and the same command goes on",
+                    points_.done(), points_.all().size())};
   }
   const auto first =
       std::ranges::find_if(points_.all(), [](const Point& p) { return p.outcomes.empty(); });
-  return fmt::format("{} of {} points have no results; the first is {}: {}", count,
-                     points_.all().size(), first->name, first->failure);
+  Error error{fmt::format("{} of {} points have no results; the first is {}: {}", count,
+                          points_.all().size(), first->name, first->failure)};
+  error.is_misuse = std::ranges::all_of(points_.all(), &Point::is_misuse);
+  return error;
 }
 
 // --- tables -------------------------------------------------------------------------------------
@@ -245,17 +249,17 @@ Result<void> Sweep::print() const {
 }  // namespace
 
 int sweep(const SweepOptions& options) {
-  if (has_ranks()) return fail(no_ranks_for("a sweep"));
+  if (has_ranks()) return refuse(no_ranks_for("a sweep"));
   take_large_pages();
   auto grid = grid_of(options);
-  if (!grid) return fail(grid.error().message);
+  if (!grid) return fail(as_misuse(grid.error()));
   Sweep sweep(options, std::move(*grid));
-  if (auto ready = sweep.prepare(); !ready) return fail(ready.error().message);
+  if (auto ready = sweep.prepare(); !ready) return fail(ready.error());
   sweep.run();
-  if (auto written = sweep.write(options.again); !written) return fail(written.error().message);
-  if (auto printed = sweep.print(); !printed) return fail(printed.error().message);
-  const std::string missing = sweep.missing();
-  return missing.empty() ? 0 : fail(missing);
+  if (auto written = sweep.write(options.again); !written) return fail(written.error());
+  if (auto printed = sweep.print(); !printed) return fail(printed.error());
+  const auto checked = sweep.check();
+  return checked ? 0 : fail(checked.error());
 }
 
 }  // namespace tulle::cli

@@ -192,7 +192,11 @@ TEST_F(Sweep, MistakesAreOneLine) {
   expect_refused(command("o", "-k seed=1,2 --variant none"),
                  "has no variants: leave --variant out");
   expect_refused("/nowhere.toml -k seed=1 -o '" + folder.path("o") + "'", "/nowhere.toml");
-  expect_refused("'" + folder.path("s.toml") + "' -k seed=1 -o /proc/nowhere", "/proc/nowhere");
+  expect_refused("'" + folder.path("s.toml") + "' -k seed=1 -o /proc/nowhere", "/proc/nowhere", 1);
+  folder.write("letters/to-anne", "Dear Anne");
+  expect_refused(command("letters", "-k seed=1"), "has files that are not results of Tulle");
+  folder.write("r/summary.json", R"({"scenario": "s", "title": "T"})");
+  expect_refused(command("r", "-k seed=1"), "has the results of a simulation");
 }
 
 // A point is another one at another level.
@@ -215,8 +219,17 @@ TEST_F(Sweep, TheFlowLevelHasResultsOfItsOwn) {
                  "2 of 2 points have no results");
 }
 
+TEST_F(Sweep, SignalsAreTheExitStatus) {
+  const std::string long_one = command("o", "-j 2 -k seed=1..200 --set traffic.bytes=64MB");
+  for (const auto& [signal, status] : {std::pair("INT", 130), std::pair("TERM", 143)}) {
+    const ProgramOutcome outcome =
+        shell(program() + long_one + " & pid=$!; sleep 1; kill -" + signal + " $pid; wait $pid");
+    EXPECT_EQ(outcome.status, status) << outcome.error;
+  }
+}
+
 TEST_F(Sweep, TwoDoNotWriteToOneFolder) {
-  const std::string first = command("o", "-j 1 -k seed=1..200 --set 'traffic.bytes=\"64MB\"'");
+  const std::string first = command("o", "-j 1 -k seed=1..200 --set traffic.bytes=64MB");
   const std::string whole = "exec " + program() + first + " >/dev/null 2>&1";
   const pid_t process = fork();
   if (process == 0) {

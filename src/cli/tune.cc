@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/near_names.h"
 #include "base/quoted.h"
 #include "cli/commands.h"
 #include "cli/flow_level.h"
@@ -29,6 +30,7 @@
 #include "report/columns.h"
 #include "report/html_page.h"
 #include "report/results.h"
+#include "scenario/files.h"
 #include "scenario/grid.h"
 #include "tuning/devices.h"
 #include "tuning/knob.h"
@@ -70,6 +72,14 @@ std::optional<double> value_in(const report::Outcome& outcome, const std::string
   return {};
 }
 
+Error no_such_figure(std::string_view option, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const experiment::Row& row : experiment::rows()) names.push_back(row.figure.key);
+  return Error{
+      fmt::format("{}: no figure {}{}", option, tulle::quoted(name),
+                  did_you_mean(name, names, "the names are those in a run's summary.json"))};
+}
+
 // A figure that a point must keep to, such as "pauses<=0".
 struct Limit {
   std::string figure;
@@ -92,8 +102,7 @@ Result<Limit> parse_limit(const std::string& text) {
   const auto parsed = std::from_chars(text.data() + sign + 2, end, limit.bound);
   if (parsed.ec != std::errc() || parsed.ptr != end) return wrong();
   if (row_of(limit.figure) == nullptr) {
-    return Error{fmt::format("--limit: there is no figure {}: summary.json has their names",
-                             tulle::quoted(limit.figure))};
+    return no_such_figure("--limit", limit.figure);
   }
   return limit;
 }
@@ -113,11 +122,9 @@ Result<std::vector<std::string>> parse_seeds(const std::string& option, const st
 // Finds a file of knobs, given as a path or as the name of one that comes with Tulle.
 Result<std::string> knobs_file(const std::string& name) {
   if (fs::is_regular_file(name)) return name;
-  const fs::path folder = scenario_folder() / "tuning";
-  const fs::path known = folder / (name + ".toml");
-  if (name.find('/') == std::string::npos && fs::exists(known)) return known.string();
-  return Error{fmt::format("--knobs {}: there is no such file, nor such knobs: choose {}",
-                           tulle::quoted(name), fmt::join(toml_names(folder), ", "))};
+  auto found = scenario::find_named_or_file("", "tuning", name, "set of knobs named");
+  if (!found) return Error{"--knobs: " + found.error().message};
+  return found;
 }
 
 Result<std::vector<tuning::Knob>> knobs_of(const TuneOptions& options) {
@@ -179,7 +186,7 @@ class Tuning {
         held_back_(std::move(held_back)),
         figure_(options.least.empty() ? options.most : options.least),
         points_({options.scenario, options.set, options.variant, options.output, options.jobs,
-                 options.level}) {}
+                 options.level, ResultsOf::search}) {}
 
   Result<void> run();
   // Returns true if the best setting is better than the scenario as it was.
@@ -360,13 +367,17 @@ Result<void> Tuning::check_baseline() {
   baseline_ = scores->front();
   if (is_interrupted()) return Error{"interrupted: the same command goes on"};
   if (std::isinf(baseline_.mean)) {
-    return Error{
+    Error error{
         fmt::format("the scenario as it is cannot be compared with: {}", baseline_.failure)};
+    error.is_misuse = std::ranges::all_of(points_.all(), &Point::is_misuse);
+    return error;
   }
   return {};
 }
 
 Result<void> Tuning::run() {
+  auto scenario = points_.scenario_of({});
+  if (!scenario) return scenario.error();
   if (auto opened = points_.open(); !opened) return opened;
   // Files that are there are another search's, unless this one comes to the same.
   for (const char* name :
@@ -374,12 +385,10 @@ Result<void> Tuning::run() {
     std::error_code ignored;
     fs::remove(fs::path(options_.output) / name, ignored);
   }
-  auto scenario = points_.scenario_of({});
-  if (!scenario) return scenario.error();
   if (options_.variant.empty() && scenario->variants().size() > 1) {
-    return Error{
-        fmt::format("scenario {} has {} variants, and one is tuned: name it with --variant",
-                    options_.scenario, scenario->variants().size())};
+    return as_misuse(
+        {fmt::format("scenario {} has {} variants, and one is tuned: name it with --variant",
+                     options_.scenario, scenario->variants().size())});
   }
   note_values(*scenario);
   if (auto checked = check_baseline(); !checked) return checked;
@@ -621,38 +630,42 @@ Result<void> Tuning::write(const Setting& best, const Score& held_was, const Sco
 }  // namespace
 
 int tune(const TuneOptions& options) {
-  if (has_ranks()) return fail(no_ranks_for("a search"));
+  if (has_ranks()) return refuse(no_ranks_for("a search"));
   take_large_pages();
   if (options.least.empty() == options.most.empty()) {
-    return fail("name the figure that is to be best: --least fct_us.p99, or --most busbw_gbytes");
+    return refuse("name the figure that is to be best: --least fct_us.p99, or --most busbw_gbytes");
   }
   if (options.budget < 2 || options.budget > budget_max) {
-    return fail(fmt::format("--budget {}: must be 2 to {}", options.budget, budget_max));
+    return refuse(fmt::format("--budget {}: must be 2 to {}", options.budget, budget_max));
+  }
+  const std::string& figure = options.least.empty() ? options.most : options.least;
+  if (row_of(figure) == nullptr) {
+    return fail(as_misuse(no_such_figure(options.least.empty() ? "--most" : "--least", figure)));
   }
   auto knobs = knobs_of(options);
-  if (!knobs) return fail(knobs.error().message);
+  if (!knobs) return fail(as_misuse(knobs.error()));
   std::vector<Limit> limits;
   for (const std::string& text : options.limits) {
     auto limit = parse_limit(text);
-    if (!limit) return fail(limit.error().message);
+    if (!limit) return fail(as_misuse(limit.error()));
     limits.push_back(std::move(*limit));
   }
   auto seeds = parse_seeds("--seeds", options.seeds);
-  if (!seeds) return fail(seeds.error().message);
+  if (!seeds) return fail(as_misuse(seeds.error()));
   auto held_back = parse_seeds("--held-back", options.held_back);
-  if (!held_back) return fail(held_back.error().message);
+  if (!held_back) return fail(as_misuse(held_back.error()));
   for (const std::string& seed : *held_back) {
     if (std::ranges::find(*seeds, seed) == seeds->end()) continue;
-    return fail(fmt::format("seed {} is searched on: name others with --held-back", seed));
+    return refuse(fmt::format("seed {} is searched on: name others with --held-back", seed));
   }
   constexpr std::size_t simulations_max = 100'000;
   if (options.budget * seeds->size() > simulations_max) {
-    return fail(fmt::format("{} settings on {} seeds are too many: at most {} simulations",
-                            options.budget, seeds->size(), simulations_max));
+    return refuse(fmt::format("{} settings on {} seeds are too many: at most {} simulations",
+                              options.budget, seeds->size(), simulations_max));
   }
   Tuning tuning(options, std::move(*knobs), std::move(limits), std::move(*seeds),
                 std::move(*held_back));
-  if (const auto done = tuning.run(); !done) return fail(done.error().message);
+  if (const auto done = tuning.run(); !done) return fail(done.error());
   return tuning.is_gained() ? 0 : 1;
 }
 

@@ -127,7 +127,7 @@ TEST_F(Tune, ALimitIsKept) {
       shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "' --json");
   EXPECT_GE(nlohmann::json::parse(tuned.out)["fct_us"]["min"].get<double>(), 900);
   expect_refused(command("none", std::string(search) + "--limit 'fct_us.min>=100000'"),
-                 "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ");
+                 "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ", 1);
 }
 
 // A limit must be kept on the seeds held back as well.
@@ -186,7 +186,10 @@ TEST_F(Tune, StepsOfSwitchesAreSaid) {
 TEST_F(Tune, AFailedSearchLeavesNoResultsOfAnother) {
   ASSERT_EQ(run(command("o", search)).status, 0);
   ASSERT_TRUE(fs::exists(folder.path("o/tuned.toml")));
-  expect_refused(command("o", std::string(search) + "--limit 'fct_us.max<=1'"), "none of 16");
+  const ProgramOutcome failed = run(command("o", std::string(search) + "--limit 'fct_us.max<=1'"));
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_TRUE(contains(failed.error, "replacing the results of ")) << failed.error;
+  EXPECT_TRUE(contains(failed.error, "none of 16")) << failed.error;
   for (const char* name : {"tuned.toml", "tune.json", "report.html", "sonic.json"}) {
     EXPECT_FALSE(fs::exists(folder.path(std::string("o/") + name))) << name;
   }
@@ -239,24 +242,26 @@ TEST_F(Tune, MistakesAreOneLine) {
   expect_refused(command("o", "-k a=1..2"), "name the figure that is to be best");
   expect_refused(command("o", "-k a=1..1KB" + rest), "have different units");
   expect_refused(command("o", "-k seed=1..9" + rest), "seeds are drawn, not tuned");
-  expect_refused(command("o", "--knobs nothing" + rest), "choose collective, dcqcn, ecn, pfc");
+  expect_refused(command("o", "--knobs nothing" + rest), "there are collective, dcqcn, ecn, pfc");
   expect_refused(command("o", "-k a=1..2 --seeds 5 --held-back 4..6" + rest),
                  "seed 5 is searched on");
   expect_refused(command("o", "-k a=1..2 --seeds x" + rest), "write whole numbers");
   expect_refused(command("o", "-k a=1..2 --limit pauses=0" + rest), "such as pauses<=0");
-  expect_refused(command("o", "-k a=1..2 --limit 'puases<=0'" + rest), "there is no figure");
+  expect_refused(command("o", "-k a=1..2 --limit 'puases<=0'" + rest),
+                 "no figure \"puases\"; did you mean pauses? ");
   expect_refused(command("o",
                          "-k a=1..2 --least fct_us.p99 --budget 10000 --seeds 1..100 "
                          "--held-back 101"),
                  "at most 100000 simulations");
   expect_refused(command("o", "-k a=1..2 --least fct_us.p99 --budget 1"), "must be 2 to 10000");
-  expect_refused(command("o", "-k a=1..2 --least nonsense"), "it has no figure nonsense");
-  expect_refused(command("o", "-k no.such=1..2" + rest), "none of 2 settings counts; the first: ");
+  expect_refused(command("o", "-k a=1..2 --least nonsense"), "--least: no figure \"nonsense\"");
+  expect_refused(command("o", "-k no.such=1..2" + rest),
+                 "none of 2 settings counts; the first: ", 1);
   expect_refused("'" + folder.path("s.toml") + "' -o '" + folder.path("o") + "' -k a=1..2" + rest,
                  "has 2 variants, and one is tuned");
   expect_refused("'" + folder.path("s.toml") + "' --variant two -o '" + folder.path("o") +
                      "' -k a=1..2" + rest,
-                 "has no variant \"two\": choose one, credits");
+                 "has no variant \"two\"; the variants are one, credits");
 }
 
 }  // namespace

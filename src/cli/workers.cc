@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t failure_bytes_max = 4'096;
 constexpr int tick_milliseconds = 200;
+constexpr int misuse_status = 2;  // of a process
 
 struct Worker {
   pid_t process = 0;
@@ -55,29 +56,30 @@ std::string failure_of(int status, const std::string& text) {
 }
 
 [[noreturn]] void be_worker(int says, pid_t parent, std::size_t index,
-                            const std::function<std::string(std::size_t)>& work) {
+                            const std::function<Result<void>(std::size_t)>& work) {
   // A parent that is killed takes this process along. It may have ended before this call.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   std::signal(SIGINT, SIG_DFL);
   dup2(says, STDERR_FILENO);
   close(says);
-  std::string failure;
+  Result<void> done;
   try {
-    failure = work(index);
+    done = work(index);
   } catch (const std::bad_alloc&) {
-    failure = "there is too little memory";
+    done = Error{"there is too little memory"};
   } catch (const std::exception& error) {
-    failure = error.what();
+    done = Error{error.what()};
   }
-  if (failure.empty()) _exit(0);
+  if (done) _exit(0);
+  const std::string& failure = done.error().message;
   write_best_effort(STDERR_FILENO, failure.data(), failure.size());
-  _exit(1);
+  _exit(done.error().is_misuse ? misuse_status : 1);
 }
 
 // Returns false, with the reason, if the system cannot start a process now.
 bool start(std::vector<Worker>& workers, std::size_t index,
-           const std::function<std::string(std::size_t)>& work, std::string& reason) {
+           const std::function<Result<void>(std::size_t)>& work, std::string& reason) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     reason = fmt::format("cannot make a pipe: {}", std::strerror(errno));
@@ -125,7 +127,7 @@ std::vector<Worker> wait_for(std::vector<Worker>& workers) {
 }  // namespace
 
 void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
-                  const std::function<std::string(std::size_t index)>& work,
+                  const std::function<Result<void>(std::size_t index)>& work,
                   const std::function<void(const WorkEnded&)>& ended,
                   const std::function<void(std::size_t running)>& tick,
                   const std::function<bool()>& goes_on) {
@@ -141,7 +143,7 @@ void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
         continue;
       }
       // The system may have room again when one of those that run has ended.
-      if (workers.empty()) ended({indices[next++], reason});
+      if (workers.empty()) ended({indices[next++], reason, false});
       break;
     }
     if (!goes_on() && !was_told) {
@@ -155,7 +157,8 @@ void on_processes(const std::vector<std::size_t>& indices, unsigned processes,
         ended_one = waitpid(worker.process, &status, 0);
       } while (ended_one < 0 && errno == EINTR);
       if (ended_one < 0) status = 1 << 8;  // as if it had failed
-      ended({worker.index, failure_of(status, worker.text)});
+      const bool is_misuse = WIFEXITED(status) && WEXITSTATUS(status) == misuse_status;
+      ended({worker.index, failure_of(status, worker.text), is_misuse});
     }
     tick(workers.size());
   }

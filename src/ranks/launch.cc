@@ -25,8 +25,10 @@ namespace {
 constexpr int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
 int interrupt_pipe = -1;
-void note_interrupt(int) {
+volatile std::sig_atomic_t interrupt_signal = 0;
+void note_interrupt(int signal) {
   const int number = errno;
+  interrupt_signal = signal;
   const char byte = 0;
   (void)!write(interrupt_pipe, &byte, 1);
   errno = number;
@@ -110,6 +112,8 @@ Result<Times> lead(Leader& leader, const Interrupts& interrupts) {
 }
 
 }  // namespace
+
+int interrupted_by() { return interrupt_signal; }
 
 Result<Times> run_here(const Plan& plan, const Group& group) {
   const Interrupts interrupts;

@@ -25,4 +25,7 @@ struct Meeting {
 Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
                        const Meeting& meeting);
 
+// Returns the number of the signal by which the user has ended the run, such as SIGINT, or 0.
+int interrupted_by();
+
 }  // namespace tulle::ranks

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "scenario/build.h"
+#include "scenario/files.h"
 #include "scenario/model_file.h"
 #include "scenario/profile.h"
 #include "workload/collectives.h"
@@ -252,7 +252,8 @@ std::optional<ModelFile> read_named_model(TableReader& table, std::string_view k
     table.wrong(key, "is needed: a file of a model");
     return {};
   }
-  auto model = read_model_file((std::filesystem::path(folder) / name).string(), folder);
+  auto path = find_file(folder, name);
+  auto model = path ? read_model_file(*path, folder) : Result<ModelFile>(path.error());
   if (!model) table.wrong(key, model.error().message);
   if (table.findings().any()) return {};
   setup.may_be_trains = true;

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "scenario/build.h"
+#include "scenario/files.h"
 #include "scenario/prices.h"
 #include "scenario/scenario.h"
 
@@ -11,7 +10,9 @@ namespace tulle::scenario {
 void build_prices(TableReader& root, const std::string& folder, Setup& setup) {
   const std::string name = root.text("prices", "");
   if (name.empty()) return;
-  const std::string path = (std::filesystem::path(folder) / name).string();
+  auto found = find_named_or_file(folder, "prices", name, "price list");
+  if (!found) return root.wrong("prices", found.error().message);
+  const std::string& path = *found;
   auto text = read_file(path);
   if (!text) return root.wrong("prices", text.error().message);
   auto prices = parse_prices(*text, path);

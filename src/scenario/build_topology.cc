@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <filesystem>
 
 #include "scenario/build.h"
+#include "scenario/files.h"
 
 namespace tulle::scenario {
 namespace {
@@ -37,10 +37,11 @@ fabric::LinkSettings link(TableReader& table, const std::string& prefix,
 Result<fabric::Topology> from_file(TableReader& table, const std::string& folder) {
   const std::string name = table.text("file", "");
   if (name.empty()) return Error{"file is needed: a table of links, a,b,gbps,delay_ns"};
-  const std::string path = (std::filesystem::path(folder) / name).string();
-  auto text = read_file(path);
+  auto path = find_file(folder, name);
+  if (!path) return path.error();
+  auto text = read_file(*path);
   if (!text) return text.error();
-  return fabric::from_csv(*text, path);
+  return fabric::from_csv(*text, *path);
 }
 
 Result<fabric::Topology> build(TableReader& table, TopologyKind kind, const std::string& folder) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scenario/build.h"
+#include "scenario/files.h"
 #include "scenario/trace_files.h"
 #include "traces/reader.h"
 
@@ -21,6 +22,15 @@ Result<traces::Groups> read_groups(const std::string& path, std::uint32_t ranks)
   return traces::parse_groups(*text, path, ranks);
 }
 
+// Returns the path of a trace: a file, a folder, or the name that the files of all ranks share. If
+// there is none, reading it says so.
+std::string trace_path(const std::string& folder, const std::string& name) {
+  const std::string path = (std::filesystem::path(folder) / name).string();
+  if (shipped_folder().empty() || !find_trace(path).empty()) return path;
+  const std::string other = (std::filesystem::path(shipped_folder()) / name).string();
+  return find_trace(other).empty() ? path : other;
+}
+
 Result<workload::TaskGraph> read_graph(const std::string& path, const traces::Settings& settings) {
   auto read = read_trace_files(path);
   if (!read) return read.error();
@@ -32,7 +42,6 @@ Result<workload::TaskGraph> read_graph(const std::string& path, const traces::Se
 }  // namespace
 
 void build_trace(TableReader& table, const JobSettings& job, Setup& setup) {
-  const std::filesystem::path base(job.folder);
   const std::string name = table.text("trace", "");
   const std::string groups = table.text("groups", "");
   traces::Settings settings;
@@ -43,11 +52,14 @@ void build_trace(TableReader& table, const JobSettings& job, Setup& setup) {
   if (name.empty()) return table.wrong("trace", "is needed: a file, or a folder of files");
   if (table.findings().any()) return;
   if (!groups.empty()) {
-    auto read = read_groups((base / groups).string(), settings.servers.ranks());
+    auto path = find_file(job.folder, groups);
+    if (!path) return table.wrong("groups", path.error().message);
+    auto read = read_groups(*path, settings.servers.ranks());
     if (!read) return table.wrong("groups", read.error().message);
     settings.groups = std::move(*read);
   }
-  take_job(table, "trace", read_graph((base / name).string(), settings), settings.servers, setup);
+  take_job(table, "trace", read_graph(trace_path(job.folder, name), settings), settings.servers,
+           setup);
 }
 
 }  // namespace tulle::scenario

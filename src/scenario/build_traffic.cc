@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "report/quantity.h"
 #include "scenario/build.h"
+#include "scenario/files.h"
 #include "workload/distribution.h"
 #include "workload/flow_file.h"
 
@@ -53,11 +53,11 @@ Result<SizeDistribution> sizes(TableReader& table, const std::string& folder) {
     case Sizes::hadoop:
       return SizeDistribution::hadoop();
     case Sizes::file: {
-      const std::string path =
-          (std::filesystem::path(folder) / table.text("sizes_file", "")).string();
-      auto text = read_file(path);
+      auto path = find_file(folder, table.text("sizes_file", ""));
+      if (!path) return path.error();
+      auto text = read_file(*path);
       if (!text) return text.error();
-      return SizeDistribution::from_csv(*text, path);
+      return SizeDistribution::from_csv(*text, *path);
     }
     default:
       return SizeDistribution::web_search();
@@ -101,13 +101,18 @@ Result<Flows> ring(TableReader& table, std::uint32_t hosts, Time start) {
   return flows;
 }
 
+Result<Flows> read_flows(const std::string& folder, const std::string& name, std::uint32_t hosts) {
+  auto path = find_file(folder, name);
+  if (!path) return path.error();
+  auto text = read_file(*path);
+  if (!text) return text.error();
+  return workload::parse_flows(*text, *path, hosts);
+}
+
 Result<Flows> from_file(TableReader& table, const std::string& folder, std::uint32_t hosts) {
   const std::string name = table.text("file", "");
   if (name.empty()) return Error{"file is needed: a table of flows, src,dst,bytes,start_ns"};
-  const std::string path = (std::filesystem::path(folder) / name).string();
-  auto text = read_file(path);
-  if (!text) return text.error();
-  return workload::parse_flows(*text, path, hosts);
+  return read_flows(folder, name, hosts);
 }
 
 // Builds a pattern once, among `hosts` hosts.
@@ -307,10 +312,7 @@ void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::
   // More traffic beside the pattern, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
   if (flows && !more_name.empty()) {
-    const std::string path = (std::filesystem::path(folder) / more_name).string();
-    auto text = read_file(path);
-    auto more = text ? workload::parse_flows(*text, path, topology.whole_adapters())
-                     : Result<Flows>(text.error());
+    auto more = read_flows(folder, more_name, topology.whole_adapters());
     if (!more) {
       table.wrong("and_file", more.error().message);
     } else if (auto appended = workload::append(*flows, *more); !appended) {

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/near_names.h"
 #include "base/quoted.h"
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/document.h"
+#include "scenario/files.h"
 #include "scenario/job_keys.h"
 #include "scenario/reader.h"
 #include "scenario/tables.h"
@@ -24,21 +26,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names the profiles of a fabric by their paths. They lie beside the fabrics, wherever the scenario
-// comes from.
+// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from. Others
+// are looked up when the fabric is built.
 void name_profiles(toml::table& keys, const fs::path& folder) {
   for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
     toml::value<std::string>* name = keys[table]["profile"].as_string();
     if (name == nullptr || (*name)->empty()) continue;
-    *name = fs::absolute(folder / profiles / **name).string();
+    std::error_code error;
+    const fs::path path = fs::absolute(folder / profiles / **name, error);
+    if (fs::exists(path.string() + ".toml", error)) *name = path.string();
   }
-}
-
-template <typename Things>
-std::string names_of(const Things& things) {
-  std::string names;
-  for (const auto& thing : things) names += (names.empty() ? "" : ", ") + std::string(thing.name);
-  return names;
 }
 
 // --- workloads ----------------------------------------------------------------------------------
@@ -164,12 +161,9 @@ struct ServerShape {
   std::uint32_t gpus = 1;
   std::uint32_t adapters = 1;
 };
-Result<ServerShape> read_server_shape(const std::string& path, std::string_view name) {
+Result<ServerShape> read_server_shape(const std::string& path) {
   auto text = read_file(path);
-  if (!text) {
-    return Error{fmt::format("--servers: there is no profile {}: {}", tulle::quoted(name),
-                             text.error().message)};
-  }
+  if (!text) return Error{fmt::format("--servers: {}", text.error().message)};
   auto root = parse_toml(*text, path);
   if (!root) return root.error();
   const auto number = [&](const char* key) {
@@ -218,11 +212,12 @@ Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
   if (auto right = check_quantities(options); !right) return right.error();
   const std::string servers =
       options.servers.empty() ? std::string(usual_servers) : options.servers;
-  const fs::path path =
-      servers.ends_with(".toml")
-          ? fs::absolute(servers)
-          : fs::absolute(fs::path(folder) / "profiles" / "servers" / (servers + ".toml"));
-  auto shape = read_server_shape(path.string(), servers);
+  auto found = servers.ends_with(".toml")
+                   ? find_file("", servers)
+                   : find_named(folder, "profiles/servers", servers, "profile");
+  if (!found) return Error{"--servers: " + found.error().message};
+  const fs::path path = fs::absolute(*found);
+  auto shape = read_server_shape(path.string());
   if (!shape) return shape.error();
   const std::uint32_t gpus = options.gpus.value_or(64);
   constexpr std::uint32_t gpus_max = 65'536;
@@ -310,7 +305,7 @@ Result<void> check_texts(const WorkloadOptions& options) {
   return {};
 }
 
-// Returns the whole path of a file that an option names.
+// Returns the whole path of a file.
 Result<std::string> path_in_text(const char* option, const std::string& file) {
   const std::string path = fs::absolute(file).string();
   if (is_utf8(path)) return path;
@@ -324,7 +319,7 @@ Result<std::optional<JobKeys>> job_of_option(const std::string& workload,
                                              const std::string& folder) {
   std::error_code error;
   const fs::path models = fs::absolute(fs::path(folder) / "models", error);
-  auto keys = keys_of_job(workload, {models, fs::current_path(error)});
+  auto keys = keys_of_job(workload, {models, fs::current_path(error), true});
   if (!keys) return Error{"--workload: " + keys.error().message};
   if (!*keys) return keys;
   for (const auto& [key, value] : (*keys)->keys) {
@@ -409,7 +404,9 @@ Result<Scenario> from_file(const WorkloadOptions& options) {
   if (auto right = refuse_topology(options); !right) return right.error();
   std::vector<std::string> set = options.set;
   if (options.seed) set.insert(set.begin(), fmt::format("seed = {}", *options.seed));
-  return Scenario::read(options.workload, set);
+  auto path = find_file("", options.workload);
+  if (!path) return Error{"--workload: " + path.error().message};
+  return Scenario::read(*path, set);
 }
 
 }  // namespace
@@ -457,6 +454,27 @@ Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
   return fabrics;
 }
 
+namespace {
+
+Result<Fabric> fabric_in_file(const std::string& file) {
+  auto path = find_file("", file);
+  if (!path) return path.error();
+  auto text = read_file(*path);
+  if (!text) return text.error();
+  return parse_fabric(*text, *path);
+}
+
+Result<Fabric> fabric_named(const std::vector<Fabric>& fabrics, const std::string& name) {
+  const auto found = std::ranges::find(fabrics, name, &Fabric::name);
+  if (found != fabrics.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const Fabric& fabric : fabrics) names.push_back(fabric.name);
+  const std::string all = fmt::format("the fabrics are {}, and all", fmt::join(names, ", "));
+  return Error{fmt::format("no fabric {}{}", tulle::quoted(name), did_you_mean(name, names, all))};
+}
+
+}  // namespace
+
 Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
                                            const std::string& names, std::uint32_t planes) {
   if (names == "all") return fabrics;
@@ -469,15 +487,12 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
   }
   for (const std::string_view part : split(names, ',')) {
     const std::string name(workload::trimmed(part));
-    const auto found = std::ranges::find(fabrics, name, &Fabric::name);
-    if (found == fabrics.end()) {
-      return Error{fmt::format("--fabrics: there is no {}; there are {}, and all",
-                               tulle::quoted(name), names_of(fabrics))};
+    auto fabric = name.ends_with(".toml") ? fabric_in_file(name) : fabric_named(fabrics, name);
+    if (!fabric) return Error{"--fabrics: " + fabric.error().message};
+    if (std::ranges::find(chosen, fabric->name, &Fabric::name) != chosen.end()) {
+      return Error{fmt::format("--fabrics: {} is there twice", fabric->name)};
     }
-    if (std::ranges::find(chosen, name, &Fabric::name) != chosen.end()) {
-      return Error{fmt::format("--fabrics: {} is there twice", name)};
-    }
-    chosen.push_back(*found);
+    chosen.push_back(std::move(*fabric));
   }
   return chosen;
 }
@@ -509,11 +524,31 @@ std::vector<std::pair<std::string, std::string>> titles_in(const std::string& fo
   return profiles;
 }
 
+namespace {
+
+std::string no_such_workload(const std::string& typed) {
+  std::vector<std::string_view> names;
+  for (const Workload& workload : workloads()) names.push_back(workload.name);
+  const std::string all =
+      fmt::format("the workloads are {}; {}; and files: a scenario's .toml, or a .csv of flows",
+                  fmt::join(names, ", "), job_names());
+  for (const NamedCollective& each : collectives()) names.push_back(each.name);
+  // What comes before a colon is the workload's name: alreduce:256MiB.
+  const std::string name = typed.substr(0, typed.find(':'));
+  return fmt::format("--workload: no workload {}{}", tulle::quoted(typed),
+                     did_you_mean(name, names, all));
+}
+
+}  // namespace
+
 Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::string& folder) {
   if (auto right = check_texts(given); !right) return right.error();
   WorkloadOptions options = given;
   if (!options.prices.empty()) {
-    auto path = path_in_text("--prices", options.prices);
+    if (auto named = path_in_text("--prices", options.prices); !named) return named.error();
+    auto found = find_named_or_file("", "prices", options.prices, "price list");
+    if (!found) return Error{"--prices: " + found.error().message};
+    auto path = path_in_text("--prices", *found);
     if (!path) return path.error();
     options.set.push_back(fmt::format("prices = {}", toml_text(*path)));
   }
@@ -534,10 +569,7 @@ Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::stri
   if (auto right = check_gpu_options(options); !right) return right.error();
   if (known != workloads().end()) return from_name(*known, options, folder);
   if (is_file) return from_file(options);
-  return Error{fmt::format(
-      "--workload: there is no {}; there are {}; {}; and files: a scenario's .toml, or a .csv of "
-      "flows",
-      tulle::quoted(options.workload), names_of(workloads()), job_names())};
+  return Error{no_such_workload(options.workload)};
 }
 
 }  // namespace tulle::scenario

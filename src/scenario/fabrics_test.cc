@@ -66,8 +66,15 @@ TEST_F(Fabrics, AreChosenByName) {
   EXPECT_EQ(chosen(""), "lossless ");
   EXPECT_EQ(chosen("all"), "lossless lossless-b lossy ");
   EXPECT_EQ(chosen("lossy, lossless"), "lossy lossless ");
-  EXPECT_EQ(chosen("loss"),
-            "--fabrics: there is no \"loss\"; there are lossless, lossless-b, lossy, and all");
+  EXPECT_EQ(
+      chosen("loss"),
+      "--fabrics: no fabric \"loss\"; did you mean lossy? The fabrics are lossless, lossless-b, "
+      "lossy, and all");
+  EXPECT_EQ(chosen("other"),
+            "--fabrics: no fabric \"other\"; the fabrics are lossless, lossless-b, lossy, and all");
+  folder.write("mine.toml", "title = \"Mine\"\n[fabric]\nkind = \"roce\"\n");
+  EXPECT_EQ(chosen("lossy," + folder.path("mine.toml")), "lossy mine ");
+  EXPECT_TRUE(contains(chosen(folder.path("yours.toml")), "--fabrics: there is no file "));
   EXPECT_EQ(chosen("lossy,lossy"), "--fabrics: lossy is there twice");
 }
 
@@ -78,7 +85,8 @@ TEST_F(Fabrics, MistakesAreToldWithTheirPlace) {
       contains(wrong("title = \"T\"\nfabric = 3\n"), "new.toml:2: fabric: must be a table"));
   EXPECT_TRUE(contains(wrong("title = \n"), "new.toml:1: "));
   EXPECT_TRUE(contains(wrong("title = \"T\"\n[host]\nmtu = 7\n"), "new.toml:3: host.mtu: "));
-  EXPECT_TRUE(contains(wrong("title = \"T\"\n[host]\nprofile = \"none\"\n"), "no such profile: "));
+  EXPECT_TRUE(contains(wrong("title = \"T\"\n[host]\nprofile = \"none\"\n"),
+                       "there is no profile \"none\" in "));
   auto nowhere = read_fabrics(folder.path("nowhere"));
   ASSERT_FALSE(nowhere);
   EXPECT_TRUE(contains(nowhere.error().message, "nowhere: there are no fabrics"));
@@ -155,13 +163,13 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
   EXPECT_EQ(said([](auto& o) { o.topology = "l.csv"; }).find("--topology: goes with a table"), 0u);
   EXPECT_EQ(said([](auto& o) {
               o.workload = "outcast";
-            }).find("--workload: there is no \"outcast\"; there are incast, permutation, "),
+            }).find("--workload: no workload \"outcast\"; the workloads are incast, permutation, "),
             0u);
-  EXPECT_EQ(said([](auto& o) { o.workload = "a\nb"; }).find("--workload: there is no \"a?b\";"),
+  EXPECT_EQ(said([](auto& o) { o.workload = "a\nb"; }).find("--workload: no workload \"a?b\";"),
             0u);
   EXPECT_EQ(said([](auto& o) { o.workload = "x.toml"; }).find("--hosts: goes with a named"), 0u);
   EXPECT_TRUE(contains(said([](auto& o) { o.workload = "nowhere.toml", o.hosts = {}; }),
-                       "nowhere.toml: No such"));
+                       "--workload: there is no file \"nowhere.toml\" in the current folder"));
   EXPECT_EQ(said([](auto& o) { o.workload = "f.csv", o.hosts = {}; }),
             "--workload f.csv: a table of flows needs --topology, a table of links");
   EXPECT_EQ(said([](auto& o) {

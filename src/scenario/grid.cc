@@ -16,15 +16,24 @@
 namespace tulle::scenario {
 namespace {
 
-// Returns a value as TOML has it. What is no TOML is a text.
-std::string value_of(std::string_view text) {
+// Returns a value as TOML has it. What is no TOML is a text, unless it begins like another value. An
+// empty text and one of several lines are no values.
+std::optional<std::string> value_of(std::string_view text) {
+  if (text.empty() || text.find('\n') != std::string_view::npos) return {};
   auto table = parse_toml(fmt::format("value = {}", text), "");
   const toml::node* node = table ? table->get("value") : nullptr;
-  // Nothing else may have come in behind the value.
-  if (node == nullptr || table->size() != 1 || text.find('\n') != std::string_view::npos) {
-    return toml_text(text);
-  }
-  return toml_of(*node);
+  if (node != nullptr && table->size() == 1) return toml_of(*node);
+  if (std::string_view("\"'[{").find(text.front()) != std::string_view::npos) return {};
+  return toml_text(text);
+}
+
+constexpr std::string_view key_characters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
+
+std::string_view without_blanks(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 // Reads "1..5".
@@ -72,8 +81,10 @@ Result<void> add_values(std::string_view text, Knob& knob) {
       }
     } else if (part.empty()) {
       return Error{fmt::format("--knob {}: a value is empty", knob.key)};
+    } else if (auto value = value_of(part)) {
+      knob.values.push_back(std::move(*value));
     } else {
-      knob.values.push_back(value_of(part));
+      return Error{fmt::format("--knob {}: {} is no value of TOML", knob.key, tulle::quoted(part))};
     }
   }
   return {};
@@ -88,15 +99,36 @@ Result<Knob> parse_knob(std::string_view text) {
                              tulle::quoted(text))};
   }
   Knob knob{std::string(text.substr(0, sign)), {}};
-  constexpr std::string_view bare =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
-  if (knob.key.find_first_not_of(bare) != std::string::npos) {
+  if (knob.key.find_first_not_of(key_characters) != std::string::npos) {
     return Error{fmt::format("--knob: {} is no key of a scenario", tulle::quoted(knob.key))};
   }
   if (auto added = add_values(text.substr(sign + 1), knob); !added) return added.error();
   if (knob.values.size() > points_max) return too_many();
   if (knob.values.empty()) return Error{fmt::format("--knob {}: there is no value", knob.key)};
   return knob;
+}
+
+Result<std::string> parse_setting(std::string_view text, std::string_view option) {
+  if (auto table = parse_toml(text, std::string(option)); table && !table->empty()) {
+    return std::string(text);
+  }
+  const std::size_t sign = text.find('=');
+  const std::string_view key = without_blanks(text.substr(0, sign));
+  const bool is_key = !key.empty() && key.find_first_not_of(key_characters) == key.npos;
+  if (sign == std::string_view::npos || !is_key) {
+    return Error{fmt::format("{} {}: write KEY=VALUE, such as traffic.bytes=4MB", option,
+                             tulle::quoted(text))};
+  }
+  const std::string_view written = without_blanks(text.substr(sign + 1));
+  const auto value = value_of(written);
+  if (!value) {
+    return Error{fmt::format("{} {}: {} is no value of TOML", option, key, tulle::quoted(written))};
+  }
+  std::string line = fmt::format("{} = {}", key, *value);
+  // A key such as "a..b" is none.
+  auto table = parse_toml(line, std::string(option));
+  if (!table) return table.error();
+  return line;
 }
 
 std::string_view value_text(std::string_view toml) {

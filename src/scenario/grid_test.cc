@@ -34,6 +34,33 @@ TEST(Grid, ValuesAreThoseOfToml) {
   EXPECT_EQ(values("a=1 # 2"), (Texts{"1"}));
 }
 
+std::string setting(const std::string& text) {
+  auto line = parse_setting(text, "--set");
+  return line ? *line : line.error().message;
+}
+
+TEST(Grid, ASettingIsTomlOrAValueWithoutQuotes) {
+  EXPECT_EQ(setting("a.b=4MB"), "a.b = \"4MB\"");
+  EXPECT_EQ(setting("a.b = 1.5us "), "a.b = \"1.5us\"");
+  EXPECT_EQ(setting("a=link/500"), "a = \"link/500\"");
+  EXPECT_EQ(setting("a=host 0"), "a = \"host 0\"");
+  for (const char* toml : {"a=3", "a = true", "a='x'", "a.b = { c = 1 }", "a = [1, 2]",
+                           "a = 1\nb = 2", "\"quoted\".b = 1"}) {
+    EXPECT_EQ(setting(toml), toml) << "it is left as it is";
+  }
+}
+
+TEST(Grid, ASettingThatIsNone) {
+  EXPECT_EQ(setting("a"), "--set \"a\": write KEY=VALUE, such as traffic.bytes=4MB");
+  EXPECT_EQ(setting("=4MB"), "--set \"=4MB\": write KEY=VALUE, such as traffic.bytes=4MB");
+  EXPECT_EQ(setting(""), "--set \"\": write KEY=VALUE, such as traffic.bytes=4MB");
+  EXPECT_EQ(setting("a="), "--set a: \"\" is no value of TOML");
+  EXPECT_EQ(setting("a=[1,2"), "--set a: \"[1,2\" is no value of TOML");
+  EXPECT_EQ(setting("a=\"x"), "--set a: \"\"x\" is no value of TOML");
+  EXPECT_EQ(setting("a=x\ny"), "--set a: \"x?y\" is no value of TOML");
+  EXPECT_TRUE(setting("a..b=4MB").starts_with("--set:1: ")) << setting("a..b=4MB");
+}
+
 TEST(Grid, MistakesAreNamed) {
   for (const auto& [text, part] :
        {std::pair("seed", "write KEY=VALUE"), std::pair("=1", "write KEY=VALUE"),

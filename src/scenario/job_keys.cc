@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/near_names.h"
 #include "base/quoted.h"
 #include "report/quantity.h"
+#include "scenario/files.h"
 #include "scenario/trace_files.h"
 #include "workload/experts.h"
 
@@ -27,13 +29,31 @@ Result<JobKeys> collective_keys(const NamedCollective& named, std::string_view b
                   {"bytes", std::string(bytes)}}};
 }
 
+Result<std::string> find_model(std::string_view model, const JobFolders& folders) {
+  const std::string name(model);
+  if (model.ends_with(".toml")) return find_file(folders.files.string(), name);
+  const fs::path path = folders.models / (name + ".toml");
+  std::error_code error;
+  if (fs::exists(path, error)) return path.string();
+  const auto names = toml_names(folders.models.string());
+  return Error{fmt::format(
+      "no model {}{}", tulle::quoted(name),
+      did_you_mean(name, names, fmt::format("the models are {}", fmt::join(names, ", "))))};
+}
+
 // A file of a model says how it is trained ("step") and how it is served ("serve").
-JobKeys model_keys(std::string_view pattern, std::string_view model, const JobFolders& folders) {
-  const fs::path path = model.ends_with(".toml") ? folders.files / model
-                                                 : folders.models / fmt::format("{}.toml", model);
+Result<JobKeys> model_keys(std::string_view pattern, std::string_view model,
+                           const JobFolders& folders) {
+  fs::path path = model.ends_with(".toml") ? folders.files / model
+                                           : folders.models / fmt::format("{}.toml", model);
+  if (folders.are_whole) {
+    auto found = find_model(model, folders);
+    if (!found) return found.error();
+    path = *found;
+  }
   const std::string_view title = pattern == "step" ? "A training step of" : "Serving";
-  return {fmt::format("{} {}", title, path.stem().string()),
-          {{"pattern", std::string(pattern)}, {pattern, path.string()}}};
+  return JobKeys{fmt::format("{} {}", title, path.stem().string()),
+                 {{"pattern", std::string(pattern)}, {pattern, path.string()}}};
 }
 
 Result<JobKeys> expert_keys(std::string_view operation) {

@@ -4,28 +4,28 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "scenario/document.h"
+#include "scenario/files.h"
 #include "scenario/reader.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
 
-// Reads profiles/KIND/NAME.toml, if the key `profile` names one.
+// Reads profiles/KIND/NAME.toml, if the key `profile` names one. It lies beside the scenario, or it
+// comes with Tulle.
 template <typename Read>
 void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
                   const Read& read) {
   const std::string name = table.text("profile", "");
   if (name.empty()) return;
-  const std::string path =
-      (std::filesystem::path(folder) / "profiles" / kind / (name + ".toml")).string();
+  auto found = find_named(folder, fmt::format("profiles/{}", kind), name, "profile");
+  if (!found) return table.wrong("profile", found.error().message);
+  const std::string& path = *found;
   auto text = read_file(path);
-  if (!text) {
-    return table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
-  }
+  if (!text) return table.wrong("profile", text.error().message);
   auto root = parse_toml(*text, path);
   if (!root) return table.wrong("profile", root.error().message);
   Findings findings(path);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/near_names.h"
 #include "base/quoted.h"
 #include "report/quantity.h"
 
@@ -239,8 +240,10 @@ void TableReader::finish() {
   std::string known;
   for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
   const std::string_view key = *unknown.begin();
+  const std::string meant = did_you_mean(key, asked_);
   findings_->add(*find(key), path_ + std::string(key),
-                 fmt::format("is no key that is known here; there are {}", known));
+                 fmt::format("is no key that is known here{}",
+                             meant.empty() ? fmt::format("; there are {}", known) : meant));
 }
 
 }  // namespace tulle::scenario

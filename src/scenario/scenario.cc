@@ -12,6 +12,7 @@
 #include "base/quoted.h"
 #include "scenario/build.h"
 #include "scenario/document.h"
+#include "scenario/grid.h"
 #include "scenario/picture.h"
 #include "scenario/reader.h"
 
@@ -29,7 +30,9 @@ toml::array take_variants(toml::table& root) {
 Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) {
   std::vector<toml::table> tables;
   for (const std::string& line : set) {
-    auto table = parse_toml(line, "--set");
+    auto setting = parse_setting(line, "--set");
+    if (!setting) return setting.error();
+    auto table = parse_toml(*setting, "--set");
     if (!table) return table.error();
     tables.push_back(std::move(*table));
   }
@@ -154,6 +157,10 @@ FileObserver file_observer;
 }  // namespace
 
 void observe_files(FileObserver observer) { file_observer = std::move(observer); }
+
+void note_absent_file(const std::string& path) {
+  if (file_observer) file_observer(path, "");
+}
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
   std::error_code error;

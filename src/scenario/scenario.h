@@ -102,5 +102,8 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max = f
 // scenario names are read by it. No other thread may read files at the same time.
 using FileObserver = std::function<void(const std::string& path, const std::string& text)>;
 void observe_files(FileObserver observer);
+// Reports to that function a file that was looked for and is absent, as one without text. If it
+// appears later, what was read in its place no longer counts.
+void note_absent_file(const std::string& path);
 
 }  // namespace tulle::scenario

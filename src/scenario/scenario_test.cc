@@ -263,8 +263,8 @@ TEST(ScenarioErrors, BytesTakeMemory) {
 TEST(ScenarioErrors, WhatIsNoToml) {
   EXPECT_TRUE(contains(wrong("title = \n[topology]"), "s.toml:1: "));
   EXPECT_TRUE(contains(wrong("a = 1\na = 2"), "s.toml:2: "));
-  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes"}), "--set:1: "));
-  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = 1MB"}), "--set:1: "));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes"}), "--set \"traffic.bytes\": write "));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = [1MB"}), "--set traffic.bytes: "));
   EXPECT_TRUE(contains(wrong(std::string("\xFF\xFE\0x", 4)), "s.toml:1: "));
 }
 
@@ -298,7 +298,7 @@ TEST(ScenarioErrors, FilesThatAreNotThereOrWrong) {
   Folder folder;
   const std::string flows =
       "[topology]\nhosts = 4\n[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n";
-  EXPECT_TRUE(contains(wrong(flows, {}, folder.path()), "f.csv: No such file"));
+  EXPECT_TRUE(contains(wrong(flows, {}, folder.path()), "there is no file \"f.csv\" in "));
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n2,9,1000,0\n");
   const std::string said = wrong(flows, {}, folder.path());
   EXPECT_TRUE(contains(said, "f.csv:3: there is no host 9; hosts are 0 to 3")) << said;
@@ -309,12 +309,12 @@ TEST(ScenarioErrors, FilesThatAreNotThereOrWrong) {
                        "traffic.and_file: "));
 
   const std::string links = "[topology]\nkind = \"file\"\nfile = \"l.csv\"\n[traffic]\n";
-  EXPECT_TRUE(contains(wrong(links, {}, folder.path()), "l.csv: No such file"));
+  EXPECT_TRUE(contains(wrong(links, {}, folder.path()), "there is no file \"l.csv\" in "));
   folder.write("l.csv", "a,b,gbps,delay_ns\n0,2,100,1\n1,2,fast,1\n");
   EXPECT_TRUE(contains(wrong(links, {}, folder.path()), "l.csv:3: "));
 
   EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"none\""}, folder.path()),
-                       "host.profile: no such profile: "));
+                       "host.profile: there is no profile \"none\" in "));
   folder.write("profiles/hosts/mine.toml", "[send]\ndoorbel = \"1ns\"\n");
   EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"mine\""}, folder.path()),
                        "profiles/hosts/mine.toml:2: send.doorbel: is no key"));

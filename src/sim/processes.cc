@@ -28,12 +28,15 @@ std::vector<std::string> ask_all(Processes& processes, const std::string& says) 
 
 // A text without a failure is empty, and one with a failure is not.
 Result<void> agree(Processes& processes, const Result<void>& own) {
-  const auto said = ask_all(processes, own ? "" : "!" + own.error().message);
+  const auto mark = [](const Error& error) { return error.is_misuse ? '?' : '!'; };
+  const auto said = ask_all(processes, own ? "" : mark(own.error()) + own.error().message);
   const auto found = std::ranges::find_if(said, [](const auto& text) { return !text.empty(); });
   if (found == said.end()) return {};
-  const std::string message = found->substr(1);
-  if (found == said.begin()) return Error{message};
-  return Error{"rank " + std::to_string(found - said.begin()) + ": " + message};
+  Error error{found->substr(1)};
+  error.is_misuse = found->front() == '?';
+  if (found == said.begin()) return error;
+  error.message = "rank " + std::to_string(found - said.begin()) + ": " + error.message;
+  return error;
 }
 
 std::string damaged_message(std::uint32_t process) {

@@ -45,7 +45,7 @@ class Capture(ClientTest):
         wait_until(lambda: os.path.exists(path) or not capture.running, "the capture to start")
         work()
         capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertEqual(130, capture.wait(20), capture.describe())
         return path, capture
 
     def test_every_operation(self):

@@ -36,9 +36,9 @@ class Collectives(ClientTest):
         self.assertGreater(result["algbw_gb_per_s"], 0)
         return result
 
-    def assert_line(self, process, pattern):
+    def assert_line(self, process, pattern, status=1):
         """The program failed, and says why in one line."""
-        self.assertEqual(1, process.wait(), process.describe())
+        self.assertEqual(status, process.wait(), process.describe())
         self.assertRegex(process.stderr, rf"\Atulle: {pattern}\n\Z")
 
 
@@ -128,7 +128,7 @@ class Ends(Collectives):
             with self.subTest(signal=number):
                 process, ranks = self.begin()
                 process.signal(number)  # to the group, as a terminal does
-                self.assert_line(process, "interrupted")
+                self.assert_line(process, "interrupted", status=128 + number)
                 self.assert_gone(ranks)
 
     def test_a_killed_parent(self):

@@ -282,7 +282,7 @@ class ByOpenSm(SweptByOpenSm):
         _, client = self.on_two_hosts(["ib_write_bw", "-F", "-n", "10", "-u", "8", "-S", "14"], expect=None, limit=30)
         self.assertIn("Failed status 12", client.stderr, client.describe())  # the level has no lane
         capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertEqual(130, capture.wait(20), capture.describe())
         shown = self.run_program("tshark", "-r", path, "-Y", "infiniband.lrh.vl", "-T", "fields", "-e", "infiniband.lrh.sl",
                                  "-e", "infiniband.lrh.vl", limit=60).stdout.splitlines()
         lanes = {tuple(int(field, 0) for field in line.split("\t")) for line in shown}
@@ -420,7 +420,7 @@ class Capture(OnFabric):
 
     def end_capture(self, capture):
         capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertEqual(130, capture.wait(20), capture.describe())
         self.assertNotIn("lost", capture.stderr)
 
     def tshark(self, *arguments):

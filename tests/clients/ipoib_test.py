@@ -185,7 +185,7 @@ class Programs(Ipoib):
         self.ping("h0", "h3-ib0", "-s", 1400)
         self.ping("h1", self.ipv6_of("h3") + "%ib0")
         capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertEqual(130, capture.wait(20), capture.describe())
         tshark = lambda *arguments: self.run_program("tshark", "-r", path, *arguments, limit=60).stdout.splitlines()
         self.assertEqual([], tshark("-Y", "_ws.malformed")[:5])
         arp = tshark("-Y", "arp", "-T", "fields", "-e", "arp.hw.type", "-e", "arp.hw.size", "-e", "arp.opcode")

@@ -127,7 +127,7 @@ class TwoHosts(ClientTest):
         self.between("ibv_rc_pingpong", "-g", 0, "-n", 50, options=BOTH)
         self.between("ibv_ud_pingpong", "-g", 1, "-n", 50, "-s", 1024, options=BOTH)
         capture.signal(signal.SIGINT)
-        self.assertEqual(0, capture.wait(20), capture.describe())
+        self.assertEqual(130, capture.wait(20), capture.describe())
 
         def tshark(*arguments):
             return self.run_program("tshark", "-r", path, *arguments).stdout.splitlines()

@@ -538,7 +538,7 @@ class Phase:
 
     def end_capture(self, capture, path):
         capture.signal(signal.SIGINT)
-        if capture.wait(60) != 0:
+        if capture.wait(60) != 128 + signal.SIGINT:
             return [f"The capture failed.\n{capture.describe()}"]
         self.result["capture"] = capture.stderr.strip().splitlines()[-1:]
         return [] if path.stat().st_size else ["The capture captured nothing."]

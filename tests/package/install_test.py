@@ -11,7 +11,6 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
-COMMANDS = ("run", "devices", "status", "capture", "fabric", "agent", "sim", "compare")
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-paths.so", "libtulle-advice.so",
              "rsocket/librspreload.so", "tulle-rsh")
 PLUGINS = ("libtulle_openmpi.so", "libtulle_mpich.so")  # each where its MPI was installed at the build
@@ -89,13 +88,42 @@ class Installed(unittest.TestCase):
             self.assertTrue(found, said)
             self.assertEqual(os.path.realpath(found[1]), os.path.realpath(self.libraries / other))
 
+    def test_the_main_page_names_each_command(self):
+        said = subprocess.run([self.prefix / "bin/tulle", "--help"], capture_output=True, text=True, check=True).stdout
+        listed = re.findall(r"^  (\w+) ", said.split("Commands:")[1].split("Options:")[0], re.MULTILINE)
+        page = (ROOT / "docs/man/tulle.h2m").read_text().replace("\\", "")
+        named = re.findall(r"^\.BR tulle-(\w+) \(1\)", page.split("[SEE ALSO]")[1], re.MULTILINE)
+        self.assertEqual(sorted(named), sorted(listed))
+        made = re.search(r'foreach\(command "" ([\w ]+)\)', (ROOT / "cmake/Manual.cmake").read_text())[1].split()
+        self.assertEqual(sorted(made), sorted(listed))
+
+    def test_no_link_of_a_document_is_dead(self):
+        documents = self.prefix / cached("CMAKE_INSTALL_DATAROOTDIR") / "doc/tulle"
+        pages = sorted(documents.rglob("*.md"))
+        self.assertLessEqual({"README.md", "SECURITY.md", "docs/simulator.md", "docs/decisions/050-tuning.md",
+                              "docs/gallery/README.md"}, {str(page.relative_to(documents)) for page in pages})
+        dead, seen = [], set()
+        for page in pages:
+            for found in re.findall(r'\]\(([^)\s]+)\)|\b(?:src|href)="([^"]+)"', page.read_text()):
+                link = found[0] or found[1]
+                if re.match(r"[a-z]+:|#", link):
+                    continue
+                seen.add(link.split("/")[-1])
+                if not (page.parent / link.split("#")[0]).exists():
+                    dead.append(f"{page.relative_to(documents)}: {link}")
+        self.assertEqual(dead, [])
+        self.assertLessEqual({"reference.toml", "overview.svg", "report.png", "SECURITY.md"}, seen)
+
     @unittest.skipUnless(shutil.which("help2man") and not cached("TULLE_SANITIZE"), "help2man is not installed")
     def test_each_command_has_a_manual_page(self):
         said = subprocess.run([self.prefix / "bin/tulle", "--help"], capture_output=True, text=True, check=True).stdout
         listed = re.findall(r"^  (\w+) ", said.split("Commands:")[1].split("Options:")[0], re.MULTILINE)
-        self.assertEqual(sorted(listed), sorted(COMMANDS))
+        self.assertIn("sim", listed)
         pages = {path.name for path in (self.prefix / "share/man/man1").iterdir()}
-        self.assertEqual(pages, {"tulle.1", *(f"tulle-{command}.1" for command in COMMANDS)})
+        self.assertEqual(pages, {"tulle.1", *(f"tulle-{command}.1" for command in listed)})
+        main = (self.prefix / "share/man/man1/tulle.1").read_text().replace("\\", "")
+        self.assertEqual([command for command in listed if f".BR tulle-{command} (1)" not in main], [])
+        self.assertIn("EXIT STATUS", main)
 
 
 if __name__ == "__main__":

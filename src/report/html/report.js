@@ -10,6 +10,8 @@ for (const variant of data.variants) {
   variant.links = variant.links.map(([from, to, utilisation, waited_us, queue_max_bytes, paused_us, dropped]) =>
     ({from: data.nodes[from], to: data.nodes[to], utilisation, waited_us, queue_max_bytes, paused_us, dropped}));
 }
+// A Tulle that was built without dygraphs (TULLE_CHARTS=OFF) leaves the charts out, and their tables are open.
+const has_charts = typeof Dygraph !== "undefined";
 const redraws = [];  // what to draw again when the colours or the width change
 
 // --- elements -----------------------------------------------------------------------------------
@@ -46,6 +48,11 @@ function table(heads, rows, names) {
 
 function hidden(title, ...children) {
   return element("details", {}, element("summary", {}, title), ...children);
+}
+
+// Returns the table of a chart, which is all there is of it in a page without charts.
+function chart_table(...children) {
+  return has_charts ? hidden("Table", ...children) : element("div", {}, ...children);
 }
 
 function colour(name) {
@@ -132,10 +139,12 @@ class Chart {
       "aria-label": options.title + ". Arrow keys move the cursor, plus and minus zoom, zero shows all."});
     this.readout = options.readout || element("div", {class: "readout faint", "aria-live": "polite"});
     this.box.addEventListener("keydown", (event) => this.key(event));
+    this.box.hidden = !has_charts;
     this.graph = null;
   }
 
   draw() {
+    if (!has_charts) return;
     const options = this.options;
     if (this.graph) this.graph.destroy();
     this.graph = new Dygraph(this.box, this.visible(this.window || this.all()), {
@@ -270,6 +279,9 @@ function show_header() {
   for (const paragraph of data.description.split(/\n\s*\n/)) {
     if (paragraph.trim() !== "") description.append(element("p", {}, paragraph));
   }
+  if (has_charts) return;
+  description.append(element("p", {class: "faint"},
+    "This page has tables in place of charts, because this Tulle was built without dygraphs (TULLE_CHARTS=OFF)."));
 }
 
 function show_summary() {
@@ -325,7 +337,7 @@ function show_completions() {
     y_label: "flows that are done", x_ticks: log_ticks,
     x_text: (x) => time_text(Math.pow(10, x)), y_text: (y) => digits(y) + " %"});
   section("completion", "How long flows take", keys(names, series_colour), chart.box, chart.readout,
-    hidden("Table", table([data.what, "least", "median", "99 %", "greatest"],
+    chart_table(table([data.what, "least", "median", "99 %", "greatest"],
       drawn.map((variant) => [variant.name, ...variant.quantiles_us.map(time_text)]), 1)));
   show(chart);
 }
@@ -420,7 +432,9 @@ function draw_timeline(box, variant) {
       colours: ["series-" + timeline_series.indexOf(each)], x_label: "time", y_label: each.label, x_text: time_text,
       y_text: each.text, on_point: point, on_zoom: zoom}));
   }
-  for (const [i, chart] of charts.entries()) box.append(element("h3", {}, shown[i].name), chart.box);
+  for (const [i, chart] of charts.entries()) {
+    if (has_charts) box.append(element("h3", {}, shown[i].name), chart.box);
+  }
   if (variant.spans.rows.length > 0) {
     box.append(element("h3", {}, "phases of the job"), keys(variant.spans.phases, series_colour), phases.canvas,
       element("p", {class: "faint"}, "A thick bar is a computation, and a thin one below it the time in which messages of " +
@@ -428,7 +442,7 @@ function draw_timeline(box, variant) {
   }
   const every = Math.max(1, Math.ceil(timeline.sent_gbps.length / 40));
   const lines = timeline.sent_gbps.map((_, i) => i).filter((i) => i % every === 0);
-  box.append(readout, hidden("Table", table(["time", ...shown.map((each) => each.name)],
+  box.append(readout, chart_table(table(["time", ...shown.map((each) => each.name)],
     lines.map((i) => [time_text(at(i)), ...shown.map((each) => each.text(timeline[each.key][i]))]), 1)));
   for (const chart of charts) chart.draw();
   phases.window = charts.length > 0 ? charts[0].all() : [0, variant.time_us];
@@ -454,8 +468,9 @@ function show_timeline() {
   if (drawn.length === 0) return;
   const box = element("div", {});
   const [choice, update] = chooser("Show", drawn, (variant) => draw_timeline(box, variant));
-  section("timeline", "What happens when", choice, element("p", {class: "faint"},
-    "Drag across a chart to zoom in, and click twice to see all. The cursor stands at the same time in all charts."), box);
+  const advice = !has_charts ? null : element("p", {class: "faint"},
+    "Drag across a chart to zoom in, and click twice to see all. The cursor stands at the same time in all charts.");
+  section("timeline", "What happens when", choice, advice, box);
   update();
 }
 

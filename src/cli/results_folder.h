@@ -1,0 +1,26 @@
+#pragma once
+
+// The folder of -o. Older results in it are replaced, and what is not Tulle's is never mixed with them.
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace tulle::cli {
+
+enum class ResultsOf : std::uint8_t { run, sweep, search, gallery };
+
+// Makes the folder if it does not exist, and checks that files can be made in it and that it is empty
+// or has results of the same kind. If they are to be replaced, says so on standard error. `scenario`
+// is the one whose results a sweep adds to the folder.
+Result<void> prepare_results(const std::string& folder, ResultsOf kind,
+                             const std::string& scenario = "");
+
+// Removes the files of an earlier run: its variants may have other names.
+void remove_run(const std::string& folder);
+
+// Makes the folder if it does not exist, and fails if no files can be made in it.
+Result<void> prepare_folder(const std::string& folder);
+
+}  // namespace tulle::cli
