@@ -17,6 +17,7 @@ again each week. The last line is "N passed, N failed".
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -67,7 +68,7 @@ class Door:
 
     def try_out(self, what, work):
         """Runs work(log), which raises an error where the door is shut."""
-        log = LOGS / (what.replace(" ", "-").replace(":", "") + ".log")
+        log = LOGS / (re.sub("[^a-z0-9]+", "-", what) + ".log")
         began = time.monotonic()
         print(f"door: {what} ...", flush=True)
         try:
