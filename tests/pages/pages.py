@@ -18,6 +18,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -70,10 +71,12 @@ class Run:
 
     def blocks(self, found, line=None):
         """Yields the Results of a page's blocks, or of the one block at that line and what it needs."""
+        # A page may show a file below the commands that use it.
         for block in found:
             if block.file:
                 self._write(block)
-            elif line is None or block.hidden or self._has(block, line):
+        for block in found:
+            if not block.file and (line is None or block.hidden or self._has(block, line)):
                 yield from self._block(block)
 
     @staticmethod
@@ -107,8 +110,9 @@ class Run:
             is_last = command is commands[-1]
             if command.in_background or (block.terminals and not is_last):
                 began = time.monotonic()
+                listeners = self.sandbox.listeners()
                 terminal = self._start(command, keeps=False)
-                self._await_ready(terminal)
+                self._await_ready(terminal, listeners)
                 if terminal.running:
                     self.others.append((command, terminal))
                 else:
@@ -146,7 +150,7 @@ class Run:
             return command.skip
         if command.long and not self.long:
             return f"only without --quick: {command.long}"
-        if self.place == "elsewhere" and "./" in command.plain:
+        if self.place == "elsewhere" and re.search(r"\./(dev|build-package)\b", command.plain):
             return "works in a clone only"
         return ""
 
@@ -161,9 +165,8 @@ class Run:
             self.before(command.plain)
         return self.sandbox.start(text, self.folder, machine=command.machine, keeps=keeps)
 
-    def _await_ready(self, terminal):
-        """Returns when the command has ended, or listens, or seems to do neither."""
-        before = self.sandbox.listeners()
+    def _await_ready(self, terminal, before):
+        """Returns when the command has ended, or something listens that did not before, or neither happens for long."""
         deadline = time.monotonic() + READY_S * self.patience
         while terminal.running and time.monotonic() < deadline:
             if self.sandbox.listeners() - before:
