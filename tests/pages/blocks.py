@@ -204,7 +204,7 @@ def _joined(line, lines):
 
 
 def _apply(block, line, directive):
-    if found := re.fullmatch(r"(skip|long)(?: ([^:]+))?: (.+)", directive):
+    if found := re.fullmatch(r"(skip|long)(?: (.+?))?: (.+)", directive):
         for command in _those(block, line, found[2]):
             setattr(command, found[1], found[3])
     elif found := re.fullmatch(r"ctrl-c(?: (.+))?", directive):

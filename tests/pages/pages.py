@@ -15,6 +15,7 @@ if nothing failed. --json FILE writes all results. CONTRIBUTING.md says how a pa
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -30,12 +31,15 @@ sys.path[:0] = [str(ROOT / "tools"), str(pathlib.Path(__file__).resolve().parent
 
 import blocks  # noqa: E402
 import minimal_debian  # noqa: E402
+import systems  # noqa: E402
 from compare import difference  # noqa: E402
 from sandbox import USERS, Sandbox, Unavailable, write_users  # noqa: E402
 
+FOLDERS = "/var/tmp"  # where ordinary users can reach what is made
 PLACES = ("clone", "elsewhere")
 UNAVAILABLE = 77  # ctest counts this exit status as skipped
 IN_CLONE = "build/bin/tulle"
+DOWNLOADS = ("./dev", "sudo apt-get")  # commands that need packages
 QUICK_S, LONG_S = 60, 3600  # limits of a command
 READY_S, END_S, INTERRUPT_S = 15, 10, 3
 
@@ -63,9 +67,9 @@ def pages():
 class Run:
     """The commands of one page by one user in one place."""
 
-    def __init__(self, name, sandbox, place, setting, limit_s, patience=1.0, long=False, before=None):
+    def __init__(self, name, sandbox, place, setting, limit_s, patience=1.0, long=False):
         self.name, self.sandbox, self.place, self.setting = name, sandbox, place, setting
-        self.limit_s, self.patience, self.long, self.before = limit_s, patience, long, before
+        self.limit_s, self.patience, self.long = limit_s, patience, long
         self.folder = sandbox.tree if place == "clone" else sandbox.scratch / "elsewhere"
         self.others = []  # (command, terminal) that were started and not waited for
 
@@ -136,6 +140,12 @@ class Run:
                 terminal.wait(END_S * self.patience)
         else:
             terminal.wait(self.limit_s * self.patience)
+            missing = re.search(r"packages are missing; run: (sudo .*)", terminal.text)
+            if self.long and terminal.status and missing:
+                # An ordinary user does what ./dev says, and gives the command again.
+                self.sandbox.start(missing[1], self.folder, downloads=True).wait(self.limit_s)
+                terminal = self._start(command)
+                terminal.wait(self.limit_s * self.patience)
         yield self._verdict(command, terminal, began)
         # A server usually ends with its client, before the next command is typed.
         if not in_terminals:
@@ -161,9 +171,8 @@ class Run:
             text = command.plain[:-1]
         if self.place == "elsewhere":
             text = text.replace(IN_CLONE, "tulle")
-        if self.before:
-            self.before(command.plain)
-        return self.sandbox.start(text, self.folder, machine=command.machine, keeps=keeps)
+        downloads = self.long and command.plain.startswith(DOWNLOADS)
+        return self.sandbox.start(text, self.folder, machine=command.machine, keeps=keeps, downloads=downloads)
 
     def _await_ready(self, terminal, before):
         """Returns when the command has ended, or something listens that did not before, or neither happens for long."""
@@ -180,7 +189,7 @@ class Run:
             terminal.kill()
             return self._result(command, "failed", f"still running after {seconds:.0f} s", seconds)
         if not terminal.succeeded:
-            lines = [line for line in terminal.text.splitlines() if line.strip()]
+            lines = [line for line in terminal.text.splitlines() if re.search(r"\w", line)]
             last = f": {lines[-1].strip()}" if lines else ""
             return self._result(command, "failed", f"exit status {terminal.status}{last}", seconds)
         if command.output and (found := difference(command.output, terminal.text)):
@@ -235,37 +244,48 @@ def read_all(names, report):
     return chosen
 
 
-def run_pages(chosen, arguments, report, *, tree, folder, etc, installed, label, enter=(), long=False, before=None):
+def settings(arguments, long):
+    """Yields (place, user). The quick mode leaves one out, which the other three cover together."""
     for place in arguments.place or PLACES:
         for user in arguments.user or USERS:
-            setting = ", ".join(filter(None, (label, place, user, arguments.load and f"load {arguments.load}")))
-            for name, found, line in chosen:
-                if not any(block.commands for block in found):
-                    continue
-                with tempfile.TemporaryDirectory(prefix="page-", dir=folder) as scratch:
-                    os.chmod(scratch, 0o755)
-                    write_users(scratch, etc)
-                    path = [f"{installed}/bin"] if place == "elsewhere" else [f"{tree}/build/bin"]
-                    sandbox = Sandbox(tree, scratch, user, enter=enter, path=path)
-                    try:
-                        sandbox.load(arguments.load)
-                        patience = 1.0 + arguments.load
-                        run = Run(name, sandbox, place, setting, LONG_S if long else QUICK_S, patience, long, before)
-                        for result in run.blocks(found, line):
-                            report.add(result)
-                    finally:
-                        sandbox.close()
+            if long or arguments.place or arguments.user or (place, user) != ("elsewhere", "root"):
+                yield place, user
+
+
+def run_pages(chosen, arguments, report, label, *, tree, folder, etc, installed, build=None, enter=None, own=None):
+    """Runs the pages in a system by each user in each place. `enter(scratch)` is what comes before a command to run it
+    in another system than this, where the long commands run, too; `own(user)` gives the clone to the user."""
+    for place, user in settings(arguments, long=bool(enter)):
+        if own:
+            own(user)
+        setting = ", ".join(filter(None, (label, place, user, arguments.load and f"load {arguments.load}")))
+        for name, found, line in chosen:
+            if not any(block.commands for block in found):
+                continue
+            with tempfile.TemporaryDirectory(prefix="page-", dir=folder) as scratch:
+                os.chmod(scratch, 0o755)
+                write_users(scratch, etc)
+                path = [f"{installed}/bin"] if place == "elsewhere" else [f"{tree}/build/bin"]
+                sandbox = Sandbox(tree, scratch, user, build, enter(scratch) if enter else (), path)
+                try:
+                    sandbox.load(arguments.load)
+                    patience = 1.0 + arguments.load
+                    run = Run(name, sandbox, place, setting, LONG_S if enter else QUICK_S, patience, bool(enter))
+                    for result in run.blocks(found, line):
+                        report.add(result)
+                finally:
+                    sandbox.close()
 
 
 def quick(chosen, arguments, report):
     build = ROOT / os.environ.get("TULLE_BUILD", "build")
     if not (build / "bin/tulle").exists():
         sys.exit(f"pages: {build}/bin/tulle was not built; run: ./dev build")
-    with tempfile.TemporaryDirectory(prefix="tulle-pages-", dir="/var/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="tulle-pages-", dir=FOLDERS) as folder:
         os.chmod(folder, 0o755)
         installed = pathlib.Path(folder) / "installed"
         subprocess.run(["cmake", "--install", build, "--prefix", installed], check=True, stdout=subprocess.DEVNULL)
-        run_pages(chosen, arguments, report, tree=ROOT, folder=folder, etc="/etc", installed=installed, label="")
+        run_pages(chosen, arguments, report, "", tree=ROOT, folder=folder, etc="/etc", installed=installed, build=build)
 
 
 def parse():
@@ -298,9 +318,11 @@ def main():
         if arguments.quick:
             quick(chosen, arguments, report)
         else:
-            import systems  # noqa: PLC0415
-
-            systems.run(chosen, arguments, report)
+            systems.run(arguments.release or minimal_debian.RELEASES, FOLDERS, arguments,
+                        functools.partial(run_pages, chosen, arguments, report))
+    except minimal_debian.Failed as failure:
+        report.finish(arguments.json)
+        sys.exit(f"pages: {failure}")
     except Unavailable as reason:
         print(f"pages: skipped: {reason}")
         return UNAVAILABLE

@@ -17,16 +17,17 @@ ADDRESSES = {"alpha": "192.0.2.1", "beta": "192.0.2.2"}
 USERS = {"root": 0, "ordinary": 1000}
 READER = "reader"
 
-# SETUP TREE SCRATCH UID: makes the first machine. The folder "upper" receives what commands write to the clone.
+# SETUP TREE BUILD SCRATCH UID: makes the first machine. The folder "upper" receives what commands write to the clone.
 SETUP = r"""
 set -e
-tree=$1 scratch=$2 user=$3
+tree=$1 build=$2 scratch=$3 user=$4
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs -o mode=755 tmpfs "$scratch/layer"
 mkdir "$scratch/layer/upper" "$scratch/layer/work"
 chown "$user:$user" "$scratch/layer/upper"
 mount -t overlay -o "lowerdir=$tree,upperdir=$scratch/layer/upper,workdir=$scratch/layer/work" overlay "$tree"
+if [ "$build" != "$tree/build" ]; then mkdir -p "$tree/build"; mount --bind "$build" "$tree/build"; fi
 for file in passwd group; do mount --bind "$scratch/$file" "/etc/$file"; done
 """
 # Both machines need this. An IPv6 address is usable at once without the search for duplicates.
@@ -94,10 +95,10 @@ class Terminal:
 
 
 class Sandbox:
-    """`enter` is what comes before a command to run it in another system, and `tree` the clone there. `scratch` is an
-    empty folder, at the same path in both."""
+    """`enter` is what comes before a command to run it in another system, and `tree` the clone there, with the build in
+    `build`. `scratch` is an empty folder, at the same path in both."""
 
-    def __init__(self, tree, scratch, user, enter=(), path=()):
+    def __init__(self, tree, scratch, user, build=None, enter=(), path=()):
         self.tree, self.scratch, self.user = pathlib.Path(tree), pathlib.Path(scratch), user
         self.path = [*path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         self.holders, self.pids, self.busy, self.count = {}, {}, [], 0
@@ -108,7 +109,7 @@ class Sandbox:
             os.chown(self.scratch / name, uid, uid)
         try:
             self._hold("alpha", ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child",
-                                 *enter, "sh", "-c", SETUP + MACHINE, "sh", tree, scratch, str(uid)])
+                                 *enter, "sh", "-c", SETUP + MACHINE, "sh", tree, build or f"{tree}/build", scratch, uid])
             self._hold("beta", [*self._nsenter("alpha", net=False), "unshare", "--mount", "--net", "--uts", "sh", "-c",
                                 MACHINE])
             self._join()
@@ -155,8 +156,9 @@ class Sandbox:
         for _ in range(number):
             self.busy.append(Terminal([*self._nsenter("alpha"), "sh", "-c", "while :; do :; done"], os.devnull))
 
-    def start(self, command, folder, machine="alpha", keeps=True):
-        """Starts a line of shell in a terminal. With `keeps`, its variables and folder are there for the next."""
+    def start(self, command, folder, machine="alpha", keeps=True, downloads=False):
+        """Starts a line of shell in a terminal. With `keeps`, its variables and folder are there for the next. With
+        `downloads` it has the network of this process."""
         self.count += 1
         state = self.scratch / "home" / "state"
         after = f'status=$?; {{ export -p; printf "cd %q\\n" "$PWD"; }} >{state}; exit $status' if keeps else ""
@@ -165,9 +167,12 @@ class Sandbox:
         environment = {"HOME": self.scratch / "home", "PATH": ":".join(map(str, self.path)), "LC_ALL": "C.UTF-8",
                        "USER": READER if uid else "root", "LOGNAME": READER if uid else "root", "SHELL": "/bin/bash",
                        "TERM": "dumb"}
+        if not uid:
+            # Open MPI does not start jobs of root's unless told to, as README.md says.
+            environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         words = [f"{name}={value}" for name, value in environment.items()]
         become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
-        return Terminal([*self._nsenter(machine), "env", "-i", *words, *become, "bash", "-c", script],
+        return Terminal([*self._nsenter(machine, net=not downloads), "env", "-i", *words, *become, "bash", "-c", script],
                         self.scratch / "output" / str(self.count))
 
     def listeners(self):

@@ -115,6 +115,15 @@ void IpInterfaces::take(Time now, HostNetworks::Answer answer) {
   settle(*link);
 }
 
+bool IpInterfaces::are_being_made(std::uint32_t host) const {
+  const auto at = hosts_.find(host);
+  if (at == hosts_.end()) return false;
+  const auto& links = at->second.links;
+  return std::any_of(links.begin(), links.end(), [](const auto& link) {
+    return !link->packets && link->problem.empty();
+  });
+}
+
 // --- ports ---
 
 void IpInterfaces::follow(Time now) {

@@ -47,6 +47,8 @@ class IpInterfaces {
   void begin(Time now, std::uint32_t host);
   // The keeper has made an interface, or not.
   void take(Time now, HostNetworks::Answer answer);
+  // Returns whether the keeper has yet to answer for an interface of the host's.
+  bool are_being_made(std::uint32_t host) const;
   // Managers may have set ports.
   void follow(Time now);
   // A manager asks that the host register with it anew.

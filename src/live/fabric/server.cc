@@ -140,6 +140,7 @@ class FabricServer {
   bool progress_connections();
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
   void enter(Session& session, std::uint32_t host);
+  bool is_made(std::uint32_t host) const;
   void admit(Session& session, std::uint32_t host);
   void take_network(HostNetworks::Answer answer);
   void pass_reregistrations();
@@ -309,16 +310,19 @@ void FabricServer::manage() {
 // The keeper has made a host's namespaces, or an interface.
 void FabricServer::take_network(HostNetworks::Answer answer) {
   const std::uint32_t host = answer.host;
+  std::string reason;
   if (!answer.interface.empty()) {
     if (interfaces_) interfaces_->take(now(), std::move(answer));
-    return;
+  } else {
+    reason = answer.reason;
+    if (reason.empty() && interfaces_) interfaces_->begin(now(), host);
   }
-  if (answer.reason.empty() && interfaces_) interfaces_->begin(now(), host);
+  if (reason.empty() && !is_made(host)) return;
   for (const auto& session : sessions_) {
     if (session->entered != host || session->is_over) continue;
     session->entered.reset();
-    if (answer.reason.empty()) admit(*session, host);
-    if (!answer.reason.empty()) refuse(*session, no_network(host, answer.reason));
+    if (reason.empty()) admit(*session, host);
+    if (!reason.empty()) refuse(*session, no_network(host, reason));
   }
 }
 
@@ -575,13 +579,23 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   watch(data_ports_.bell(session.id), &session, EventKind::bell);
 }
 
-// Lets the program enter the host's network. The first one waits until it has been made.
+// Lets the program enter the host's network. The first ones wait until it has been made.
 void FabricServer::enter(Session& session, std::uint32_t host) {
-  if (networks_ == nullptr || !networks_->find(host).empty()) return admit(session, host);
-  const auto asked = networks_->ask(host);
-  if (!asked) return refuse(session, no_network(host, asked.error().message));
+  if (is_made(host)) return admit(session, host);
   session.entered = host;
+  if (!networks_->find(host).empty()) return;  // its interfaces are being made
+  const auto asked = networks_->ask(host);
+  if (!asked) {
+    session.entered.reset();
+    return refuse(session, no_network(host, asked.error().message));
+  }
   networks_->ask_for_all();
+}
+
+// Without its interfaces, a host has no route to the addresses behind them.
+bool FabricServer::is_made(std::uint32_t host) const {
+  if (networks_ == nullptr) return true;
+  return !networks_->find(host).empty() && !(interfaces_ && interfaces_->are_being_made(host));
 }
 
 void FabricServer::admit(Session& session, std::uint32_t host) {
