@@ -39,9 +39,13 @@ FOLDERS = "/var/tmp"  # where ordinary users can reach what is made
 PLACES = ("clone", "elsewhere")
 UNAVAILABLE = 77  # ctest counts this exit status as skipped
 IN_CLONE = "build/bin/tulle"
+# The results of simulations do not depend on the user and the folder, so that the long ones run once.
+SIMULATION = re.compile(r"\btulle (sim|compare|sweep|tune)\b")
 DOWNLOADS = ("./dev", "sudo apt-get")  # commands that need packages
 QUICK_S, LONG_S = 60, 3600  # limits of a command
+OUTPUT_MAX = 4000  # characters
 READY_S, END_S, INTERRUPT_S = 15, 10, 3
+TYPING_S = 2  # that a person takes to go to another terminal
 
 
 @dataclasses.dataclass
@@ -53,6 +57,7 @@ class Result:
     outcome: str  # passed, failed or skipped
     message: str = ""
     seconds: float = 0.0
+    output: str = ""  # the end of what a command that failed printed
 
     def __str__(self):
         return f"{self.page}:{self.line}: {self.outcome} ({self.setting}): {self.command}: {self.message}"
@@ -67,10 +72,11 @@ def pages():
 class Run:
     """The commands of one page by one user in one place."""
 
-    def __init__(self, name, sandbox, place, setting, limit_s, patience=1.0, long=False):
+    def __init__(self, name, sandbox, place, setting, limit_s, patience=1.0, long=False, done=None):
         self.name, self.sandbox, self.place, self.setting = name, sandbox, place, setting
         self.limit_s, self.patience, self.long = limit_s, patience, long
         self.folder = sandbox.tree if place == "clone" else sandbox.scratch / "elsewhere"
+        self.done = set() if done is None else done  # long simulations that another run has shown to work
         self.others = []  # (command, terminal) that were started and not waited for
 
     def blocks(self, found, line=None):
@@ -106,12 +112,15 @@ class Run:
         return pathlib.Path(f"/proc/{self.sandbox.pids['alpha']}/root{folder}")
 
     def _block(self, block):
-        commands = [command for command in block.commands if not self._leaves_out(command)]
+        commands = [command for command in block.commands
+                    if not self._leaves_out(command) and (self.name, command.line) not in self.done]
         for command in block.commands:
-            if command not in commands:
-                yield self._result(command, "skipped", self._leaves_out(command))
+            if reason := self._leaves_out(command):
+                yield self._result(command, "skipped", reason)
         for command in commands:
             is_last = command is commands[-1]
+            if block.terminals and command is not commands[0]:
+                time.sleep(TYPING_S * self.patience)
             if command.in_background or (block.terminals and not is_last):
                 began = time.monotonic()
                 listeners = self.sandbox.listeners()
@@ -187,17 +196,20 @@ class Run:
         seconds = time.monotonic() - began if began else 0.0
         if terminal.running:
             terminal.kill()
-            return self._result(command, "failed", f"still running after {seconds:.0f} s", seconds)
+            return self._result(command, "failed", f"still running after {seconds:.0f} s", seconds, output=terminal.text)
         if not terminal.succeeded:
             lines = [line for line in terminal.text.splitlines() if re.search(r"\w", line)]
             last = f": {lines[-1].strip()}" if lines else ""
-            return self._result(command, "failed", f"exit status {terminal.status}{last}", seconds)
+            return self._result(command, "failed", f"exit status {terminal.status}{last}", seconds, output=terminal.text)
         if command.output and (found := difference(command.output, terminal.text)):
-            return self._result(command, "failed", found[1], seconds, found[0])
+            return self._result(command, "failed", found[1], seconds, found[0], terminal.text)
+        if command.long and SIMULATION.search(command.plain):
+            self.done.add((self.name, command.line))
         return self._result(command, "passed", "", seconds)
 
-    def _result(self, command, outcome, message, seconds=0.0, line=None):
-        return Result(self.name, line or command.line, command.plain, self.setting, outcome, message, round(seconds, 2))
+    def _result(self, command, outcome, message, seconds=0.0, line=None, output=""):
+        return Result(self.name, line or command.line, command.plain, self.setting, outcome, message, round(seconds, 2),
+                      output[-OUTPUT_MAX:])
 
 
 class Report:
@@ -255,6 +267,7 @@ def settings(arguments, long):
 def run_pages(chosen, arguments, report, label, *, tree, folder, etc, installed, build=None, enter=None, own=None):
     """Runs the pages in a system by each user in each place. `enter(scratch)` is what comes before a command to run it
     in another system than this, where the long commands run, too; `own(user)` gives the clone to the user."""
+    done = set()
     for place, user in settings(arguments, long=bool(enter)):
         if own:
             own(user)
@@ -270,7 +283,7 @@ def run_pages(chosen, arguments, report, label, *, tree, folder, etc, installed,
                 try:
                     sandbox.load(arguments.load)
                     patience = 1.0 + arguments.load
-                    run = Run(name, sandbox, place, setting, LONG_S if enter else QUICK_S, patience, bool(enter))
+                    run = Run(name, sandbox, place, setting, LONG_S if enter else QUICK_S, patience, bool(enter), done)
                     for result in run.blocks(found, line):
                         report.add(result)
                 finally:
