@@ -318,7 +318,29 @@ class Running(unittest.TestCase):
         self.assertEqual(result.outcome, "passed")
 
 
+def chakra_trace():
+    """Returns the bytes of tests/pages/step.et: each rank computes for 100 us and takes part in an all-reduce of 1 MB."""
+    def number(field, value):
+        return bytes([field << 3]) + varint(value)
+
+    def text(field, value):
+        return bytes([field << 3 | 2]) + varint(len(value)) + value
+
+    def varint(value):
+        low, rest = value & 127, value >> 7
+        return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+    computation = number(1, 1) + text(2, b"compute") + number(3, 4) + number(7, 100)
+    attributes = [text(1, b"comm_type") + number(9, 0), text(1, b"comm_size") + number(9, 1_000_000)]
+    collective = number(1, 2) + text(2, b"sum") + number(3, 7) + number(5, 1) + b"".join(text(10, each) for each in attributes)
+    return b"".join(varint(len(each)) + each for each in (text(1, b"0.0.4"), computation, collective))
+
+
 class Pages(unittest.TestCase):
+    def test_the_trace_that_a_page_uses(self):
+        path = pathlib.Path(__file__).resolve().parent / "step.et"
+        self.assertEqual(path.read_bytes(), chakra_trace())
+
     def test_all_pages_can_be_read(self):
         with contextlib.redirect_stdout(io.StringIO()) as said:
             report = pages.Report()
