@@ -295,7 +295,7 @@ class Running(unittest.TestCase):
         results, _ = self.results("<!-- test: long: minutes -->\n\n    tulle sim incast\n", {}, long=True)
         self.assertEqual([result.outcome for result in results], ["passed"])
         self.assertEqual(self.results("<!-- test: long: minutes -->\n\n    tulle sim incast\n", {}, long=True,
-                                      done={("README.md", 3)})[0], [])
+                                      done={("README.md", 3, "")})[0], [])
 
     def test_elsewhere_the_installed_tulle_runs(self):
         results, sandbox = self.results("    build/bin/tulle devices\n    ./dev --help\n", {}, "elsewhere")
