@@ -170,7 +170,6 @@ class Sandbox:
         if not uid:
             # Open MPI does not start jobs of root's unless told to, as README.md says.
             environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        environment |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         words = [f"{name}={value}" for name, value in environment.items()]
         become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
         return Terminal([*self._nsenter(machine, net=not downloads), "env", "-i", *words, *become, "bash", "-c", script],
