@@ -101,6 +101,10 @@ IpInterfaces::Link& IpInterfaces::add(std::uint32_t host, Host& of, Pkey partiti
 }
 
 void IpInterfaces::take(Time now, HostNetworks::Answer answer) {
+  if (answer.interface.empty()) {
+    if (answer.reason.empty()) begin(now, answer.host);
+    return;
+  }
   Link* link = find(answer.host, answer.interface);
   if (link == nullptr) return;
   link->problem = answer.reason;
@@ -113,15 +117,6 @@ void IpInterfaces::take(Time now, HostNetworks::Answer answer) {
   watch_(link->address_socket.get(), *link, Source::addresses);
   read_addresses(now, *link);
   settle(*link);
-}
-
-bool IpInterfaces::are_being_made(std::uint32_t host) const {
-  const auto at = hosts_.find(host);
-  if (at == hosts_.end()) return false;
-  const auto& links = at->second.links;
-  return std::any_of(links.begin(), links.end(), [](const auto& link) {
-    return !link->packets && link->problem.empty();
-  });
 }
 
 // --- ports ---

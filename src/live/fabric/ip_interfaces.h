@@ -43,12 +43,8 @@ class IpInterfaces {
                HostNetworks& networks, AdministrationOf administration_of, Watch watch);
   ~IpInterfaces();
 
-  // A host's namespaces have been made.
-  void begin(Time now, std::uint32_t host);
-  // The keeper has made an interface, or not.
+  // The keeper has made a host's namespaces or an interface, or not.
   void take(Time now, HostNetworks::Answer answer);
-  // Returns whether the keeper has yet to answer for an interface of the host's.
-  bool are_being_made(std::uint32_t host) const;
   // Managers may have set ports.
   void follow(Time now);
   // A manager asks that the host register with it anew.
@@ -72,6 +68,7 @@ class IpInterfaces {
   static constexpr int packets_in_a_turn = 64;
   static constexpr std::size_t held_max = 64;  // packets for which a port had no room
 
+  void begin(Time now, std::uint32_t host);
   void read_packets(Time now, Link& link);
   void read_addresses(Time now, Link& link);
   Link* find(std::uint32_t host, const std::string& name);

@@ -140,7 +140,6 @@ class FabricServer {
   bool progress_connections();
   void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
   void enter(Session& session, std::uint32_t host);
-  bool is_made(std::uint32_t host) const;
   void admit(Session& session, std::uint32_t host);
   void take_network(HostNetworks::Answer answer);
   void pass_reregistrations();
@@ -310,14 +309,9 @@ void FabricServer::manage() {
 // The keeper has made a host's namespaces, or an interface.
 void FabricServer::take_network(HostNetworks::Answer answer) {
   const std::uint32_t host = answer.host;
-  std::string reason;
-  if (!answer.interface.empty()) {
-    if (interfaces_) interfaces_->take(now(), std::move(answer));
-  } else {
-    reason = answer.reason;
-    if (reason.empty() && interfaces_) interfaces_->begin(now(), host);
-  }
-  if (reason.empty() && !is_made(host)) return;
+  const std::string reason = answer.interface.empty() ? answer.reason : std::string();
+  if (interfaces_) interfaces_->take(now(), std::move(answer));
+  if (reason.empty() && !networks_->is_made(host)) return;
   for (const auto& session : sessions_) {
     if (session->entered != host || session->is_over) continue;
     session->entered.reset();
@@ -581,21 +575,11 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
 
 // Lets the program enter the host's network. The first ones wait until it has been made.
 void FabricServer::enter(Session& session, std::uint32_t host) {
-  if (is_made(host)) return admit(session, host);
+  if (networks_ == nullptr || networks_->is_made(host)) return admit(session, host);
+  const auto asked = networks_->find(host).empty() ? networks_->ask(host) : Result<void>();
+  if (!asked) return refuse(session, no_network(host, asked.error().message));
   session.entered = host;
-  if (!networks_->find(host).empty()) return;  // its interfaces are being made
-  const auto asked = networks_->ask(host);
-  if (!asked) {
-    session.entered.reset();
-    return refuse(session, no_network(host, asked.error().message));
-  }
   networks_->ask_for_all();
-}
-
-// Without its interfaces, a host has no route to the addresses behind them.
-bool FabricServer::is_made(std::uint32_t host) const {
-  if (networks_ == nullptr) return true;
-  return !networks_->find(host).empty() && !(interfaces_ && interfaces_->are_being_made(host));
 }
 
 void FabricServer::admit(Session& session, std::uint32_t host) {
