@@ -52,7 +52,12 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-exec chroot "$root" "$@"
+# Below chroot the kernel makes no user namespaces, which a software fabric's hosts are.
+cd "$root"
+pivot_root . .
+umount --lazy .
+cd /
+exec "$@"
 """
 
 

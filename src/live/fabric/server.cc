@@ -309,16 +309,14 @@ void FabricServer::manage() {
 // The keeper has made a host's namespaces, or an interface.
 void FabricServer::take_network(HostNetworks::Answer answer) {
   const std::uint32_t host = answer.host;
-  if (!answer.interface.empty()) {
-    if (interfaces_) interfaces_->take(now(), std::move(answer));
-    return;
-  }
-  if (answer.reason.empty() && interfaces_) interfaces_->begin(now(), host);
+  const std::string reason = answer.interface.empty() ? answer.reason : std::string();
+  if (interfaces_) interfaces_->take(now(), std::move(answer));
+  if (reason.empty() && !networks_->is_made(host)) return;
   for (const auto& session : sessions_) {
     if (session->entered != host || session->is_over) continue;
     session->entered.reset();
-    if (answer.reason.empty()) admit(*session, host);
-    if (!answer.reason.empty()) refuse(*session, no_network(host, answer.reason));
+    if (reason.empty()) admit(*session, host);
+    if (!reason.empty()) refuse(*session, no_network(host, reason));
   }
 }
 
@@ -575,10 +573,10 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   watch(data_ports_.bell(session.id), &session, EventKind::bell);
 }
 
-// Lets the program enter the host's network. The first one waits until it has been made.
+// Lets the program enter the host's network. The first ones wait until it has been made.
 void FabricServer::enter(Session& session, std::uint32_t host) {
-  if (networks_ == nullptr || !networks_->find(host).empty()) return admit(session, host);
-  const auto asked = networks_->ask(host);
+  if (networks_ == nullptr || networks_->is_made(host)) return admit(session, host);
+  const auto asked = networks_->find(host).empty() ? networks_->ask(host) : Result<void>();
   if (!asked) return refuse(session, no_network(host, asked.error().message));
   session.entered = host;
   networks_->ask_for_all();
