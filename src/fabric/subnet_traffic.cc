@@ -30,10 +30,8 @@ constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
 constexpr Time head_lifetime = Time::milliseconds(1'000);
 // A switch remembers the numbers of so many multicast packets.
 constexpr std::size_t forwarded_max = 4'096;
-// A program that takes nothing for so long is stopped, or busy with something else. It loses what
-// comes, and its host's other programs go on.
-constexpr Time program_patience = Time::milliseconds(100);
-constexpr std::uint32_t stalled_after = 1;  // packet that has waited for program_patience
+static_assert(SubnetTraffic::slow_patience == head_lifetime);
+constexpr std::uint32_t stalled_after = 1;  // packet that has waited for too long
 constexpr Time between_looks = Time::milliseconds(10);
 // If a look comes so late, whoever moves packets stood still. Those that waited for that are given
 // as much time again as a program has.
@@ -51,7 +49,7 @@ SwitchSettings settings_of_links() {
 
 SwitchSettings settings_of_hosts() {
   SwitchSettings settings = settings_of_links();
-  settings.leaf_head_lifetime = program_patience;
+  settings.leaf_head_lifetime = SubnetTraffic::stopped_patience;
   settings.stall_count = stalled_after;
   return settings;
 }
@@ -443,7 +441,7 @@ bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) {
     if (now > look_at_waiting_ + late_after) {
-      look_at_waiting_ = now + program_patience;
+      look_at_waiting_ = now + stopped_patience;
     } else {
       look_at_heads(now);
     }
@@ -573,13 +571,33 @@ void SubnetTraffic::watch(Time now, At at) {
   waiting_.push_back(at);
 }
 
+// Returns how long the packets at the head of a port may have waited. What a program waits for is
+// found out only when it has taken nothing for long, since that takes a system call.
+Time SubnetTraffic::head_lifetime(Time now, At at) const {
+  const Switch& of = *nodes_[at.node];
+  const Time usual = of.head_lifetime(at.port);
+  if (!is_program(at) || !is_slow_) return usual;
+  const Program program{at.node, at.port};
+  const port::Port& port = of.port(at.port);
+  for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
+    if (port.next_expiry(lane, usual) > now) continue;
+    return !is_given_up(program) && is_slow_(program) ? slow_patience : usual;
+  }
+  return usual;
+}
+
 void SubnetTraffic::look_at_heads(Time now) {
   std::vector<At> left;
   for (const At& at : std::exchange(waiting_, {})) {
     Switch& of = *nodes_[at.node];
     const std::uint32_t before = frames_.in_use();
-    const Time next = of.discard_heads(now, at.port);
-    counters_.overdue += before - frames_.in_use();
+    const Time next = of.discard_heads(now, at.port, head_lifetime(now, at));
+    const std::uint32_t discarded = before - frames_.in_use();
+    counters_.overdue += discarded;
+    if (!is_program(at)) {
+      subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1)).transmit_discards +=
+          discarded;
+    }
     talk(at.node);
     if (!next.is_never()) left.push_back(at);
   }
@@ -598,6 +616,7 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
     const FrameRef next = frames_[ref].next;
     frames_.give(ref);
     ++counters_.lost;
+    ++subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1)).transmit_discards;
     ref = next;
   }
   talk(at.node);

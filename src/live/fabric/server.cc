@@ -565,7 +565,9 @@ bool FabricServer::progress_connections() {
 }
 
 void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
-  auto port = data_ports_.open(now(), host, session.id, std::move(button));
+  auto peer = peer_of(session.connection.get());
+  const int process = peer ? peer->pid : 0;
+  auto port = data_ports_.open(now(), host, session.id, std::move(button), process);
   if (!port) return refuse(session, port.error().message);
   session.data_host = host;
   DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
