@@ -106,7 +106,8 @@ std::vector<Found> find_all() {
   std::error_code error;
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(*own, error)) {
-    if (entry.path().filename().string().starts_with(folder_prefix)) folders.push_back(entry.path());
+    if (entry.path().filename().string().starts_with(folder_prefix))
+      folders.push_back(entry.path());
   }
   std::sort(folders.begin(), folders.end());
   for (const fs::path& folder : folders) {
@@ -119,7 +120,8 @@ std::vector<Found> find_all() {
     const std::size_t end = std::min(rest.rfind('_'), rest.size());
     Found each{rest.substr(0, end), end < rest.size() ? rest.substr(end + 1) : "", *process};
     if (auto status = live::fabric_status(live::fabric_socket(folder))) {
-      for (const live::FabricNode& node : status->nodes) ++(node.is_switch ? each.switches : each.hosts);
+      for (const live::FabricNode& node : status->nodes)
+        ++(node.is_switch ? each.switches : each.hosts);
     }
     found.push_back(std::move(each));
   }

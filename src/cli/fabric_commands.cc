@@ -52,9 +52,9 @@ class FabricApp : public CLI::App {
     for (const CLI::App* each : get_subcommands([](const CLI::App*) { return true; })) {
       names.push_back(each->get_name());
     }
-    const std::string wrong =
-        unknown.empty() ? "a command is missing"
-                        : fmt::format("unknown command \"fabric {}\"", unknown.front());
+    const std::string wrong = unknown.empty()
+                                  ? "a command is missing"
+                                  : fmt::format("unknown command \"fabric {}\"", unknown.front());
     throw CLI::ParseError(fmt::format("{}: choose from {}", wrong, fmt::join(names, ", ")),
                           CLI::ExitCodes::ExtrasError);
   }

@@ -142,16 +142,11 @@ void set_manager_folder(const std::string& address) {
 const char* without_effect_on_fabric(const RunOptions& options) {
   const live::Settings settings = live::read_settings();
   const std::pair<bool, const char*> all[] = {
-      {!options.faults.empty(), "--faults"},
-      {!options.secure.empty(), "--secure"},
-      {!settings.faults.empty(), "TULLE_FAULTS"},
-      {!settings.secure.empty(), "TULLE_SECURE"},
-      {!options.interfaces.empty(), "--interface"},
-      {!options.roce.empty(), "--roce"},
-      {!options.agent.empty(), "--agent"},
-      {options.no_offload, "--no-offload"},
-      {options.no_direct, "--no-direct"},
-      {options.share_memory, "--share-memory"}};
+      {!options.faults.empty(), "--faults"},        {!options.secure.empty(), "--secure"},
+      {!settings.faults.empty(), "TULLE_FAULTS"},   {!settings.secure.empty(), "TULLE_SECURE"},
+      {!options.interfaces.empty(), "--interface"}, {!options.roce.empty(), "--roce"},
+      {!options.agent.empty(), "--agent"},          {options.no_offload, "--no-offload"},
+      {options.no_direct, "--no-direct"},           {options.share_memory, "--share-memory"}};
   for (const auto& [is_given, name] : all) {
     if (is_given) return name;
   }

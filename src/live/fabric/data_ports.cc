@@ -92,8 +92,8 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.first_qp = first_qp_of(slot, turn);
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
-  auto made =
-      std::make_unique<Port>(Port{program, client, process, std::move(*rings), std::move(bell->bell)});
+  auto made = std::make_unique<Port>(
+      Port{program, client, process, std::move(*rings), std::move(bell->bell)});
   made->rings.fall_asleep();
   ports_.reserve(ports_.size() + 1);
   traffic_.attach(now, program);

@@ -3,7 +3,6 @@
 #include "live/fabric/data_ports.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

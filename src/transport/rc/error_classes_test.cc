@@ -139,8 +139,8 @@ TEST(RcErrorClasses, TimeInWhichThisEndDidNotRunTakesNoRetry) {
   // Without progress, the second gap is the peer's fault.
   host.pass(host.qp->agenda().deadline - host.now + gap);
   EXPECT_EQ(host.counters().ack_timeouts, 1u);
-  EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success},
-                              {1, CompletionStatus::retry_exceeded_error}}));
+  EXPECT_EQ(done(host),
+            (Done{{0, CompletionStatus::success}, {1, CompletionStatus::retry_exceeded_error}}));
 }
 
 // --- the responder ---

@@ -169,7 +169,7 @@ class Requester {
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
   bool is_excused_ = false;  // the timer runs on, because it was handled late
-  bool rewound_ = false;  // the cursor went back after unacknowledged_ last moved
+  bool rewound_ = false;     // the cursor went back after unacknowledged_ last moved
   // The direct path.
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
   // The request whose transfer is under way, counted from the head of the queue.
