@@ -52,8 +52,8 @@ std::string name_or_default(const std::string& name) { return name.empty() ? "de
 // namespace in which it was started, as the host agent's socket belongs to one.
 constexpr char folder_prefix[] = "fabric_";
 
-// Returns the number of the network namespace whose fabrics this process knows by name. On a host of
-// a fabric, which is a namespace itself, it is that of the fabric.
+// Returns the number of the network namespace whose fabrics this process knows by name. On a host
+// of a fabric, which is a namespace itself, it is that of the fabric.
 std::string home_namespace() {
   const fs::path socket = live::fabric_place().socket;
   const std::string folder = socket.parent_path().filename();

@@ -124,8 +124,9 @@ void set_remote_shell(const fs::path& shell) {
   }
 }
 
-// OpenSM keeps what it has learnt of a subnet in a folder. That of the machine is root's, and is that
-// of another subnet. A fabric has its own, in its folder, where nobody else can have prepared one.
+// OpenSM keeps what it has learnt of a subnet in a folder. That of the machine is root's, and is
+// that of another subnet. A fabric has its own, in its folder, where nobody else can have prepared
+// one.
 void set_manager_folder(const std::string& address) {
   const std::string folder = live::manager_folder(fs::path(address).parent_path());
   struct stat its {};
@@ -137,8 +138,8 @@ void set_manager_folder(const std::string& address) {
   if (access("/var/log", W_OK) != 0) setenv("OSM_TMP_DIR", folder.c_str(), 0);
 }
 
-// Returns an option that has no effect on a fabric's host, or nothing. All packets of such a program
-// go through the fabric's switches, and no host agent serves it.
+// Returns an option that has no effect on a fabric's host, or nothing. All packets of such a
+// program go through the fabric's switches, and no host agent serves it.
 const char* without_effect_on_fabric(const RunOptions& options) {
   const live::Settings settings = live::read_settings();
   const std::pair<bool, const char*> all[] = {

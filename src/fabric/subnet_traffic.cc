@@ -26,8 +26,8 @@ constexpr std::size_t least_room_bytes = 512;
 // A lane has memory for some sixteen of the longest packets, so that a packet which waits does not
 // hold up the link.
 constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
-// About HOQLife 19 (IBTA 14.2.5.6). OpenSM sets half of it between switches. Here packets behind a slow
-// program outlast its patience, so that the program alone loses packets.
+// About HOQLife 19 (IBTA 14.2.5.6). OpenSM sets half of it between switches. Here packets behind a
+// slow program outlast its patience, so that the program alone loses packets.
 constexpr Time head_lifetime = Time::milliseconds(2'000);
 // A switch remembers the numbers of so many multicast packets.
 constexpr std::size_t forwarded_max = 4'096;

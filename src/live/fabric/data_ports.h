@@ -31,8 +31,8 @@ class DataPorts {
     UniqueFd button;  // of the bell of this end
   };
   // Opens a part of a host's port for a client, which has none. `button` is that of the client's
-  // bell. `process` is the client's process: while it is not stopped, packets wait for it for longer.
-  // The error is one line for a person.
+  // bell. `process` is the client's process: while it is not stopped, packets wait for it for
+  // longer. The error is one line for a person.
   Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd button,
                       int process = 0);
   void close(Time now, std::uint32_t client);

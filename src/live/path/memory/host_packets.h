@@ -73,9 +73,9 @@ class HostPackets final : public RingPath {
     kept,  // the ring is full: the packet is kept, and resume() must return true before the next
   };
   Offer offer(device::Datagram& datagram, Time now);
-  // Places the packet that offer() kept. Returns false while there is no room. A stopped reader that
-  // reads nothing for `patience` loses what does not fit, as it would at a full socket. One that is
-  // not stopped may wait for a processor, and has `slow_patience`.
+  // Places the packet that offer() kept. Returns false while there is no room. A stopped reader
+  // that reads nothing for `patience` loses what does not fit, as it would at a full socket. One
+  // that is not stopped may wait for a processor, and has `slow_patience`.
   static constexpr Time patience = Time::milliseconds(100);
   static constexpr Time slow_patience = Time::milliseconds(1'000);
   [[nodiscard]] bool resume(Time now);
