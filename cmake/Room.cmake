@@ -117,7 +117,6 @@ function(tulle_joined_tests target)
     math(EXPR piece "${piece} + 1")
   endwhile()
   set_property(TARGET ${target} PROPERTY SOURCES ${sources})
-  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})  # where a test looks for what is beside it
 endfunction()
 
 # A test is compiled in half the time, and spends its own in the room's library. Comes after tulle_warnings().
