@@ -25,7 +25,7 @@ import sys
 import time
 
 import minimal_debian
-from minimal_debian import Failed, Layered, prepared
+from minimal_debian import Failed, Layered, ended, prepared
 from workplace import workplace
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -89,7 +89,8 @@ class Door:
         environment = {"CCACHE_DIR": "/ccache", "CCACHE_COMPILERCHECK": "content", "CCACHE_BASEDIR": "/tmp",
                        "CCACHE_NOHASHDIR": "1"}
         process = system.start(command, stdout=log, stderr=subprocess.STDOUT, environment=environment, **options)
-        status = process.wait()
+        with ended(process):
+            status = process.wait()
         log.flush()
         output = pathlib.Path(log.name).read_text(errors="replace")[start:]
         if status != 0:

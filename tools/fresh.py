@@ -23,7 +23,7 @@ import sys
 import time
 
 import minimal_debian
-from minimal_debian import Failed
+from minimal_debian import Failed, ended
 from workplace import workplace
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -55,7 +55,8 @@ def run(arguments, words, place):
     made = time.monotonic()
     print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {shlex.join(words)}", flush=True)
     terminal = {"TERM": os.environ.get("TERM", "dumb")}
-    status = system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal).wait()
+    with ended(system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal)) as process:
+        status = process.wait()
     seconds = time.monotonic() - made
     after = system.packages()
     new = sorted(set(after) - set(before))

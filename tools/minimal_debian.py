@@ -9,6 +9,7 @@ A prepared system has the packages that a purpose needs. It is kept in the user'
 above it takes what a run changes.
 """
 
+import contextlib
 import datetime
 import fcntl
 import hashlib
@@ -78,6 +79,18 @@ def make_archive(release, path, mirror=None):
         raise Failed(f"mmdebstrap could not make a system of {release}: {complaints[0] if complaints else 'no reason'}")
 
 
+@contextlib.contextmanager
+def ended(process):
+    """Ends a process that System.start() has started, and with it all that runs in its namespaces, if what is done
+    meanwhile is interrupted."""
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
 class System:
     """A minimal Debian in `folder`, unpacked from an archive. As a context manager it is removed at the end."""
 
@@ -110,7 +123,8 @@ class System:
     def run(self, command, **options):
         """Runs a line of shell to its end and returns its output. An exit status other than 0 raises an error."""
         process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-        output, _ = process.communicate()
+        with ended(process):
+            output, _ = process.communicate()
         if process.returncode != 0:
             raise Failed(f"exit status {process.returncode} from: {command}\n{output}")
         return output
