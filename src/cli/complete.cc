@@ -10,8 +10,8 @@
 #include "cli/help.h"
 #include "cli/layout.h"
 #include "cli/simulate.h"
+#include "config/files.h"
 #include "scenario/fabrics.h"
-#include "scenario/files.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
 
@@ -45,8 +45,8 @@ Words servers() {
   return names;
 }
 
-Words knobs() { return scenario::toml_names((scenario_folder() / "tuning").string()); }
-Words price_lists() { return scenario::toml_names((scenario_folder() / "prices").string()); }
+Words knobs() { return config::toml_names((scenario_folder() / "tuning").string()); }
+Words price_lists() { return config::toml_names((scenario_folder() / "prices").string()); }
 
 Words rail_topologies() {
   return {scenario::rail_topologies.begin(), scenario::rail_topologies.end()};

@@ -23,9 +23,9 @@
 #include "cli/ranks.h"
 #include "cli/sim_commands.h"
 #include "cli/simulate.h"
+#include "config/files.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
-#include "scenario/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -329,7 +329,7 @@ int tulle_main(std::vector<std::string> arguments) {
   if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
     if (auto looked = look_for_ranks(); !looked) return fail(as_misuse(looked.error()));
   }
-  scenario::set_shipped_folder(scenario_folder().string());
+  config::set_shipped_folder(scenario_folder().string());
   add_run(app, status, after_dashes);
   add_queries(app, status);
   add_capture(app, status);
