@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/commands.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
+#include "cli/simulations.h"
 #include "config/files.h"
 
 namespace tulle::cli {

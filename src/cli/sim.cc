@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/ranks.h"
 #include "cli/results_folder.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "config/files.h"
 #include "report/columns.h"
 #include "report/results.h"

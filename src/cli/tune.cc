@@ -20,12 +20,12 @@
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/points.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "config/files.h"
 #include "experiment/figures.h"
 #include "report/columns.h"
