@@ -68,7 +68,7 @@ class Fabric:
         self.processes = []
         options = [] if has_own_manager else ["--no-manager"]
         self.start(harness.TULLE, "fabric", "up", "--foreground", *options, SCENARIO)
-        harness.wait_until(lambda: (self.folder / "tulle" / "fabric_default" / "socket").exists(), "the fabric", 20)
+        harness.wait_until(lambda: list(self.folder.glob("tulle/fabric_default_*/socket")), "the fabric", 20)
         if not has_own_manager:
             self.start(*self.on_host("h2", "/usr/sbin/opensm", "-f", self.folder / "opensm.log"))
         harness.wait_until(self.is_active, "active ports", 30, pause=0.1)

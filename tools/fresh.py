@@ -13,7 +13,6 @@ killed run left. The exit status is the command's.
 """
 
 import argparse
-import fcntl
 import os
 import pathlib
 import shlex
@@ -21,11 +20,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import minimal_debian
-from minimal_debian import Failed
+from minimal_debian import Failed, ended
+from workplace import workplace
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -34,41 +33,7 @@ import history  # noqa: E402
 
 SPACE_MIB = 6000  # MiB for a system with every package for the tests, and their build
 INSIDE = "/tulle"  # ordinary users can reach it, as the tests need
-FOLDERS, PREFIX = pathlib.Path("/var/tmp"), "tulle-fresh-"
-
-
-class Workplace:
-    """A folder below FOLDERS. Its maker holds the lock while it lives. A folder without the lock file is kept for
-    good."""
-
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        self._lock = open(self.folder / "lock", "r+" if (self.folder / "lock").exists() else "w", encoding="ascii")
-
-    def lock(self):
-        """Returns False if another process holds the lock."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def keep(self):
-        (self.folder / "lock").unlink()
-
-    def remove(self):
-        minimal_debian.remove(self.folder)
-
-
-def remove_what_was_left():
-    for lock in FOLDERS.glob(f"{PREFIX}*/lock"):
-        try:
-            left = Workplace(lock.parent)
-        except OSError:
-            continue  # another user's folder
-        if left.lock():
-            print(f"fresh: removing {left.folder}, which a killed run left", file=sys.stderr)
-            left.remove()
+PREFIX = "tulle-fresh-"
 
 
 def make(folder, release, mirror):
@@ -83,14 +48,15 @@ def make(folder, release, mirror):
     return system
 
 
-def run(arguments, words, workplace):
+def run(arguments, words, place):
     began = time.monotonic()
-    system = make(workplace.folder, arguments.release, arguments.mirror)
+    system = make(place.folder, arguments.release, arguments.mirror)
     before = system.packages()
     made = time.monotonic()
     print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {shlex.join(words)}", flush=True)
     terminal = {"TERM": os.environ.get("TERM", "dumb")}
-    status = system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal).wait()
+    with ended(system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal)) as process:
+        status = process.wait()
     seconds = time.monotonic() - made
     after = system.packages()
     new = sorted(set(after) - set(before))
@@ -123,28 +89,18 @@ def main():
     words = arguments.command[1:] if arguments.command[0] == "--" else ["./dev", *arguments.command]
     if subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", "HEAD"]).returncode != 0:
         print("fresh: the clone has what is committed; this tree has changes that are not", file=sys.stderr)
-    # A signal ends the program like any other end: the folder is removed.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.getsignal(signal.SIGINT))
-    remove_what_was_left()
-    free = shutil.disk_usage(FOLDERS).free >> 20
-    if free < SPACE_MIB:
-        sys.exit(f"fresh: {FOLDERS} has {free} MiB free, and a system with a build in it needs {SPACE_MIB}")
-    workplace = Workplace(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS))
-    workplace.lock()
-    os.chmod(workplace.folder, 0o755)  # users inside the system pass through it
     try:
-        return run(arguments, words, workplace)
+        with workplace(PREFIX, SPACE_MIB) as place:
+            try:
+                return run(arguments, words, place)
+            finally:
+                if arguments.keep:
+                    place.keep()
+                    print(f"fresh: the system is {place.folder / 'root'}")
     except Failed as failure:
         sys.exit(f"fresh: {failure}")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    finally:
-        if arguments.keep:
-            workplace.keep()
-            print(f"fresh: the system is {workplace.folder / 'root'}")
-        else:
-            workplace.remove()
 
 
 if __name__ == "__main__":

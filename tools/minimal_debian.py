@@ -4,8 +4,15 @@ where nothing was ever installed by hand.
 mmdebstrap makes an archive of a release in a quarter of a minute, and systems are unpacked from it. A command that
 enters a system is process 1 of a namespace of its own, so that it and all that it started end together, and the mounts
 with them. An ordinary user becomes root of a user namespace, for which /etc/subuid and /etc/subgid need a range.
+
+A prepared system has the packages that a purpose needs. It is kept in the user's cache and never written to: a layer
+above it takes what a run changes.
 """
 
+import contextlib
+import datetime
+import fcntl
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -20,7 +27,12 @@ set -e
 root=$1 network=$2; shift 2
 mount --make-rprivate /
 if [ "$network" = loopback ]; then ip link set lo up; fi
-mount --bind "$root" "$root"
+if [ -n "${BELOW:-}" ]; then
+  mount -t overlay -o "lowerdir=$BELOW,upperdir=$LAYER/upper,workdir=$LAYER/work" overlay "$root"
+else
+  mount --bind "$root" "$root"
+fi
+unset BELOW LAYER
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
@@ -41,7 +53,12 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-exec chroot "$root" "$@"
+# Below chroot the kernel makes no user namespaces, which a software fabric's hosts are.
+cd "$root"
+pivot_root . .
+umount --lazy .
+cd /
+exec "$@"
 """
 
 
@@ -60,6 +77,18 @@ def make_archive(release, path, mirror=None):
     if done.returncode != 0:
         complaints = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
         raise Failed(f"mmdebstrap could not make a system of {release}: {complaints[0] if complaints else 'no reason'}")
+
+
+@contextlib.contextmanager
+def ended(process):
+    """Ends a process that System.start() has started, and with it all that runs in its namespaces, if what is done
+    meanwhile is interrupted."""
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 class System:
@@ -94,7 +123,8 @@ class System:
     def run(self, command, **options):
         """Runs a line of shell to its end and returns its output. An exit status other than 0 raises an error."""
         process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-        output, _ = process.communicate()
+        with ended(process):
+            output, _ = process.communicate()
         if process.returncode != 0:
             raise Failed(f"exit status {process.returncode} from: {command}\n{output}")
         return output
@@ -103,6 +133,75 @@ class System:
         """Returns {package: its size in KiB} of the installed packages."""
         lines = self.run("dpkg-query -W -f='${Package}\\t${Installed-Size}\\n'").splitlines()
         return {name: int(size or 0) for name, size in (line.split("\t") for line in lines)}
+
+
+class Layered(System):
+    """A system above a prepared one: what commands change lies in a folder of this run's. Paths below `folder` are seen
+    by the commands alone. As a context manager it is removed at the end."""
+
+    def __init__(self, below, folder):
+        self.place = pathlib.Path(folder)
+        self.folder = self.place / "root"
+        for name in ("root", "upper", "work"):
+            (self.place / name).mkdir(parents=True)
+        self._layers = {"BELOW": str(below), "LAYER": str(self.place)}
+
+    def __exit__(self, *_):
+        remove(self.place)
+
+    def start(self, command, *, environment=None, **options):
+        return super().start(command, environment=self._layers | (environment or {}), **options)
+
+
+def cache_folder():
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tulle"
+
+
+def own_folder(path):
+    """Makes a folder that nobody else may write to, or refuses one that somebody else may."""
+    path.mkdir(parents=True, exist_ok=True)
+    status = path.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise Failed(f"{path} belongs to another user, or others may write to it: remove it, or set XDG_CACHE_HOME")
+    return path
+
+
+_held = []  # locks on prepared systems, which last as long as this process
+
+
+def prepared(release, name, script, *, binds=None, inputs=(), mirror=None):
+    """Returns the folder of a minimal Debian in which `script`, a line of shell, was run. The folder is made where the
+    cache has none of this name for these inputs (files whose contents matter), and once a week, for new versions of
+    packages. No other process replaces it while this one lives."""
+    cache = own_folder(cache_folder() / "roots")
+    parts = [release, script, ENTER, *(pathlib.Path(path).read_text() for path in inputs),
+             str(datetime.date.today().isocalendar()[:2])]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder, note = cache / f"{release}-{name}", cache / f"{release}-{name}.key"
+    lock = open(cache / f"{release}-{name}.lock", "w", encoding="ascii")
+    _held.append(lock)
+
+    def is_ready():
+        return folder.is_dir() and note.exists() and note.read_text() == key
+
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    while not is_ready():
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_ready():
+            archive = cache / f"{release}-{name}.tar"
+            note.unlink(missing_ok=True)
+            remove(folder)
+            try:
+                make_archive(release, archive, mirror)
+                System(archive, folder).run(f"apt-get update --quiet && {script} && apt-get clean", binds=binds)
+            except BaseException:
+                remove(folder)
+                raise
+            finally:
+                archive.unlink(missing_ok=True)
+            note.write_text(key)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return folder
 
 
 def remove(folder):

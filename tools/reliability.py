@@ -5,8 +5,8 @@
     reliability.py --check     ends with status 1 if the page does not say what the records say
 
 Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
-chaos.json (./dev chaos), hostile_network.json and hostile_user.json (./dev hostile) and soak.json (./dev soak). The goals
-stand here, beside the figures that they bound.
+chaos.json (./dev chaos), hostile_network.json and hostile_user.json (./dev hostile), load.json (./dev load) and soak.json (./dev
+soak). The goals are here, with the figures that they bound.
 """
 
 import argparse
@@ -36,6 +36,7 @@ INTERRUPTIONS_GOAL, CALL_GOAL_MS = 10_000, 100
 FORGED_GOAL, REQUESTS_GOAL, AGENT_GOAL_KIB, CONNECT_GOAL_S = 10_000_000, 1_000_000, 64 * 1024, 2
 CLOCK_GOAL_S = 3652 * 86400  # ten years
 ATTACKS_GOAL, RATE_GOAL, OPEN_GOAL_MS = 100, 0.90, 1000
+BUSY_RUNS_GOAL, BUSY_LOAD_GOAL = 100, 6.5  # the load of each processor
 LIVES_GOAL, CONNECTIONS_GOAL, GROWTH_GOAL_KIB, LATENCY_GOAL = 100_000, 1_000_000, 1024, 0.10
 
 REACHED, MISSED, UNKNOWN = "reached", "**not reached**", "not measured yet"
@@ -327,6 +328,33 @@ def hostile_network_details(record):
     return text
 
 
+# --- busy machines -------------------------------------------------------------------------------------------------
+
+
+def load_counts(record):
+    """Yields (kind, program, passed, failed) of all runs."""
+    for each in record["kinds"]:
+        for program, counts in each["programs"].items():
+            yield each["kind"], program, counts["passed"], counts["failed"]
+
+
+def load_goals(record):
+    counts = list(load_counts(record)) if record else []
+    passed, failed = sum(each[2] for each in counts), sum(each[3] for each in counts)
+    fewest = min((each[2] + each[3] for each in counts), default=0)
+    is_busy = bool(record) and record["load"] >= BUSY_LOAD_GOAL * record["processors"]
+    return [
+        goal(f"{BUSY_RUNS_GOAL} runs of each program, with {BUSY_LOAD_GOAL} busy processes for each processor",
+             f"{fewest} runs, {record['load']} processes for {record['processors']}" if record else "",
+             fewest >= BUSY_RUNS_GOAL and is_busy if record else None),
+        goal("no run fails", f"{passed:,} passed, {failed:,} failed", failed == 0 if record else None),
+    ]
+
+
+def load_details(record):
+    return of_run(record) + "\n\n" + table(["kind", "program", "passed", "failed"], map(list, load_counts(record)))
+
+
 # --- soak ----------------------------------------------------------------------------------------------------------
 
 
@@ -506,6 +534,14 @@ another agent in another network namespace. The last take as much of the process
 what the attacks are compared with.
 
 Again: `./dev hostile user --rounds 3 --record`.
+"""),
+    ("Busy machines", "load", load_goals, load_details, """
+Programs run on a machine that is kept busy by processes that only count, at the programs' own priority. A process that has no
+processor for a while is a slow receiver: no connection may end for that. The kinds are the first block of commands of
+[fabric.md](fabric.md) as it is written ("page"), and perftest's programs between two hosts of a software fabric, between two
+processes of one host ("roce", by memory and by UDP alternately), and between two network namespaces ("network").
+
+Again: `./dev load`, or `./dev load --runs 5 --only fabric`. `clients.load` does it for seconds.
 """),
     ("Long runs", "soak", soak_goals, soak_details, """
 One agent and one server live on, while short programs connect to the server, exchange a message and end; one in eight is

@@ -65,6 +65,8 @@ struct FabricUpOptions {
 int fabric_up(const FabricUpOptions& options);
 int fabric_down(const std::string& name);
 int fabric_status(const std::string& name, bool json);
+// Lists this user's fabrics.
+int fabric_list(bool json);
 // Cuts the cable between two ends, or joins it again.
 int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends);
 // Returns the address of a fabric's process. Without a name, that is the fabric on whose host this

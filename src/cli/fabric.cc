@@ -2,13 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/write_best_effort.h"
@@ -25,6 +32,7 @@
 namespace tulle::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using json_t = nlohmann::ordered_json;
 
 // Two switches with a cable between them, and two hosts at each.
@@ -40,8 +48,84 @@ constexpr std::uint32_t switch_ports_max = 254;  // IBTA 18.2.4.2: port numbers 
 
 std::string name_or_default(const std::string& name) { return name.empty() ? "default" : name; }
 
+// A fabric's folder, in the folder of this user, is called by the fabric's name and by the network
+// namespace in which it was started, as the host agent's socket belongs to one.
+constexpr char folder_prefix[] = "fabric_";
+
+// Returns the number of the network namespace whose fabrics this process knows by name. On a host
+// of a fabric, which is a namespace itself, it is that of the fabric.
+std::string home_namespace() {
+  const fs::path socket = live::fabric_place().socket;
+  const std::string folder = socket.parent_path().filename();
+  const std::size_t end = folder.rfind('_');
+  if (folder.starts_with(folder_prefix) && end != std::string::npos) return folder.substr(end + 1);
+  struct stat its {};
+  return stat("/proc/self/ns/net", &its) == 0 ? std::to_string(its.st_ino) : "0";
+}
+
 Result<std::string> folder_of(const std::string& name) {
-  return shim::tree_base("fabric " + name_or_default(name));
+  return shim::tree_base("fabric " + name_or_default(name) + " " + home_namespace());
+}
+
+// A fabric of this user whose folder is there.
+struct Found {
+  std::string name;
+  std::string network_namespace;
+  int process = 0;
+  std::size_t hosts = 0;
+  std::size_t switches = 0;
+};
+
+// Removes what a fabric left behind that was killed: its folder, and the files by which programs on
+// its hosts found their device. One that is just starting holds a lock on its folder, or has no
+// socket yet.
+void remove_dead(const fs::path& folder) {
+  const fs::path socket = live::fabric_socket(folder);
+  const live::UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  std::error_code error;
+  if (!fs::exists(socket, error) || live::fabric_process(socket)) return;
+  std::string mark = socket;
+  for (char& letter : mark) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  }
+  std::vector<fs::path> trees;
+  for (const auto& entry : fs::directory_iterator(folder.parent_path(), error)) {
+    const std::string name = entry.path().filename();
+    if (name.find(mark + "_") != std::string::npos) trees.push_back(entry.path());
+  }
+  for (const fs::path& tree : trees) fs::remove_all(tree, error);
+  fs::remove_all(folder, error);
+}
+
+// Returns this user's fabrics, of all network namespaces, and removes what dead ones left behind.
+std::vector<Found> find_all() {
+  std::vector<Found> found;
+  auto own = shim::own_folder();
+  if (!own) return found;
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(*own, error)) {
+    if (entry.path().filename().string().starts_with(folder_prefix))
+      folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
+    auto process = live::fabric_process(live::fabric_socket(folder));
+    if (!process) {
+      if (process.error().error_number == ECONNREFUSED) remove_dead(folder);
+      continue;
+    }
+    const std::string rest = folder.filename().string().substr(sizeof folder_prefix - 1);
+    const std::size_t end = std::min(rest.rfind('_'), rest.size());
+    Found each{rest.substr(0, end), end < rest.size() ? rest.substr(end + 1) : "", *process};
+    if (auto status = live::fabric_status(live::fabric_socket(folder))) {
+      for (const live::FabricNode& node : status->nodes)
+        ++(node.is_switch ? each.switches : each.hosts);
+    }
+    found.push_back(std::move(each));
+  }
+  return found;
 }
 
 // Reads a scenario's topology, and its list of machines.
@@ -218,6 +302,7 @@ int fabric_up(const FabricUpOptions& options) {
   if (auto placed = place_nodes(options, live_options); !placed) {
     return fail(placed.error().message);
   }
+  find_all();  // removes what dead ones left behind
   auto folder = folder_of(options.name);
   if (!folder) return fail(folder.error().message);
   live_options.name = name_or_default(options.name);
@@ -246,7 +331,38 @@ int fabric_up(const FabricUpOptions& options) {
 int fabric_down(const std::string& name) {
   live::FabricHello hello;
   hello.purpose = live::FabricPurpose::stop;
-  return command(name, hello);
+  const int status = command(name, hello);
+  find_all();  // removes what dead ones left behind
+  return status;
+}
+
+int fabric_list(bool json) {
+  const std::vector<Found> found = find_all();
+  const std::string own = home_namespace();
+  if (json) {
+    json_t all = json_t::array();
+    for (const Found& each : found) {
+      all.push_back({{"name", each.name},
+                     {"switches", each.switches},
+                     {"hosts", each.hosts},
+                     {"process", each.process},
+                     {"network_namespace", each.network_namespace},
+                     {"is_here", each.network_namespace == own}});
+    }
+    fmt::print("{}\n", all.dump(2));
+    return 0;
+  }
+  if (found.empty()) {
+    fmt::print("No fabric is up; `tulle fabric up` starts one.\n");
+    return 0;
+  }
+  fmt::print("{:<16} {:>8} {:>6} {:>8}  {}\n", "NAME", "SWITCHES", "HOSTS", "PROCESS",
+             "NETWORK NAMESPACE");
+  for (const Found& each : found) {
+    fmt::print("{:<16} {:>8} {:>6} {:>8}  {}\n", each.name, each.switches, each.hosts, each.process,
+               each.network_namespace == own ? "this one" : each.network_namespace);
+  }
+  return 0;
 }
 
 int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends) {

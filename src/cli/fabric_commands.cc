@@ -1,6 +1,11 @@
 #include "cli/fabric_commands.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -19,6 +24,7 @@ constexpr char fabric_examples[] =
     "  tulle run --host h3 -- ibnetdiscover          what a host finds\n"
     "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
+    "  tulle fabric list                             the fabrics that are up\n"
     "  tulle fabric down                             end the fabric\n"
     "\n"
     "The switches and adapters are software in a process of this user, and answer management\n"
@@ -30,6 +36,30 @@ void add_name(CLI::App* command, std::string& name) {
   command->add_option("--name", name, "Name of the fabric (default)")->type_name("NAME");
 }
 
+// `tulle fabric`, which needs one of its commands and names them all if it gets another word.
+class FabricApp : public CLI::App {
+ public:
+  explicit FabricApp(std::string description) : CLI::App(std::move(description), "fabric") {
+    require_subcommand(0, 1);
+    allow_extras();
+  }
+
+ private:
+  void pre_callback() override {
+    const auto unknown = remaining();
+    if (unknown.empty() && !get_subcommands().empty()) return;
+    std::vector<std::string> names;
+    for (const CLI::App* each : get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(each->get_name());
+    }
+    const std::string wrong = unknown.empty()
+                                  ? "a command is missing"
+                                  : fmt::format("unknown command \"fabric {}\"", unknown.front());
+    throw CLI::ParseError(fmt::format("{}: choose from {}", wrong, fmt::join(names, ", ")),
+                          CLI::ExitCodes::ExtrasError);
+  }
+};
+
 }  // namespace
 
 void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
@@ -37,8 +67,9 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   static std::string name;
   static std::vector<std::string> ends;
   static bool json = false;
-  auto* fabric = app.add_subcommand("fabric", "Run an InfiniBand fabric of software switches");
-  fabric->require_subcommand(1);
+  auto* fabric = app.add_subcommand(
+      std::make_shared<FabricApp>("Run an InfiniBand fabric of software switches"));
+  fabric->formatter(app.get_formatter());
   fabric->footer(fabric_examples);
 
   auto* up = fabric->add_subcommand("up", "Start a fabric");
@@ -66,6 +97,10 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   add_name(show, name);
   show->add_flag("--json", json, "Print JSON");
   show->callback([&status] { status = fabric_status(name, json); });
+
+  auto* list = fabric->add_subcommand("list", "List the fabrics that are up");
+  list->add_flag("--json", json, "Print JSON");
+  list->callback([&status] { status = fabric_list(json); });
 
   static RunOptions shell_options;
   auto* shell = fabric->add_subcommand(

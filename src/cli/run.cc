@@ -14,6 +14,7 @@
 #include "cli/layout.h"
 #include "fabric/faults.h"
 #include "live/fabric/client.h"
+#include "live/fabric/server.h"
 #include "live/process/device.h"
 #include "live/security/key_file.h"
 #include "live/settings.h"
@@ -123,6 +124,36 @@ void set_remote_shell(const fs::path& shell) {
   }
 }
 
+// OpenSM keeps what it has learnt of a subnet in a folder. That of the machine is root's, and is
+// that of another subnet. A fabric has its own, in its folder, where nobody else can have prepared
+// one.
+void set_manager_folder(const std::string& address) {
+  const std::string folder = live::manager_folder(fs::path(address).parent_path());
+  struct stat its {};
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return;
+  const bool is_own = lstat(folder.c_str(), &its) == 0 && S_ISDIR(its.st_mode) &&
+                      its.st_uid == geteuid() && (its.st_mode & 0022) == 0;
+  if (!is_own) return;  // the fabric is another user's
+  setenv("OSM_CACHE_DIR", folder.c_str(), 0);
+  if (access("/var/log", W_OK) != 0) setenv("OSM_TMP_DIR", folder.c_str(), 0);
+}
+
+// Returns an option that has no effect on a fabric's host, or nothing. All packets of such a
+// program go through the fabric's switches, and no host agent serves it.
+const char* without_effect_on_fabric(const RunOptions& options) {
+  const live::Settings settings = live::read_settings();
+  const std::pair<bool, const char*> all[] = {
+      {!options.faults.empty(), "--faults"},        {!options.secure.empty(), "--secure"},
+      {!settings.faults.empty(), "TULLE_FAULTS"},   {!settings.secure.empty(), "TULLE_SECURE"},
+      {!options.interfaces.empty(), "--interface"}, {!options.roce.empty(), "--roce"},
+      {!options.agent.empty(), "--agent"},          {options.no_offload, "--no-offload"},
+      {options.no_direct, "--no-direct"},           {options.share_memory, "--share-memory"}};
+  for (const auto& [is_given, name] : all) {
+    if (is_given) return name;
+  }
+  return nullptr;
+}
+
 // Makes the program one of a host of a software fabric.
 int enter_host(const RunOptions& options) {
   auto address = fabric_address(options.fabric);
@@ -131,6 +162,7 @@ int enter_host(const RunOptions& options) {
   if (!port) return fail(port.error().message);
   const auto entered = live::enter_host_network({*address, options.host});
   if (!entered) return fail(entered.error().message);
+  set_manager_folder(*address);
   set("TULLE_FABRIC", *address);
   set("TULLE_HOST", options.host);
   return 0;
@@ -142,6 +174,12 @@ int run(const RunOptions& options) {
   const auto faults = fabric::parse_faults(options.faults);
   if (const auto* error = std::get_if<std::string>(&faults)) {
     fail(*error);
+    return usage_status;
+  }
+  const bool is_on_fabric = !options.host.empty() || !live::fabric_place().host.empty();
+  const char* vain = is_on_fabric ? without_effect_on_fabric(options) : nullptr;
+  if (vain != nullptr) {
+    fail(fmt::format("{} has no effect on a host of a software fabric", vain));
     return usage_status;
   }
   if (!options.secure.empty()) {

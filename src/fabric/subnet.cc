@@ -141,13 +141,22 @@ bool Subnet::is_open(std::uint32_t index) const {
   return !is_cut_[index] && is_enabled(link.a, link.a_port) && is_enabled(link.b, link.b_port);
 }
 
+// A port that is enabled and loses its link has tried to recover it in vain, and counts that (IBTA
+// 16.1.3.5, LinkDownedCounter). One that has been disabled has not lost it.
+void Subnet::take_down(Time now, std::uint32_t node, std::uint8_t port) {
+  auto& agent = nodes_[node].agent;
+  const bool is_up = agent.physical_state(port) == wire::PhysicalState::link_up;
+  if (is_up && agent.is_enabled(port)) ++nodes_[node].counters[port].link_downed;
+  agent.link_down(now, port);
+}
+
 // Takes a link down, and up again if it may be.
 void Subnet::bring_up(Time now, std::uint32_t index) {
   const Link& link = topology_.links[index];
   if (const auto end = ends_.find(index); end != ends_.end()) {
     ++link_changes_;
     const PortAt here = end_here(index);
-    nodes_[here.node].agent.link_down(now, here.port);
+    take_down(now, here.node, here.port);
     end->second.restart();
     return;
   }
@@ -157,8 +166,8 @@ void Subnet::bring_up(Time now, std::uint32_t index) {
   auto& b = nodes_[link.b].agent;
   const auto a_port = static_cast<std::uint8_t>(link.a_port + 1);
   const auto b_port = static_cast<std::uint8_t>(link.b_port + 1);
-  a.link_down(now, a_port);
-  b.link_down(now, b_port);
+  take_down(now, link.a, a_port);
+  take_down(now, link.b, b_port);
   if (!is_open(index)) return;
   const wire::PortInfo info = a.port_info(a_port);
   a.link_up(now, a_port, b.port_info(b_port));
@@ -213,7 +222,7 @@ bool Subnet::take_report(Time now, const PortReport& report) {
   auto& own = nodes_[here.node].agent;
   const bool is_up = own.physical_state(here.port) == wire::PhysicalState::link_up;
   if (end->second.take(report.end, report.info) && is_up) {
-    own.link_down(now, here.port);
+    take_down(now, here.node, here.port);
     ++link_changes_;
   }
   train(now, link);

@@ -158,6 +158,7 @@ class Subnet {
   void output(std::uint32_t node, std::uint8_t port, int hops, const management::Packet& packet);
   bool carries(std::uint32_t node, std::uint8_t port, const management::Packet& packet) const;
   void restart_links(Time now, std::uint32_t node);
+  void take_down(Time now, std::uint32_t node, std::uint8_t port);
   void bring_up(Time now, std::uint32_t link);
   bool is_open(std::uint32_t link) const;
   void train(Time now, std::uint32_t link);

@@ -225,6 +225,24 @@ TEST_F(SubnetTest, ACutIsReportedToTheManager) {
   EXPECT_EQ(subnet.node(3).state(1), wire::PortState::initialise);
 }
 
+// IBTA 16.1.3.5: LinkDownedCounter.
+TEST_F(SubnetTest, ACutIsCountedAtBothEnds) {
+  bring_up();
+  const auto downed = [this](std::uint32_t node, std::uint8_t port) {
+    return subnet.counters(node, port).link_downed;
+  };
+  const Wiring::Peer peer = subnet.wiring().peer(3, 0);
+  const auto far_port = static_cast<std::uint8_t>(peer.port + 1);
+  EXPECT_EQ(downed(3, 1), 0u) << "a link that comes up has not been lost";
+  for (std::uint64_t cuts = 1; cuts <= 2; ++cuts) {
+    subnet.set_cut(now + Time::seconds(2), 3, true);
+    subnet.set_cut(now + Time::seconds(3), 3, false);
+    EXPECT_EQ(downed(3, 1), cuts);
+    EXPECT_EQ(downed(peer.node, far_port), cuts);
+  }
+  EXPECT_EQ(downed(0, 1), 0u) << "another link";
+}
+
 TEST_F(SubnetTest, NodesHaveNames) {
   EXPECT_EQ(subnet.name(0), "h0");
   EXPECT_EQ(subnet.name(4), "switch4");

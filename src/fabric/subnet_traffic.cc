@@ -26,14 +26,13 @@ constexpr std::size_t least_room_bytes = 512;
 // A lane has memory for some sixteen of the longest packets, so that a packet which waits does not
 // hold up the link.
 constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
-// OpenSM sets about this between switches (HOQLife 18 is 1.07 s; IBTA 14.2.5.6).
-constexpr Time head_lifetime = Time::milliseconds(1'000);
+// About HOQLife 19 (IBTA 14.2.5.6). OpenSM sets half of it between switches. Here packets behind a
+// slow program outlast its patience, so that the program alone loses packets.
+constexpr Time head_lifetime = Time::milliseconds(2'000);
 // A switch remembers the numbers of so many multicast packets.
 constexpr std::size_t forwarded_max = 4'096;
-// A program that takes nothing for so long is stopped, or busy with something else. It loses what
-// comes, and its host's other programs go on.
-constexpr Time program_patience = Time::milliseconds(100);
-constexpr std::uint32_t stalled_after = 1;  // packet that has waited for program_patience
+static_assert(SubnetTraffic::slow_patience < head_lifetime);
+constexpr std::uint32_t stalled_after = 1;  // packet that has waited for too long
 constexpr Time between_looks = Time::milliseconds(10);
 // If a look comes so late, whoever moves packets stood still. Those that waited for that are given
 // as much time again as a program has.
@@ -51,7 +50,7 @@ SwitchSettings settings_of_links() {
 
 SwitchSettings settings_of_hosts() {
   SwitchSettings settings = settings_of_links();
-  settings.leaf_head_lifetime = program_patience;
+  settings.leaf_head_lifetime = SubnetTraffic::stopped_patience;
   settings.stall_count = stalled_after;
   return settings;
 }
@@ -117,6 +116,8 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   constexpr std::uint16_t ports = 1 + slots_max + 1;
   auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
   for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
+  // A program that takes nothing is given up. A cable is not, however long a packet waits for it.
+  port::PortControl::replace_arbitration(made->port(cable), *switch_settings_);
   is_to_send_[host].resize(ports);
   free_at_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
@@ -443,7 +444,7 @@ bool SubnetTraffic::run(Time now) {
   if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) {
     if (now > look_at_waiting_ + late_after) {
-      look_at_waiting_ = now + program_patience;
+      look_at_waiting_ = now + stopped_patience;
     } else {
       look_at_heads(now);
     }
@@ -573,13 +574,33 @@ void SubnetTraffic::watch(Time now, At at) {
   waiting_.push_back(at);
 }
 
+// Returns how long the packets at the head of a port may have waited. What a program waits for is
+// found out only when it has taken nothing for long, since that takes a system call.
+Time SubnetTraffic::head_lifetime(Time now, At at) const {
+  const Switch& of = *nodes_[at.node];
+  const Time usual = of.head_lifetime(at.port);
+  if (!is_program(at) || !is_slow_) return usual;
+  const Program program{at.node, at.port};
+  const port::Port& port = of.port(at.port);
+  for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
+    if (port.next_expiry(lane, usual) > now) continue;
+    return !is_given_up(program) && is_slow_(program) ? slow_patience : usual;
+  }
+  return usual;
+}
+
 void SubnetTraffic::look_at_heads(Time now) {
   std::vector<At> left;
   for (const At& at : std::exchange(waiting_, {})) {
     Switch& of = *nodes_[at.node];
     const std::uint32_t before = frames_.in_use();
-    const Time next = of.discard_heads(now, at.port);
-    counters_.overdue += before - frames_.in_use();
+    const Time next = of.discard_heads(now, at.port, head_lifetime(now, at));
+    const std::uint32_t discarded = before - frames_.in_use();
+    counters_.overdue += discarded;
+    if (!is_program(at)) {
+      subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1)).transmit_discards +=
+          discarded;
+    }
     talk(at.node);
     if (!next.is_never()) left.push_back(at);
   }
@@ -598,6 +619,7 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
     const FrameRef next = frames_[ref].next;
     frames_.give(ref);
     ++counters_.lost;
+    ++subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1)).transmit_discards;
     ref = next;
   }
   talk(at.node);
@@ -606,7 +628,7 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
 void SubnetTraffic::follow_arbitration(std::uint32_t node) {
   if (nodes_[node] == nullptr) return;
   const auto& agent = subnet_.node(node);
-  const port::Settings& usual = is_host(node) ? *host_settings_ : *switch_settings_;
+  const port::Settings& usual = *switch_settings_;  // the agent's port of a host is its cable
   auto& own = own_settings_[node];
   own.resize(agent.ports());
   for (std::uint16_t port = 0; port < agent.ports(); ++port) {

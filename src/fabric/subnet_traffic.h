@@ -63,6 +63,15 @@ class SubnetTraffic {
     bool operator==(const Program&) const = default;
   };
   void attach(Time now, Program program);
+  // A program that takes nothing for `stopped_patience` is stopped, or slow because it waits for a
+  // processor, say. A slow one has `slow_patience`, which is shorter than what a packet between
+  // switches has, before it loses what comes. `is_slow` tells the two apart; without it, all are
+  // stopped.
+  static constexpr Time stopped_patience = Time::milliseconds(100);
+  static constexpr Time slow_patience = Time::milliseconds(1'000);
+  void tell_slow_from_stopped(std::function<bool(Program)> is_slow) {
+    is_slow_ = std::move(is_slow);
+  }
   // Discards what waits for a program.
   void detach(Time now, Program program);
 
@@ -227,6 +236,7 @@ class SubnetTraffic {
   void count_received(At to, const port::Frame& frame);
   void watch(Time now, At at);
   void look_at_heads(Time now);
+  Time head_lifetime(Time now, At at) const;
   void set_link(Time now, At at, bool is_up);
   void follow_arbitration(std::uint32_t node);
 
@@ -260,6 +270,7 @@ class SubnetTraffic {
   std::vector<std::vector<std::uint32_t>> forwarded_;
   std::uint32_t next_multicast_ = 1;
   port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
+  std::function<bool(Program)> is_slow_;      // null: none is
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   std::function<void(const Told&)> on_tell_;
   Carrier* carrier_ = nullptr;  // null: all nodes are here

@@ -398,9 +398,8 @@ bool Switch::watch(Time now, std::uint16_t port_number) {
   return port.is_watched();
 }
 
-Time Switch::discard_heads(Time now, std::uint16_t port_number) {
+Time Switch::discard_heads(Time now, std::uint16_t port_number, Time lifetime) {
   port::Port& port = ports_[port_number];
-  const Time lifetime = head_lifetime(port_number);
   Time next = Time::never();
   for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
     switch (port.expire_head(now, lane, lifetime)) {

@@ -166,7 +166,11 @@ class Switch {
   }
   // Discards the frames that have stood there too long. Returns when to look again. Time::never()
   // means that no frame waits and no lane is stalled.
-  Time discard_heads(Time now, std::uint16_t port);
+  Time discard_heads(Time now, std::uint16_t port) {
+    return discard_heads(now, port, head_lifetime(port));
+  }
+  // The same, where a frame may stand there for another time than the settings say.
+  Time discard_heads(Time now, std::uint16_t port, Time lifetime);
   // Prepares the switch for routes that change: from now on it drops frames whose destination has
   // no route left. reroute() replaces the table, and avoid() keeps a port from being chosen.
   void expect_recovery() { is_recovering_ = true; }

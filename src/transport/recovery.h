@@ -37,6 +37,14 @@ struct RecoverySettings {
   // off there, since a process that is not running for a while cannot answer as an adapter can.
   // Without a bound, as in a simulation, all timers back off alike.
   Time backed_off_timeout_max = Time::never();
+  // The number of times that the ACK timer doubles. The live device lets short timers double on to
+  // the bound above. An adapter that has no timer as short as the program asks for takes a longer
+  // one, too.
+  int back_off_doublings = 2;
+  // A timer that is handled so late shows that this end did not run. The peer's answer may not have
+  // had the chance to come. The timer then runs on for as long as it was late, up to its own
+  // length, and takes no retry; it does so once. A simulation handles all timers in time.
+  Time late_after = Time::never();
 
   // The members below apply to selective repeat only.
   //

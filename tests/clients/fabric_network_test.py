@@ -208,6 +208,21 @@ class OrdinaryUser(Network):
         user = self.run_program(*self.prefix, "id", "-u").stdout
         self.assertEqual(user, self.run_program(*self.prefix, *self.on_host("h3", "id", "-u"), env=self.environment).stdout)
 
+    def test_opensm_has_a_folder(self):
+        """The machine's folder for its cache is root's."""
+        environment = {key: value for key, value in self.environment.items() if key != "OSM_CACHE_DIR"}
+        log = self.folder / "opensm.log"
+        manager = self.start(*self.prefix, *self.on_host("h0", "/usr/sbin/opensm", "-d2", "-f", log), env=environment)
+        wait_until(lambda: self.nodes()["h0"]["subnet_manager"] or not manager.running, "OpenSM", pause=0.1)
+        self.assertTrue(manager.running, manager.describe())
+        cache = self.own / "opensm"
+        wait_until(lambda: list(cache.iterdir()), "its cache", pause=0.1)
+        self.assertEqual((0o40700, self.own.stat().st_uid), (cache.stat().st_mode, cache.stat().st_uid))
+        manager.signal(signal.SIGTERM)
+        manager.wait()
+        self.fabric("down")
+        self.assertFalse(cache.exists())
+
     def test_verbs(self):
         self.pair(["ibv_rc_pingpong", "-n", "100"], host="h0", prefix=self.prefix, options=("--host", "h3"),
                   server_options=("--host", "h0"), env=self.environment)

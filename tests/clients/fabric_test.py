@@ -41,7 +41,8 @@ class FabricTest(ClientTest):
             (self.folder / "fabric.toml").write_text(f"[topology]\n{self.topology}\n")
             arguments.append(self.folder / "fabric.toml")
         self.up = self.start(*self.prefix, TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
-        wait_until(lambda: (self.folder / "tulle" / "fabric_default" / "socket").exists(), "the fabric")
+        self.own = self.folder / "tulle" / f"fabric_default_{self.net.inode}"
+        wait_until(lambda: (self.own / "socket").exists(), "the fabric")
 
     def fabric(self, *arguments, expect=0):
         command = [*self.prefix, TULLE, "fabric", *arguments]
@@ -111,9 +112,73 @@ class WithoutManager(FabricTest):
     def test_down_ends_it(self):
         self.fabric("down")
         self.assertEqual(0, self.up.wait())
-        self.assertEqual([], list((self.folder / "tulle" / "fabric_default").iterdir()))
+        self.assertEqual([], list(self.own.iterdir()))
         self.assertIn("no fabric runs at", self.fabric("status", expect=1).stderr)
         self.assertIn("no fabric runs at", self.tool("h0", "ibstat", expect=1).stderr)
+
+    def test_wrong_use_says_what_is_right(self):
+        choices = "choose from up, down, status, list, rsh, cut, join"
+        for arguments, message in (((), "a command is missing"), (("exec",), 'unknown command "fabric exec"'),
+                                   (("exec", "h0"), 'unknown command "fabric exec"'),
+                                   (("cut", "h1"), "At least 2 required")):
+            with self.subTest(arguments=arguments):
+                wrong = self.fabric(*arguments, expect=2)
+                self.assertIn(message, wrong.stderr)
+                self.assertEqual(1, wrong.stderr.count("\n"))
+                if not arguments or arguments[0] == "exec":
+                    self.assertIn(choices, wrong.stderr)
+
+    def test_what_has_no_effect_on_a_host_is_refused(self):
+        keys = self.folder / "keys"
+        keys.write_text("00" * 32 + "\n")
+        for options in (("--faults", "drop=0.5"), ("--secure", keys), ("--interface", "eth0"), ("--roce", "v1"),
+                        ("--agent", "@other"), ("--no-offload",), ("--no-direct",), ("--share-memory",)):
+            with self.subTest(options=options):
+                argv = [TULLE, "run", "--host", "h0", *options, "--", "true"]
+                wrong = self.run_program(*argv, env=self.environment, expect=2)
+                self.assertEqual(f"tulle: {options[0]} has no effect on a host of a software fabric\n", wrong.stderr)
+        for variable, value in (("TULLE_FAULTS", "drop=0.5"), ("TULLE_SECURE", str(keys))):
+            wrong = self.run_program(*self.on_host("h0", "true"), env={**self.environment, variable: value}, expect=2)
+            self.assertIn(f"{variable} has no effect", wrong.stderr)
+        inner = self.on_host("h0", TULLE, "run", "--faults", "drop=0.5", "--", "true")
+        self.run_program(*inner, env=self.environment, expect=2)
+        self.run_program(TULLE, "run", "--host", "h0", "--recovery", "selective-repeat", "--busy-poll", "0", "--", "true",
+                         env=self.environment)
+
+    def test_fabrics_are_listed_and_dead_ones_go(self):
+        name = f"fabric_default_{self.net.inode}"
+        listed = json.loads(self.fabric("list", "--json").stdout)
+        self.assertEqual([{"name": "default", "switches": 2, "hosts": 4, "process": self.up.pid,
+                           "network_namespace": str(self.net.inode), "is_here": True}], listed)
+        self.assertIn("this one", self.fabric("list").stdout)
+        on_host = self.run_program(*self.on_host("h1", TULLE, "fabric", "list", "--json"), env=self.environment)
+        self.assertEqual(listed, json.loads(on_host.stdout), "a host knows it by the same name")
+        self.run_program(*self.on_host("h1", TULLE, "fabric", "status", "--name", "default"), env=self.environment)
+        files = self.folder / "tulle"
+        trees = [each for each in files.iterdir() if name in each.name and each.name != name]
+        self.assertTrue(trees, "of the programs on hosts")
+        self.up.signal(signal.SIGKILL)
+        self.up.wait()
+        self.assertIn("No fabric is up", self.fabric("list").stdout)
+        self.assertEqual([], [each for each in files.iterdir() if name in each.name])
+
+    def test_names_are_those_of_a_network_namespace(self):
+        other = self.namespace()
+        up = self.start(*self.prefix, TULLE, "fabric", "up", "--foreground", net=other, env=self.environment)
+        listed = lambda: json.loads(self.fabric("list", "--json").stdout)  # noqa: E731
+        wait_until(lambda: len(listed()) == 2, "the other fabric")
+        self.assertEqual({str(self.net.inode): True, str(other.inode): False},
+                         {each["network_namespace"]: each["is_here"] for each in listed()})
+        self.run_program(*self.prefix, TULLE, "fabric", "down", net=other, env=self.environment)
+        self.assertEqual(0, up.wait())
+        self.assertEqual(6, len(self.nodes()), "this one is still up")
+
+    def test_a_killed_fabric_is_in_nobodys_way(self):
+        self.up.signal(signal.SIGKILL)
+        self.up.wait()
+        again = self.fabric("up")
+        self.assertIn('The fabric "default" is up', again.stdout)
+        self.fabric("down")
 
     def test_unknown_names(self):
         for arguments, message in (
@@ -129,7 +194,7 @@ class WithoutManager(FabricTest):
     @unittest.skipIf(os.geteuid() != 0, "only root has other users to test with")
     def test_another_user_is_refused(self):
         """Even where the folder lets him in."""
-        address = self.folder / "tulle" / "fabric_default" / "socket"
+        address = self.own / "socket"
         for each in (self.folder, address.parent.parent, address.parent):
             each.chmod(0o755)
         address.chmod(0o777)
@@ -188,6 +253,27 @@ class Managed(FabricTest):
         self.tool("h1", "perfquery", "-R", lid, "3")
         # The answers to these two questions themselves do not pass by this port.
         self.assertLess(packets(), 5)
+
+    def test_a_cut_is_counted_at_both_ends(self):
+        """IBTA 16.1.3.5: LinkDownedCounter."""
+        self.bring_up()
+        nodes = self.nodes()
+        peer, far_port = next((port["peer"], port["peer_port"]) for port in nodes["h3"]["ports"])
+
+        def downed(node, port):
+            lid = str(self.nodes()[node]["lids"][0])
+            output = self.tool("h0", "perfquery", lid, str(port)).stdout
+            return int(re.search(r"LinkDownedCounter:\.*(\d+)", output).group(1))
+
+        self.assertEqual((0, 0), (downed("h3", 1), downed(peer, far_port)))
+        for cuts in (1, 2):
+            self.fabric("cut", "h3", peer)
+            wait_until(lambda: "down" in self.states(), "the cut")
+            self.fabric("join", "h3", peer)
+            wait_until(lambda: self.states() == {"active"}, "active ports")
+            self.assertEqual((cuts, cuts), (downed("h3", 1), downed(peer, far_port)))
+        counter = "/sys/class/infiniband/tulle0/ports/1/counters/link_downed"
+        self.assertEqual("2", self.run_program(*self.on_host("h3", "cat", counter), env=self.environment).stdout.strip())
 
     def test_ibping(self):
         self.bring_up()

@@ -117,6 +117,10 @@ class Programs(Ipoib):
         self.assertIn("10.1.0.3", self.on("h0", "getent", "hosts", "h2-ib0").stdout)
         self.assertRegex(self.fabric("status").stdout, r"(?m)^  ib0 +running$")
 
+    def test_the_first_program_on_a_host_has_the_interface(self):
+        for host in ("h3", "h1", "h2"):
+            self.assertIn("dev ib0", self.on(host, "ip", "route", "get", "10.1.0.1").stdout)
+
     def test_ping_with_the_longest_packets(self):
         """Both families, across both switches, and no longer one with "do not fragment"."""
         self.ping("h0", "h3-ib0", "-M", "do", "-s", LONGEST - 28)

@@ -167,6 +167,14 @@ Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ri
   return FabricCapture{std::move(begun->connection), std::move(*ring)};
 }
 
+Result<int> fabric_process(const std::string& socket) {
+  auto connection = connect_to(socket);
+  if (!connection) return connection.error();
+  auto peer = peer_of(connection->get());
+  if (!peer) return peer.error();
+  return peer->pid;
+}
+
 Result<FabricNodes> fabric_status(const std::string& socket) {
   FabricHello hello;
   hello.purpose = FabricPurpose::status;

@@ -45,6 +45,8 @@ struct FabricChannel {
   UniqueFd events;
 };
 Result<FabricChannel> open_fabric_channel(const FabricPlace& place);
+// Returns the number of a fabric's process.
+Result<int> fabric_process(const std::string& socket);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 Result<FabricMachines> fabric_machines(const std::string& socket);

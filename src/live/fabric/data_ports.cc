@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "live/bell.h"
+#include "live/process_state.h"
 #include "live/slots.h"
 
 namespace tulle::live {
@@ -25,7 +26,12 @@ constexpr std::size_t rings_in_row_max = 16;
 }
 
 DataPorts::DataPorts(Time now, fabric::Subnet& subnet)
-    : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {}
+    : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {
+  traffic_.tell_slow_from_stopped([this](SubnetTraffic::Program program) {
+    const Port* port = find(program);
+    return port != nullptr && !is_stopped(port->process);
+  });
+}
 
 // --- programs ---
 
@@ -58,7 +64,7 @@ Result<DataPorts::Own> DataPorts::open_own(Time now, std::uint32_t host, Take ta
 }
 
 Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client,
-                                          UniqueFd button) {
+                                          UniqueFd button, int process) {
   std::uint32_t slot = 1;
   while (slot <= SubnetTraffic::slots_max && !is_free({host, slot})) ++slot;
   if (slot > SubnetTraffic::slots_max) {
@@ -86,8 +92,8 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.first_qp = first_qp_of(slot, turn);
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
-  auto made =
-      std::make_unique<Port>(Port{program, client, std::move(*rings), std::move(bell->bell)});
+  auto made = std::make_unique<Port>(
+      Port{program, client, process, std::move(*rings), std::move(bell->bell)});
   made->rings.fall_asleep();
   ports_.reserve(ports_.size() + 1);
   traffic_.attach(now, program);

@@ -31,8 +31,10 @@ class DataPorts {
     UniqueFd button;  // of the bell of this end
   };
   // Opens a part of a host's port for a client, which has none. `button` is that of the client's
-  // bell. The error is one line for a person.
-  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd button);
+  // bell. `process` is the client's process: while it is not stopped, packets wait for it for
+  // longer. The error is one line for a person.
+  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd button,
+                      int process = 0);
   void close(Time now, std::uint32_t client);
   // Returns the descriptor that is readable when a client has rung.
   int bell(std::uint32_t client) const;
@@ -66,6 +68,7 @@ class DataPorts {
   struct Port {
     fabric::SubnetTraffic::Program program;
     std::uint32_t client = 0;
+    int process = 0;
     FabricRings rings;
     UniqueFd bell;
     bool is_awake = false;              // its rings are looked at in each turn

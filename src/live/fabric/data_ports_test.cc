@@ -47,13 +47,13 @@ class DataPortsTest : public testing::Test {
     auto bell = create_bell();
     return ports_->open(now_, host, client, std::move(bell->button));
   }
-  Program program(std::uint32_t host, std::uint32_t client) {
+  Program program(std::uint32_t host, std::uint32_t client, int process = 0) {
     Program made;
     made.client = client;
     made.host = host;
     auto bell = create_bell();
     made.bell.bell = std::move(bell->bell);
-    auto opened = ports_->open(now_, host, client, std::move(bell->button));
+    auto opened = ports_->open(now_, host, client, std::move(bell->button), process);
     EXPECT_TRUE(opened) << opened.error().message;
     made.opened = std::move(*opened);
     auto rings =
@@ -158,6 +158,37 @@ TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {
   turn({&a, &good});
   EXPECT_TRUE(receive(good) == packet(a, good, 64, 9));
   EXPECT_GT(ports_->counters().overdue, 0u);
+}
+
+// It may wait for a processor.
+TEST_F(DataPortsTest, AProgramThatIsNotStoppedIsWaitedForLonger) {
+  Program a = program(0, 1), slow = program(2, 2, getpid()), good = program(2, 3);
+  std::uint32_t sent = 0;
+  while (send(a, packet(a, slow, 4'096, sent))) {
+    ++sent;
+    turn({&a});
+  }
+  const auto pass = [&](int milliseconds) {
+    for (int i = 0; i < milliseconds / 10; ++i) {
+      now_ = now_ + Time::milliseconds(10);
+      turn({&a});
+    }
+  };
+  pass(900);
+  EXPECT_EQ(ports_->counters().overdue, 0u);
+  for (std::uint32_t i = 0; i < sent; ++i) {
+    ASSERT_TRUE(receive(slow) == packet(a, slow, 4'096, i)) << i;
+    turn({&a, &slow});
+  }
+  EXPECT_EQ(ports_->counters().overdue + ports_->counters().lost, 0u);
+  // It does not hold up its host for longer than a switch lets a packet wait.
+  while (send(a, packet(a, slow, 4'096))) turn({&a});
+  pass(3'000);
+  EXPECT_GT(ports_->counters().overdue, 0u);
+  ASSERT_TRUE(send(a, packet(a, good, 64, 9)));
+  turn({&a, &good});
+  const Bytes came = receive(good);
+  EXPECT_TRUE(came == packet(a, good, 64, 9)) << came.size() << " bytes";
 }
 
 TEST_F(DataPortsTest, AProgramThatReadsAgainIsHeardAtOnce) {

@@ -124,6 +124,11 @@ std::span<const UniqueFd> HostNetworks::find(std::uint32_t host) const {
   return found == made_.end() ? std::span<const UniqueFd>() : found->second;
 }
 
+bool HostNetworks::is_made(std::uint32_t host) const {
+  const auto asked = asked_.lower_bound({host, {}});
+  return made_.contains(host) && (asked == asked_.end() || asked->first != host);
+}
+
 // Sends a request, with a host's namespaces as far as they have been made.
 Result<void> HostNetworks::send(std::uint32_t host, const std::string& request) {
   std::vector<int> namespaces;

@@ -56,6 +56,9 @@ class HostNetworks {
   // Returns the descriptors of a host's namespaces, in the order in which a program enters them;
   // none if they have not been made.
   std::span<const UniqueFd> find(std::uint32_t host) const;
+  // Returns whether the host has its namespaces, and all interfaces that were asked for: without
+  // them it has no route to the addresses behind them.
+  bool is_made(std::uint32_t host) const;
   // Asks the keeper to make a host's namespaces. The answer comes to take_answers().
   Result<void> ask(std::uint32_t host);
   // Asks for all hosts that have not been made, so that they can be reached before a program enters

@@ -113,8 +113,8 @@ InfinibandPort HostServices::port_of(std::uint32_t host) const {
 PortCounters HostServices::counters(std::uint32_t host) const {
   const management::performance::Counters& counted = subnet_.counters(host, host_port);
   PortCounters out;
-  out.values = {counted.bytes_sent / 4, counted.bytes_received / 4, counted.packets_sent,
-                counted.packets_received, counted.transmit_discards};
+  out.values = {counted.bytes_sent / 4,   counted.bytes_received / 4, counted.packets_sent,
+                counted.packets_received, counted.transmit_discards,  counted.link_downed};
   return out;
 }
 

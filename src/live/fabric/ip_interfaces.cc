@@ -101,6 +101,10 @@ IpInterfaces::Link& IpInterfaces::add(std::uint32_t host, Host& of, Pkey partiti
 }
 
 void IpInterfaces::take(Time now, HostNetworks::Answer answer) {
+  if (answer.interface.empty()) {
+    if (answer.reason.empty()) begin(now, answer.host);
+    return;
+  }
   Link* link = find(answer.host, answer.interface);
   if (link == nullptr) return;
   link->problem = answer.reason;

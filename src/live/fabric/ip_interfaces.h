@@ -43,9 +43,7 @@ class IpInterfaces {
                HostNetworks& networks, AdministrationOf administration_of, Watch watch);
   ~IpInterfaces();
 
-  // A host's namespaces have been made.
-  void begin(Time now, std::uint32_t host);
-  // The keeper has made an interface, or not.
+  // The keeper has made a host's namespaces or an interface, or not.
   void take(Time now, HostNetworks::Answer answer);
   // Managers may have set ports.
   void follow(Time now);
@@ -70,6 +68,7 @@ class IpInterfaces {
   static constexpr int packets_in_a_turn = 64;
   static constexpr std::size_t held_max = 64;  // packets for which a port had no room
 
+  void begin(Time now, std::uint32_t host);
   void read_packets(Time now, Link& link);
   void read_addresses(Time now, Link& link);
   Link* find(std::uint32_t host, const std::string& name);

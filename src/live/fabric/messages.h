@@ -85,7 +85,7 @@ struct PortChanged {
 // The counters of a host's port, in the order of port_counter_names (IBTA 16.1.3.5, 16.1.4.11).
 inline constexpr auto port_counter_names =
     std::to_array<std::string_view>({"port_xmit_data", "port_rcv_data", "port_xmit_packets",
-                                     "port_rcv_packets", "port_xmit_discards"});
+                                     "port_rcv_packets", "port_xmit_discards", "link_downed"});
 struct PortCounters {
   static constexpr auto kind = MessageKind::port_counters;
   std::array<std::uint64_t, port_counter_names.size()> values{};  // data in words of four bytes

@@ -103,7 +103,9 @@ Result<void> run_ip(const std::string& commands) {
 Result<void> make_bridge(bool& has_users) {
   if (access(names_file, F_OK) != 0) {
     return Error{
-        fmt::format("this machine has no {}, in whose place the hosts have another", names_file)};
+        fmt::format("this machine has no {0}, in whose place the hosts have another; `touch {0}` "
+                    "before `tulle fabric up` gives them a network",
+                    names_file)};
   }
   const uid_t user = geteuid();
   const gid_t group = getegid();

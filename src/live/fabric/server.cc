@@ -11,12 +11,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -309,16 +311,14 @@ void FabricServer::manage() {
 // The keeper has made a host's namespaces, or an interface.
 void FabricServer::take_network(HostNetworks::Answer answer) {
   const std::uint32_t host = answer.host;
-  if (!answer.interface.empty()) {
-    if (interfaces_) interfaces_->take(now(), std::move(answer));
-    return;
-  }
-  if (answer.reason.empty() && interfaces_) interfaces_->begin(now(), host);
+  const std::string reason = answer.interface.empty() ? answer.reason : std::string();
+  if (interfaces_) interfaces_->take(now(), std::move(answer));
+  if (reason.empty() && !networks_->is_made(host)) return;
   for (const auto& session : sessions_) {
     if (session->entered != host || session->is_over) continue;
     session->entered.reset();
-    if (answer.reason.empty()) admit(*session, host);
-    if (!answer.reason.empty()) refuse(*session, no_network(host, answer.reason));
+    if (reason.empty()) admit(*session, host);
+    if (!reason.empty()) refuse(*session, no_network(host, reason));
   }
 }
 
@@ -565,7 +565,9 @@ bool FabricServer::progress_connections() {
 }
 
 void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
-  auto port = data_ports_.open(now(), host, session.id, std::move(button));
+  auto peer = peer_of(session.connection.get());
+  const int process = peer ? peer->pid : 0;
+  auto port = data_ports_.open(now(), host, session.id, std::move(button), process);
   if (!port) return refuse(session, port.error().message);
   session.data_host = host;
   DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
@@ -575,10 +577,10 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   watch(data_ports_.bell(session.id), &session, EventKind::bell);
 }
 
-// Lets the program enter the host's network. The first one waits until it has been made.
+// Lets the program enter the host's network. The first ones wait until it has been made.
 void FabricServer::enter(Session& session, std::uint32_t host) {
-  if (networks_ == nullptr || !networks_->find(host).empty()) return admit(session, host);
-  const auto asked = networks_->ask(host);
+  if (networks_ == nullptr || networks_->is_made(host)) return admit(session, host);
+  const auto asked = networks_->find(host).empty() ? networks_->ask(host) : Result<void>();
   if (!asked) return refuse(session, no_network(host, asked.error().message));
   session.entered = host;
   networks_->ask_for_all();
@@ -676,6 +678,8 @@ int fail(const std::string& reason) {
 
 std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
 
+std::string manager_folder(const std::string& folder) { return folder + "/opensm"; }
+
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();
   const std::string socket = fabric_socket(options.folder);
@@ -685,6 +689,9 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
+  // What a manager learnt of the last fabric of this name is wrong for this one.
+  std::error_code ignored;
+  std::filesystem::remove_all(manager_folder(options.folder), ignored);
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
   auto& networks = around->networks;
@@ -693,6 +700,7 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
   networks.reset();
+  std::filesystem::remove_all(manager_folder(options.folder), ignored);
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }

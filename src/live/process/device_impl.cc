@@ -31,6 +31,9 @@ constexpr Patience find_peer_patience = {50, 50};
 // Timers back off up to this code (transport/recovery.h), which is half a second. A ConnectX-2 runs
 // no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
 constexpr std::uint8_t backed_off_timeout_code = 17;
+constexpr int back_off_doublings = 7;
+// A thread that is woken on a machine with a free processor runs sooner than this.
+constexpr Time late_after = Time::milliseconds(5);
 
 // Selective repeat is made for adapters (transport/recovery.h). Processes answer late when they
 // wait for a processor, and a network of hosts reorders some packets.
@@ -53,6 +56,8 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant,
   }
   configuration.recovery.kind = recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
+  configuration.recovery.back_off_doublings = back_off_doublings;
+  configuration.recovery.late_after = late_after;
   if (recovery == transport::Recovery::selective_repeat) {
     configuration.recovery.window_packets = selective_window_packets;
     configuration.recovery.reordering_packets = reordering_packets;
@@ -279,8 +284,7 @@ void Device::Impl::progress() {
   last_poll_ = at;
   const std::uint64_t completions = adapter_->completions();
   survive([&] {
-    vain_polls_ = receive(at) > 0 ? 0 : vain_polls_ + 1;
-    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    vain_polls_ = receive_before_deadlines(at) > 0 ? 0 : vain_polls_ + 1;
     if (leased_ && !deferred_ && adapter_->completions() != completions) {
       deferred_ = true;
       deliver_events();
@@ -424,13 +428,38 @@ void Device::Impl::send_packets(Time at) {
 
 int Device::Impl::move_data(Time at) {
   int calls = 0;
+  bool has_received_all = false;
   while (calls < receive_calls_max) {
     ++calls;
-    if (receive(at) < Receiver::messages_max) break;
+    if (receive(at) < Receiver::messages_max) {
+      has_received_all = true;
+      break;
+    }
   }
-  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  handle_deadlines(at, has_received_all);
   send(at);
   return calls;
+}
+
+// A time-out that is due waits until what has come is handled, since the acknowledgement may be
+// among it. More may come without end: it waits no longer than what was there takes.
+void Device::Impl::handle_deadlines(Time at, bool has_received_all) {
+  if (adapter_->next_deadline() > at) {
+    turns_before_deadlines_ = 0;
+    return;
+  }
+  if (!has_received_all && ++turns_before_deadlines_ < turns_before_deadlines_max) return;
+  turns_before_deadlines_ = 0;
+  adapter_->handle_deadline(at);
+}
+
+// Receives once, and does the work that is due. Returns what receive() does.
+int Device::Impl::receive_before_deadlines(Time at) {
+  // While packets come by memory, most calls leave the socket out.
+  if (adapter_->next_deadline() <= at) polls_to_next_look_ = 0;
+  const int received = receive(at);
+  handle_deadlines(at, received < Receiver::messages_max);
+  return received;
 }
 
 void Device::Impl::send(Time at) {

@@ -134,6 +134,8 @@ class Device::Impl {
   static constexpr std::uint32_t polls_before_lease_max = 4'096;
   static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent
   static constexpr std::uint32_t polls_between_looks_max = 63;
+  // A ring of the shortest packets is empty after so many calls of receive().
+  static constexpr int turns_before_deadlines_max = 16;
 
   // device_thread.cc
   Result<void> start_thread();
@@ -170,6 +172,8 @@ class Device::Impl {
   // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
   // that it made.
   int move_data(Time at);
+  void handle_deadlines(Time at, bool has_received_all);
+  int receive_before_deadlines(Time at);
   void send(Time at);
   int receive(Time at);
   int receive_from_memory(Time at);
@@ -250,6 +254,7 @@ class Device::Impl {
   // call.
   std::uint32_t polls_between_looks_ = 0;
   std::uint32_t polls_to_next_look_ = 0;
+  int turns_before_deadlines_ = 0;  // in which a deadline waited for what had come
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
   SleeperLease sleeper_;

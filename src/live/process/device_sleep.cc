@@ -106,8 +106,11 @@ void Device::Impl::answer_bell() {
   polls_to_next_look_ = 0;  // the socket may be what woke the caller
   const std::uint64_t completions = adapter_->completions();
   survive([&] {
-    for (int i = 0; i < receive_calls_max && receive(at) >= Receiver::messages_max; ++i) continue;
-    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    bool has_received_all = false;
+    for (int i = 0; i < receive_calls_max && !has_received_all; ++i) {
+      has_received_all = receive(at) < Receiver::messages_max;
+    }
+    handle_deadlines(at, has_received_all);
     if (adapter_->completions() != completions) {
       deferred_ = true;
       deliver_events();
@@ -146,8 +149,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
   const auto take = [&](Time at) {
     const std::uint64_t completions = adapter_->completions();
     survive([&] {
-      receive(at);
-      if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+      receive_before_deadlines(at);
       if (adapter_->completions() != completions) {
         deferred_ = true;  // the caller has more to send with the answer
         deliver_events();

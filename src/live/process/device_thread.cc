@@ -186,7 +186,7 @@ void Device::Impl::handle_timer() {
   if (leased_) {
     const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
     survive([&] {
-      if (must_go_on && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+      if (must_go_on && adapter_->next_deadline() <= at) receive_before_deadlines(at);
       if (must_go_on || deferred_) send(at);
     });
     if (at < last_poll_ + lease_time) {
@@ -242,7 +242,7 @@ void Device::Impl::look_after_sleeper(Time at) {
   survive([&] {
     // The acknowledgement for which a timer runs may be among what waits.
     if (adapter_->next_deadline() <= at) receive_from_memory(at);
-    if (!waits && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (!waits) handle_deadlines(at, rings_ == nullptr || !rings_->is_unfinished());
     send(at);
   });
   if (found == SleeperLease::Check::goes_on) return wake_at(at + SleeperLease::check_interval);

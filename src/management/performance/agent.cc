@@ -34,6 +34,7 @@ wire::ClassPortInfo class_port_info() {
 wire::PortCounters port_counters(std::uint8_t select, const Counters& counters) {
   wire::PortCounters out;
   out.port_select = select;
+  out.link_downed = saturated<std::uint8_t>(counters.link_downed);
   out.receive_errors = saturated<std::uint16_t>(counters.receive_errors);
   out.transmit_discards = saturated<std::uint16_t>(counters.transmit_discards);
   out.transmit_words = saturated<std::uint32_t>(words(counters.bytes_sent));
@@ -90,6 +91,7 @@ Counters sum_of(std::span<const Counters> all) {
     sum.packets_received += each.packets_received;
     sum.receive_errors += each.receive_errors;
     sum.transmit_discards += each.transmit_discards;
+    sum.link_downed += each.link_downed;
   }
   return sum;
 }

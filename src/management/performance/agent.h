@@ -18,6 +18,7 @@ struct Counters {
   std::uint64_t packets_received = 0;
   std::uint64_t receive_errors = 0;     // packets with an error in them
   std::uint64_t transmit_discards = 0;  // packets that the port should have sent and did not
+  std::uint64_t link_downed = 0;        // times that the port has lost its link
 };
 
 // Returns true if the answer needs counters. Otherwise answer() may be given empty ones.

@@ -53,7 +53,7 @@ TEST(PerformanceAgent, port_counters_stand_where_ibta_says) {
 
 TEST(PerformanceAgent, counters_stop_at_their_greatest_value) {
   constexpr std::uint64_t huge = 1ull << 40;
-  const Counters counters{huge, huge, huge, huge, huge, huge};
+  const Counters counters{huge, huge, huge, huge, huge, huge, huge};
   const Mad out = answer_to(ask(wire::attribute_port_counters), counters);
   EXPECT_EQ(number_at(out, data + 8, 2), 0xFFFFu);
   EXPECT_EQ(number_at(out, data + 14, 2), 0xFFFFu);
@@ -64,7 +64,7 @@ TEST(PerformanceAgent, counters_stop_at_their_greatest_value) {
 
 TEST(PerformanceAgent, extended_counters_have_64_bits) {
   constexpr std::uint64_t huge = 1ull << 40;
-  const Counters counters{4 * huge, 4 * huge + 4, huge + 2, huge + 3, 0, 0};
+  const Counters counters{4 * huge, 4 * huge + 4, huge + 2, huge + 3, 0, 0, 0};
   const Mad out = answer_to(ask(wire::attribute_port_counters_extended, wire::all_ports), counters);
   EXPECT_EQ(number_at(out, data + 1, 1), wire::all_ports);
   EXPECT_EQ(number_at(out, data + 8, 8), huge);

@@ -348,13 +348,17 @@ Result<std::string> private_folder(const std::string& path) {
 
 }  // namespace
 
-Result<std::string> tree_base(const std::string& name) {
+Result<std::string> own_folder() {
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   // Another user may have taken the name in /tmp. Root has a folder in which nobody else makes any.
   if ((runtime == nullptr || *runtime == '\0') && geteuid() == 0) runtime = "/run";
   const bool has_runtime = runtime != nullptr && *runtime == '/' && access(runtime, W_OK) == 0;
-  auto own = private_folder(has_runtime ? std::string(runtime) + "/tulle"
-                                        : "/tmp/tulle-" + std::to_string(geteuid()));
+  return private_folder(has_runtime ? std::string(runtime) + "/tulle"
+                                    : "/tmp/tulle-" + std::to_string(geteuid()));
+}
+
+Result<std::string> tree_base(const std::string& name) {
+  auto own = own_folder();
   if (!own) return own;
   std::string plain = name.empty() ? "default" : name;
   for (char& letter : plain) {

@@ -30,6 +30,8 @@ struct TreeOptions {
 Result<std::string> make_tree(const std::string& base, std::span<const live::DeviceInfo> devices,
                               const TreeOptions& options = {});
 
+// Returns the folder of all that belongs to this user alone, which is made if it does not exist.
+Result<std::string> own_folder();
 // Returns a base for the devices that go by `name`: a folder that belongs to this user alone, below
 // XDG_RUNTIME_DIR where that is set and writable (for root /run where it is not set), else in /tmp.
 // The folder is made if it does not exist.

@@ -7,6 +7,7 @@
 #include "transport/rc/requester.h"
 #include "transport/rc/requests_test.h"
 #include "transport/rc/responder.h"
+#include "transport/rc/responses_test.h"
 
 namespace tulle::transport::rc {
 namespace {
@@ -96,6 +97,50 @@ TEST(RcErrorClasses, TheBackOffOfTimersIsBounded) {
   EXPECT_EQ(time_to_fail(16, bound), ack_timeout(16) * (1 + 2 * 5));
   EXPECT_EQ(time_to_fail(14, bound), ack_timeout(14) * (1 + 2 + 4 * 4));
   EXPECT_EQ(time_to_fail(18, Time::never()), ack_timeout(18) * (1 + 2 + 4 * 4));
+}
+
+TEST(RcErrorClasses, AShortTimerMayBackOffToTheBound) {
+  Options options;
+  options.timeout = 10;
+  options.retry_count = 7;
+  options.recovery.backed_off_timeout_max = ack_timeout(17);
+  options.recovery.back_off_doublings = 7;
+  Host host(options);
+  host.connect();
+  host.post(SendOpcode::send, 10);
+  const Time start = host.now;
+  for (int tries = 0; tries < 8; ++tries) {
+    EXPECT_EQ(host.pull().size(), 1u);
+    host.pass(host.qp->agenda().deadline - host.now);
+  }
+  EXPECT_EQ(done(host), (Done{{0, CompletionStatus::retry_exceeded_error}}));
+  EXPECT_EQ(host.now - start, ack_timeout(10) * 255) << "a second, and not 0.1 s";
+}
+
+// A timer that is handled late shows that this end did not run. It runs on once, without a retry.
+TEST(RcErrorClasses, TimeInWhichThisEndDidNotRunTakesNoRetry) {
+  Options options;
+  options.timeout = 14;
+  options.retry_count = 0;
+  options.recovery.late_after = Time::milliseconds(5);
+  Host host(options);
+  host.connect();
+  host.post(SendOpcode::send, 10);
+  host.post(SendOpcode::send, 10);
+  EXPECT_EQ(host.pull().size(), 2u);
+  const Time gap = Time::milliseconds(20);
+  host.pass(host.qp->agenda().deadline - host.now + gap);
+  EXPECT_EQ(host.counters().ack_timeouts, 0u);
+  EXPECT_EQ(host.qp->agenda().deadline, host.now + gap);
+  // Progress lets the next gap count again.
+  host.deliver(ack(0));
+  host.pass(host.qp->agenda().deadline - host.now + gap);
+  EXPECT_EQ(host.counters().ack_timeouts, 0u);
+  // Without progress, the second gap is the peer's fault.
+  host.pass(host.qp->agenda().deadline - host.now + gap);
+  EXPECT_EQ(host.counters().ack_timeouts, 1u);
+  EXPECT_EQ(done(host),
+            (Done{{0, CompletionStatus::success}, {1, CompletionStatus::retry_exceeded_error}}));
 }
 
 // --- the responder ---

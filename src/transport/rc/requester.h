@@ -111,6 +111,7 @@ class Requester {
   void retry_now(Time now, QueuePair& qp);
   void update_credits(const QueuePair& qp, const wire::Packet& packet);
   void arm_timer(Time now, const QueuePair& qp) {
+    is_excused_ = false;
     if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
     timer_ = retry_due(now, qp);
   }
@@ -127,9 +128,14 @@ class Requester {
   Time retry_due(Time now, const QueuePair& qp) const {
     const Time timeout = ack_timeout(qp.attributes().timeout);
     if (timeout.is_never()) return timeout;
-    const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
-    return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
+    const RecoverySettings& recovery = qp.environment.recovery;
+    const Time longest = std::max(timeout, recovery.backed_off_timeout_max);
+    const int doublings = std::min<int>(timeouts_in_a_row_, recovery.back_off_doublings);
+    return now + std::min(timeout * (1 << doublings), longest);
   }
+  // Returns the time until which a time-out that was due runs on, because this end did not run; or
+  // nothing if the time-out is over.
+  std::optional<Time> excused_until(Time now, Time due, const QueuePair& qp);
   void take_retry();
   bool take_other_path(QueuePair& qp);
   void handle_loss_timeout(Time now, QueuePair& qp);
@@ -162,7 +168,8 @@ class Requester {
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
-  bool rewound_ = false;  // the cursor went back after unacknowledged_ last moved
+  bool is_excused_ = false;  // the timer runs on, because it was handled late
+  bool rewound_ = false;     // the cursor went back after unacknowledged_ last moved
   // The direct path.
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
   // The request whose transfer is under way, counted from the head of the queue.

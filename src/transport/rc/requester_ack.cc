@@ -324,6 +324,13 @@ bool Requester::take_other_path(QueuePair& qp) {
   return true;
 }
 
+std::optional<Time> Requester::excused_until(Time now, Time due, const QueuePair& qp) {
+  const Time late = now - due;
+  if (is_excused_ || late < qp.environment.recovery.late_after) return std::nullopt;
+  is_excused_ = true;
+  return now + std::min(late, ack_timeout(qp.attributes().timeout));
+}
+
 void Requester::handle_deadline(Time now, QueuePair& qp) {
   if (direct_due_ <= now) direct_due_ = Time::never();  // the next pull moves the transfer on
   if (!rnr_until_.is_never() && rnr_until_ <= now) {
@@ -331,9 +338,13 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
     if (in_flight(qp) > 0) arm_timer(now, qp);
   }
   if (timer_.is_never() || timer_ > now) return;
-  timer_ = Time::never();
+  const Time due = std::exchange(timer_, Time::never());
   if (sent_end_ == unacknowledged_ || qp.send_queue.empty()) return;
   if (scoreboard_ != nullptr) return handle_loss_timeout(now, qp);
+  if (const auto until = excused_until(now, due, qp)) {
+    timer_ = *until;
+    return;
+  }
   ++qp.environment.counters.ack_timeouts;
   if (retries_left_ > 0) {
     take_retry();

@@ -105,6 +105,9 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
   }
   ++qp.environment.counters.ack_timeouts;
   if (now >= retry_over_) {
+    retry_over_ = excused_until(now, retry_over_, qp).value_or(retry_over_);
+  }
+  if (now >= retry_over_) {
     if (retries_left_ > 0) {
       take_retry();
     } else if (!take_other_path(qp)) {
@@ -113,6 +116,7 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
       }
       return;
     }
+    is_excused_ = false;
     retry_over_ = retry_due(now, qp);
   }
   rewound_ = false;

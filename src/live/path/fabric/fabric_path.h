@@ -50,7 +50,7 @@ class FabricPath final : public RingPath {
  private:
   // A lane of which the fabric takes nothing for so long loses what does not fit, as a network
   // would.
-  static constexpr Time patience = Time::milliseconds(100);
+  static constexpr Time patience = Time::milliseconds(1'000);
   static constexpr Time look_again_after = Time::milliseconds(1);
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
   // A reader tells the writer how far it has read after so many bytes, and when it has read all.

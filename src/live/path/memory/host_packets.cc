@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "live/clock.h"
+#include "live/process_state.h"
 
 namespace tulle::live {
 namespace {
@@ -207,6 +208,11 @@ void HostPackets::set_waits(std::uint32_t slot, bool waits) {
   if ((before % 2 != 0) != waits) count.store(before + 1, std::memory_order_seq_cst);
 }
 
+bool HostPackets::is_waited_for(const Lane& lane, Time now) {
+  if (now < lane.full_since + patience) return true;
+  return now < lane.full_since + slow_patience && !is_stopped(lane.peer->pid);
+}
+
 bool HostPackets::resume(Time now) {
   if (!has_kept()) return true;
   meet_peers();
@@ -218,7 +224,7 @@ bool HostPackets::resume(Time now) {
     std::memcpy(&path, kept_.get(), sizeof path);
     publish(lane, path, kept_form_);
   } else {
-    if (may_write(lane) && now < lane.full_since + patience) return false;
+    if (may_write(lane) && is_waited_for(lane, now)) return false;
     lane.is_stalled = lane.token != 0;
     ++counters_.dropped;
   }

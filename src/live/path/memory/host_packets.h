@@ -73,9 +73,11 @@ class HostPackets final : public RingPath {
     kept,  // the ring is full: the packet is kept, and resume() must return true before the next
   };
   Offer offer(device::Datagram& datagram, Time now);
-  // Places the packet that offer() kept. Returns false while there is no room. A reader that reads
-  // nothing for `patience` loses what does not fit, as it would at a full socket.
+  // Places the packet that offer() kept. Returns false while there is no room. A stopped reader
+  // that reads nothing for `patience` loses what does not fit, as it would at a full socket. One
+  // that is not stopped may wait for a processor, and has `slow_patience`.
   static constexpr Time patience = Time::milliseconds(100);
+  static constexpr Time slow_patience = Time::milliseconds(1'000);
   [[nodiscard]] bool resume(Time now);
   bool has_kept() const { return kept_form_.content_bytes > 0; }
   // A peer that sleeps is woken when so much waits for it, although more is about to be sent: both
@@ -171,6 +173,7 @@ class HostPackets final : public RingPath {
   bool encode(const Form& form, const device::Datagram& datagram, const RingPath& path,
               std::byte* room) const;
   bool keep(Lane& lane, const device::Datagram& datagram, const RingPath& path, Time now);
+  static bool is_waited_for(const Lane& lane, Time now);
   void bump_sleeps(std::uint32_t by);
   void ring_if_asleep(Lane& lane);
   void ring(Lane& lane);

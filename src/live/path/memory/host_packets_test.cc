@@ -300,7 +300,8 @@ TEST_F(HostPacketsTest, AReaderThatReadsNothingHoldsNobodyUpForLong) {
   b_.post_receive();
   a_.post_much();
   EXPECT_FALSE(a_.send());
-  a_.now = a_.now + HostPackets::patience - Time::nanoseconds(1);
+  // The reader is this process, which runs.
+  a_.now = a_.now + HostPackets::slow_patience - Time::nanoseconds(1);
   EXPECT_FALSE(a_.packets->resume(a_.now));
   a_.now = a_.now + Time::nanoseconds(1);
   EXPECT_TRUE(a_.packets->resume(a_.now));

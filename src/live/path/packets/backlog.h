@@ -8,7 +8,8 @@
 //
 // A receiver that takes nothing for long (because it was stopped, say) must not hold up datagrams
 // to other processes. When the patience time is over, its datagrams are sent all the same until
-// there is room again, as under a switch's pause watchdog.
+// there is room again, as under a switch's pause watchdog. On a busy machine a receiver may wait
+// for a processor for some tenths of a second, so the patience is longer than that.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +24,7 @@ namespace tulle::live {
 
 class Backlog {
  public:
-  static constexpr Time patience = Time::milliseconds(100);
+  static constexpr Time patience = Time::milliseconds(1'000);
 
   // Nothing is ever held back if there is no vault.
   explicit Backlog(UniqueFd vault) : vault_(std::move(vault)) {}

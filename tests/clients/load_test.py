@@ -1,0 +1,34 @@
+"""Runs ./dev load for seconds: docs/fabric.md's first block and perftest on a busy machine."""
+
+import os
+import pathlib
+import sys
+
+from harness import ClientTest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "load"))
+
+import load  # noqa: E402
+
+BUSY = 6  # for each processor, so that a program waits for its turn among seven
+
+
+class Load(ClientTest):
+    def measure(self, kind, runs):
+        said = []
+        result = load.measure(kind, runs, BUSY * len(os.sched_getaffinity(0)), said.append)
+        self.assertEqual([], result["faults"], "\n".join(said))
+        passed, _ = load.totals([result])
+        self.assertEqual(runs * len(load.KINDS[kind].names), passed)
+
+    def test_the_first_block_of_the_page(self):
+        self.measure("page", 2)
+
+    def test_between_hosts_of_a_fabric(self):
+        self.measure("fabric", 1)
+
+    def test_between_processes_of_a_host(self):
+        self.measure("roce", 2)
+
+    def test_between_network_namespaces(self):
+        self.measure("network", 1)

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Tests the record of the doors (./dev release): the page says what the record says, and what is old is noticed. Warns of
+doors that were last tried more than a week ago, or failed."""
+
+import datetime
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import door  # noqa: E402
+import release  # noqa: E402
+
+TODAY = datetime.date(2026, 11, 28)
+
+
+def row(date="2026-11-28", passed=True, summary="3 passed, 0 failed"):
+    return {"date": date, "commit": "0123456789ab", "seconds": 125, "passed": passed, "summary": summary}
+
+
+def all_rows(**changes):
+    return {release.key_of(name, each): row(**changes) for name in release.DOORS for each in release.RELEASES}
+
+
+class Doors(unittest.TestCase):
+    def test_the_page_says_what_the_record_says(self):
+        record = release.read_record()
+        self.assertEqual(release.PAGE.read_text(), release.render(record), "run: ./dev release --page")
+        for line in release.faults(record, datetime.date.today()):
+            print(f"WARNING: {line} (./dev release)", file=sys.stderr)
+
+    def test_what_is_open_is_no_fault(self):
+        self.assertEqual(release.faults(all_rows(), TODAY), [])
+        self.assertEqual(release.faults(all_rows(date="2026-11-21"), TODAY), [])
+
+    def test_what_is_old_shut_or_missing_is_named(self):
+        record = all_rows()
+        record["demo bookworm"] = row(date="2026-11-20")
+        record["test trixie"] = row(passed=False)
+        del record["pages trixie"]
+        self.assertEqual(release.faults(record, TODAY),
+                         ["./dev fresh --release bookworm demo was last tried on 2026-11-20",
+                          "./dev fresh --release trixie test failed on 2026-11-28",
+                          "./dev pages --release trixie was never tried"])
+
+    def test_rows(self):
+        page = release.render({"demo bookworm": row(), "demo trixie": row(passed=False, summary="")})
+        self.assertIn("| passed: 3 passed, 0 failed | 2 min 05 s | 2026-11-28 | 0123456789ab |", page)
+        self.assertIn("| **failed** | 2 min 05 s |", page)
+        self.assertIn("| never tried | – | – | – |", page)
+
+    def test_the_last_summary_counts(self):
+        self.assertEqual(release.last_summary("a\n1 passed, 2 failed\nb\ndoor: 9 passed, 0 failed, 1 skipped\n"),
+                         "9 passed, 0 failed, 1 skipped")
+        self.assertEqual(release.last_summary("nothing"), "")
+
+
+class Door(unittest.TestCase):
+    def test_the_other_release_is_another(self):
+        self.assertIn(door.other_release(), door.minimal_debian.RELEASES)
+        self.assertNotEqual(door.other_release(), door.this_release())
+
+    def test_the_lines_that_an_installed_package_runs_are_the_readmes(self):
+        readme = (ROOT / "README.md").read_text()
+        for command in ("ibv_devinfo", "ib_write_bw", "compare --workload incast"):
+            self.assertIn(command, readme)
+            self.assertTrue(any(command in line for line, _ in door.FIRST_LINES))
+
+
+if __name__ == "__main__":
+    unittest.main()
