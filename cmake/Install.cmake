@@ -5,10 +5,35 @@ include(GNUInstallDirs)
 # The drop-in libraries have the names of the system's libraries, so they lie where only `tulle run` looks.
 set(TULLE_INSTALL_LIBRARIES ${CMAKE_INSTALL_LIBDIR}/tulle)
 set(TULLE_INSTALL_DATA ${CMAKE_INSTALL_DATADIR}/tulle)
+# The simulator is a program of its own, which `tulle` starts. It is not on the PATH.
+set(TULLE_INSTALL_PROGRAMS ${CMAKE_INSTALL_LIBEXECDIR}/tulle)
+set(TULLE_SIMULATOR_PACKAGE "" CACHE STRING "Package that has the simulator, if `tulle` is in another one; empty: none")
 file(RELATIVE_PATH TULLE_LIBRARY_FOLDER
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/tulle)
 file(RELATIVE_PATH TULLE_DATA_FOLDER
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/tulle)
+file(RELATIVE_PATH TULLE_PROGRAM_FOLDER
+  ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/tulle)
+
+# tulle_program(TARGET FOLDER): makes a program of a target, which lies in FOLDER as seen from the folder of `tulle`, and
+# finds from there what belongs to Tulle (src/cli/layout.h).
+function(tulle_program target folder)
+  cmake_path(ABSOLUTE_PATH folder
+    BASE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} NORMALIZE OUTPUT_VARIABLE built)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${built})
+  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_FULL_BINDIR} NORMALIZE OUTPUT_VARIABLE installed)
+  file(RELATIVE_PATH live ${installed} ${CMAKE_INSTALL_FULL_BINDIR}/tulle)
+  file(RELATIVE_PATH simulator ${installed} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/tulle/tulle-simulator)
+  file(RELATIVE_PATH libraries ${installed} ${CMAKE_INSTALL_FULL_LIBDIR}/tulle)
+  file(RELATIVE_PATH data ${installed} ${CMAKE_INSTALL_FULL_DATADIR}/tulle)
+  target_compile_definitions(${target} PRIVATE
+    TULLE_LIVE_PROGRAM="${live}"
+    TULLE_SIMULATOR_PROGRAM="${simulator}"
+    TULLE_LIBRARY_FOLDER="${libraries}"
+    TULLE_DATA_FOLDER="${data}")
+  # A library that is linked and not used would have to be installed all the same.
+  target_link_options(${target} PRIVATE -Wl,--as-needed)
+endfunction()
 
 # tulle_link_in_build(FOLDER TARGET): makes FOLDER, as `tulle` sees it from its own, lead to TARGET.
 function(tulle_link_in_build folder target)

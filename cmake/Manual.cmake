@@ -21,7 +21,7 @@ foreach(command "" run devices status capture fabric agent sim sweep tune compar
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/share/man/man1
     COMMAND ${HELP2MAN} --no-info --locale=C.UTF-8 --section=1 --manual=Tulle "--source=Tulle ${PROJECT_VERSION}"
       --version-string=${PROJECT_VERSION} --include=${additions} --output=${page} "$<TARGET_FILE:tulle> ${command}"
-    DEPENDS tulle ${additions}
+    DEPENDS tulle tulle_simulator ${additions}
     VERBATIM)
   list(APPEND pages ${page})
 endforeach()

@@ -62,7 +62,8 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("sim", "--gallery", "--flo"), [], "an option that another one excludes")
 
     def test_every_option_of_the_help_is_offered(self):
-        for command in ("run", "devices", "status", "capture", "agent", "sim", "sweep", "tune", "compare"):
+        for command in ("run", "devices", "status", "capture", "agent", "sim", "sweep", "tune", "compare", "bench",
+                        "calibrate"):
             text = subprocess.run([TULLE, command, "--help"], capture_output=True, text=True, check=True).stdout
             named = set(re.findall(r"^  (?:-\w, |    )(--[\w-]+)", text, re.MULTILINE))
             self.assertEqual(set(self.complete(command, "--")), named, command)

@@ -20,7 +20,19 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 TULLE = BUILD / "bin" / "tulle"
+# `tulle` finds it by the way from its own folder, which is the same in the build folder and in an installation.
+SIMULATOR = next(path for path in BUILD.glob("*/tulle/tulle-simulator"))
 LIMIT_S = 60
+
+
+def copy_programs(folder):
+    """Copies both programs to a folder, as an installation has them. Returns the copy of the simulator."""
+    simulator = folder / SIMULATOR.relative_to(BUILD)
+    for program, copy in ((TULLE, folder / "bin" / "tulle"), (SIMULATOR, simulator)):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(program, copy)
+    return simulator
+
 
 # The name says what is special in each.
 SCENARIOS = {
@@ -277,9 +289,7 @@ class Ranks:
                           "for simulations of their own, set TULLE_MPI=none"], said_by_tulle(mixed.stderr))
         # Another build of the same version differs in the bytes of its file.
         other = self.folder / "other"
-        (other / "bin").mkdir(parents=True)
-        shutil.copy(TULLE, other / "bin" / "tulle")
-        with (other / "bin" / "tulle").open("ab") as file:
+        with copy_programs(other).open("ab") as file:
             file.write(b"another build")
         for place in (BUILD / "bin").resolve().parent.iterdir():
             if place.name in ("lib", "share"):
@@ -427,9 +437,8 @@ class Environment(unittest.TestCase):
 
     def test_the_library_is_the_program_s_own(self):
         """It is found from the program's place, and not from the environment or the current folder."""
+        copy_programs(self.folder)
         bin = self.folder / "bin"
-        bin.mkdir()
-        shutil.copy(TULLE, bin / "tulle")
         for name in ("libtulle_openmpi.so", "libtulle_mpich.so"):
             shutil.copy("/bin/true", self.folder / name)
         self.refused("cannot find Tulle's libraries", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
@@ -448,13 +457,13 @@ class Environment(unittest.TestCase):
 
     def test_one_process_loads_no_mpi(self):
         done = run(["strace", "-f", "-e", "trace=openat", TULLE, "sim", "two.toml"], self.folder) if shutil.which(
-            "strace") else run(["ldd", TULLE], self.folder)
+            "strace") else run(["ldd", SIMULATOR], self.folder)
         self.assertEqual(0, done.returncode)
         self.assertNotRegex(done.stdout + done.stderr, "libmpi|libtulle_")
 
     def test_no_library_is_looked_for_in_the_current_folder(self):
         """An empty entry of a search path means the current folder, in which anybody's library may lie."""
-        files = [TULLE, *(BUILD / "lib" / "shim").rglob("*.so*")]
+        files = [TULLE, SIMULATOR, *(BUILD / "lib" / "shim").rglob("*.so*")]
         self.assertGreater(len(files), 3)
         for file in files:
             said = subprocess.run(["readelf", "-d", str(file)], capture_output=True, text=True, check=True).stdout

@@ -11,8 +11,8 @@
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "cli/commands.h"
 #include "cli/group.h"
+#include "cli/simulations.h"
 #include "ranks/launch.h"
 #include "report/quantity.h"
 #include "scenario/fabrics.h"

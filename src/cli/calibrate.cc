@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "cli/commands.h"
 #include "cli/group.h"
+#include "cli/simulations.h"
 #include "ranks/calibration.h"
 #include "report/quantity.h"
 

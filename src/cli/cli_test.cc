@@ -84,10 +84,12 @@ class CliTest : public testing::Test {
 };
 
 TEST_F(CliTest, HelpIsForReading) {
-  for (const char* command : {"", "run", "devices", "status", "capture", "agent"}) {
+  for (const char* command : {"", "run", "devices", "status", "capture", "agent", "sim", "sweep",
+                              "tune", "compare", "bench", "calibrate"}) {
     const Outcome help = tulle(std::string(command) + " --help");
     EXPECT_EQ(help.status, 0) << command;
     EXPECT_TRUE(contains(help.text, "Options:")) << command;
+    EXPECT_EQ(help.text.rfind(std::string("Usage: tulle ") + command, 0), 0u) << help.text;
   }
   EXPECT_TRUE(contains(tulle("--help").text, "Examples:"));
   EXPECT_EQ(tulle("--version").text.rfind("tulle ", 0), 0u);

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
 #include "cli/results_folder.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "report/columns.h"
 #include "report/links.h"
 #include "report/results.h"

@@ -4,16 +4,9 @@
 #include <net/if.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/split.h"
 #include "cli/help.h"
-#include "cli/layout.h"
-#include "cli/simulate.h"
-#include "scenario/fabrics.h"
-#include "scenario/files.h"
-#include "workload/collectives.h"
-#include "workload/experts.h"
 
 namespace tulle::cli {
 namespace {
@@ -30,78 +23,28 @@ Words interfaces() {
   return names;
 }
 
-Words fabrics() {
-  Words names = {"all"};
-  auto fabrics = scenario::read_fabrics((scenario_folder() / "fabrics").string());
-  if (!fabrics) return names;
-  for (const scenario::Fabric& fabric : *fabrics) names.push_back(fabric.name);
-  return names;
-}
-
-Words servers() {
-  Words names;
-  const std::string folder = (scenario_folder() / "profiles/servers").string();
-  for (const auto& [name, title] : scenario::titles_in(folder)) names.push_back(name);
-  return names;
-}
-
-Words knobs() { return scenario::toml_names((scenario_folder() / "tuning").string()); }
-Words price_lists() { return scenario::toml_names((scenario_folder() / "prices").string()); }
-
-Words rail_topologies() {
-  return {scenario::rail_topologies.begin(), scenario::rail_topologies.end()};
-}
-Words algorithms() { return {workload::algorithm_names.begin(), workload::algorithm_names.end()}; }
-
-Words collectives() {
-  Words names;
-  for (const scenario::NamedCollective& each : scenario::collectives()) {
-    names.emplace_back(each.name);
-  }
-  return names;
-}
-
-Words workloads() {
-  Words names;
-  for (const scenario::Workload& workload : scenario::workloads())
-    names.emplace_back(workload.name);
-  for (const std::string& each : collectives()) names.push_back(each);
-  for (const std::string_view operation : workload::expert_operation_names) {
-    names.push_back(fmt::format("moe:{}", operation));
-  }
-  return names;
-}
-
 Words words_between(std::string_view text, char separator) {
   const auto parts = split(text, separator);
   return {parts.begin(), parts.end()};
 }
 
-struct Values {
-  Words (*names)() = nullptr;
-  bool is_list = false;  // several may be given, as in "one,other"
-  const char* order = nullptr;
-};
-
-// Looks a kind of value up by the name that the help gives it.
-const Values* known_values(const std::string& name) {
-  static const std::map<std::string, Values> all = {
+const ValueLists& general_lists() {
+  static const ValueLists all = {
       {"FILE", {nullptr, false, ":files"}},
       {"CSV", {nullptr, false, ":files csv"}},
-      {"KIND|CSV", {rail_topologies, false, ":files csv"}},
       {"DIR", {nullptr, false, ":folders"}},
       {"IF", {interfaces, true}},
-      {"SCENARIO", {shipped_scenarios, false, ":files toml"}},
-      {"NAME|FILE", {workloads, false, ":files"}},
-      {"KNOBS|FILE", {knobs, false, ":files toml"}},
-      {"PRICES|FILE", {price_lists, false, ":files toml"}},
-      {"NAME:SIZE", {collectives}},
-      {"SERVER|FILE", {servers, false, ":files"}},
-      {"ALGORITHM", {algorithms}},
-      {"NAMES", {fabrics, true}},
   };
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : &found->second;
+  return all;
+}
+
+// Looks a kind of value up by the name that the help gives it.
+const ValueList* find_list(const ValueLists& lists, const std::string& name) {
+  for (const ValueLists* each : {&lists, &general_lists()}) {
+    const auto found = each->find(name);
+    if (found != each->end()) return &found->second;
+  }
+  return nullptr;
 }
 
 Words starting_with(const std::string& start, const Words& words) {
@@ -111,9 +54,10 @@ Words starting_with(const std::string& start, const Words& words) {
   return found;
 }
 
-Words value_completions(const CLI::Option& option, const std::string& typed) {
+Words value_completions(const CLI::Option& option, const std::string& typed,
+                        const ValueLists& lists) {
   const std::string name = value_name(option);
-  const Values* values = known_values(name);
+  const ValueList* values = find_list(lists, name);
   if (values == nullptr) {
     // "roce|infiniband" names the values themselves; "NAME" does not.
     const bool are_values = name.find('|') != std::string::npos;
@@ -160,7 +104,8 @@ Words option_names(const CLI::App& command, const std::vector<const CLI::Option*
 }
 
 // The command's words are those from `at` on. The last one is being typed.
-Words command_completions(const CLI::App& command, const Words& words, std::size_t at) {
+Words command_completions(const CLI::App& command, const Words& words, std::size_t at,
+                          const ValueLists& lists) {
   std::vector<const CLI::Option*> given;
   const CLI::Option* pending = nullptr;  // an option whose value comes next
   const std::size_t last = words.size() - 1;
@@ -179,32 +124,33 @@ Words command_completions(const CLI::App& command, const Words& words, std::size
     if (!value_name(*option).empty()) pending = option;
   }
   const std::string& typed = words[last];
-  if (pending != nullptr) return value_completions(*pending, typed == "=" ? "" : typed);
+  if (pending != nullptr) return value_completions(*pending, typed == "=" ? "" : typed, lists);
   if (typed.starts_with('-')) return option_names(command, given, typed);
   if (command.get_prefix_command()) return {fmt::format(":program {}", last + 1)};
   for (const CLI::Option* option : command.get_options()) {
-    if (option->get_positional()) return value_completions(*option, typed);
+    if (option->get_positional()) return value_completions(*option, typed, lists);
   }
   return {};
 }
 
 }  // namespace
 
-std::vector<std::string> completions(const CLI::App& app, const std::vector<std::string>& words) {
+std::vector<std::string> completions(const CLI::App& app, const std::vector<std::string>& words,
+                                     const ValueLists& lists) {
   if (words.empty()) return {};
   if (words.size() == 1 && words[0].starts_with('-')) return option_names(app, {}, words[0]);
   Words names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (words.size() > 1 && command->get_name() == words[0]) {
-      return command_completions(*command, words, 1);
+      return command_completions(*command, words, 1, lists);
     }
     if (!command->get_group().empty()) names.push_back(command->get_name());
   }
   return words.size() == 1 ? starting_with(words[0], names) : Words();
 }
 
-int complete(const CLI::App& app, const std::vector<std::string>& words) {
-  for (const std::string& line : completions(app, words)) fmt::print("{}\n", line);
+int complete(const CLI::App& app, const std::vector<std::string>& words, const ValueLists& lists) {
+  for (const std::string& line : completions(app, words, lists)) fmt::print("{}\n", line);
   return 0;
 }
 

@@ -20,12 +20,12 @@
 
 #include "base/write_best_effort.h"
 #include "cli/commands.h"
+#include "config/network.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
 #include "live/fabric/server.h"
 #include "live/service_process.h"
 #include "live/unique_fd.h"
-#include "scenario/scenario.h"
 #include "shim/paths/tree.h"
 #include "wire/lrh.h"
 
@@ -130,14 +130,10 @@ std::vector<Found> find_all() {
 
 // Reads a scenario's topology, and its list of machines.
 Result<void> read_file(const std::string& path, live::FabricOptions& out) {
-  auto scenario = scenario::Scenario::read(path, {});
-  if (!scenario) return scenario.error();
-  auto topology = scenario->topology(0);
-  if (!topology) return topology.error();
-  auto machines = scenario->machines(0);
-  if (!machines) return machines.error();
-  out.topology = std::move(*topology);
-  out.machines = std::move(*machines);
+  auto network = config::read_network(path);
+  if (!network) return network.error();
+  out.topology = std::move(network->topology);
+  out.machines = std::move(network->machines);
   return {};
 }
 

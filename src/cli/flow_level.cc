@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/commands.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
-#include "scenario/scenario.h"
+#include "cli/simulations.h"
+#include "config/files.h"
 
 namespace tulle::cli {
 
 Result<std::vector<experiment::ValidatedRange>> validated_ranges() {
   constexpr std::size_t bytes_max = std::size_t{1} << 20;
   const std::string path = (scenario_folder() / "flow-level.json").string();
-  auto text = scenario::read_file(path, bytes_max);
+  auto text = config::read_file(path, bytes_max);
   if (!text) return text.error();
   return experiment::parse_ranges(*text, path);
 }

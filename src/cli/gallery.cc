@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <numeric>
 
-#include "cli/commands.h"
 #include "cli/plot.h"
 #include "cli/results_folder.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "report/chart.h"
 #include "report/page.h"
 #include "report/picture.h"

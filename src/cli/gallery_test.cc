@@ -145,7 +145,7 @@ TEST_F(GalleryTest, OneThatFailsDoesNotLoseTheOthers) {
   folder.write("wrong.toml", text("") + "traffic.receiver = 17\n");
   const ProgramOutcome outcome =
       gallery(folder.path("wrong.toml") + " " + folder.path("bars.toml"));
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.error.rfind("tulle: wrong: ", 0), 0u) << outcome.error;
   EXPECT_EQ(count(outcome.error, "\n"), 1) << outcome.error;
   EXPECT_FALSE(has("wrong.md"));
@@ -160,7 +160,7 @@ TEST_F(GalleryTest, AnInterruptLeavesWholeFiles) {
       shell(program() + "--gallery -o " + folder.path("g") + " " + folder.path("bars.toml") + " " +
             folder.path("long.toml") + " & pid=$!; n=0; while [ ! -e " + folder.path("g/bars.md") +
             " ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n+1)); done; kill -INT $pid; wait $pid");
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, 130);
   EXPECT_TRUE(contains(outcome.error, "tulle: interrupted: only the scenarios that were finished"));
   EXPECT_TRUE(has("bars.md"));
   EXPECT_FALSE(has("long.md"));

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "cli/commands.h"
+#include "cli/fail.h"
 #include "cli/layout.h"
 #include "ranks/launch.h"
 
@@ -19,8 +19,8 @@ Result<ranks::Group> make_group(double timeout_seconds) {
                     "complete?",
                     executable().string())};
   }
-  // The first rank that opens the device may start the host agent, from this program.
-  setenv("TULLE_EXECUTABLE", executable().string().c_str(), 1);
+  // The first rank that opens the device may start the host agent, which is a command of `tulle`.
+  setenv("TULLE_EXECUTABLE", live_program().string().c_str(), 1);
   ranks::Group group;
   group.library = library.string();
   group.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1'000));

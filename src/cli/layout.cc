@@ -7,11 +7,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// cmake/Install.cmake defines both relative paths, as seen from the program's folder.
+// cmake/Install.cmake defines the relative paths, as seen from the program's folder.
 fs::path beside_executable(const char* relative) {
   const fs::path self = executable();
-  if (self.empty()) return {};
-  fs::path folder = (self.parent_path() / relative).lexically_normal();
+  return self.empty() ? fs::path() : (self.parent_path() / relative).lexically_normal();
+}
+
+fs::path folder_beside_executable(const char* relative) {
+  fs::path folder = beside_executable(relative);
   std::error_code error;
   return fs::is_directory(folder, error) ? folder : fs::path();
 }
@@ -23,8 +26,12 @@ fs::path executable() {
   return fs::read_symlink("/proc/self/exe", error);
 }
 
-fs::path library_folder() { return beside_executable(TULLE_LIBRARY_FOLDER); }
+fs::path library_folder() { return folder_beside_executable(TULLE_LIBRARY_FOLDER); }
 
-fs::path scenario_folder() { return beside_executable(TULLE_DATA_FOLDER "/scenarios"); }
+fs::path scenario_folder() { return folder_beside_executable(TULLE_DATA_FOLDER "/scenarios"); }
+
+fs::path live_program() { return beside_executable(TULLE_LIVE_PROGRAM); }
+
+fs::path simulator_program() { return beside_executable(TULLE_SIMULATOR_PROGRAM); }
 
 }  // namespace tulle::cli

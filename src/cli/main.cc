@@ -1,10 +1,7 @@
-// The `tulle` executable: a command line around the rooms, and nothing else.
-
-#include <fmt/format.h>
+// The program `tulle`: the command lines of the live commands. It becomes another program, the
+// simulator, for the commands of that one.
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -12,20 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "base/near_names.h"
-#include "base/quoted.h"
+#include "cli/command_line.h"
+#include "cli/command_list.h"
 #include "cli/commands.h"
 #include "cli/complete.h"
 #include "cli/fabric_commands.h"
-#include "cli/help.h"
 #include "cli/layout.h"
-#include "cli/live_commands.h"
-#include "cli/ranks.h"
-#include "cli/sim_commands.h"
-#include "cli/simulate.h"
+#include "cli/simulator.h"
+#include "config/files.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
-#include "scenario/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -251,128 +244,50 @@ void add_capture(CLI::App& app, int& status) {
 }
 
 // This command is for shells (tulle.bash), not for people. It has no group, so no help shows it.
-void add_complete(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+void add_complete(CLI::App& app, int& status, const std::vector<std::string>& words) {
   auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
   command->group("");
-  command->callback([&app, &status, &after_dashes] { status = complete(app, after_dashes); });
+  command->callback([&app, &status, &words] { status = complete(app, words); });
 }
 
-bool is_command(const CLI::App& app, const std::string& name) {
-  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
-  return std::any_of(all.begin(), all.end(),
-                     [&](const CLI::App* command) { return command->get_name() == name; });
+// Returns true if the simulator has the command, or knows what may come next after it.
+bool is_simulators(const CommandLine& line) {
+  if (line.first() != "complete") return simulator_command(line.first()) != nullptr;
+  const auto& words = line.after_dashes;
+  return words.size() > 1 && simulator_command(words.front()) != nullptr;
 }
 
-// Returns the first word that looks like an option and is none of the command's.
-std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    if (word.size() < 2 || word[0] != '-') continue;
-    const bool is_long = word[1] == '-';
-    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
-    if (command.get_option_no_throw(name) == nullptr) return name;
-  }
-  return "";
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
-}
-
-// Says what is wrong with the command line, of which these are the words.
-int report(const CLI::App& app, const CLI::ParseError& error,
-           const std::vector<std::string>& words) {
-  const std::string first = words.empty() ? "" : words.front();
-  if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
-    std::vector<std::string> commands;
-    for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
-      if (!each->get_group().empty()) commands.push_back(each->get_name());
-    }
-    return refuse(fmt::format("no command {}{}", tulle::quoted(first),
-                              did_you_mean(first, commands, "`tulle --help` lists the commands")));
-  }
-  const auto used = app.get_subcommands();
-  const std::string path = used.empty() ? "tulle" : "tulle " + used.front()->get_name();
-  // A word that is no option may leave a required one out, or be taken for an argument.
-  const bool is_of_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
-                           dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const std::string unknown = is_of_words ? unknown_option(*command, words) : "";
-  if (!unknown.empty()) {
-    return refuse(fmt::format("no option {}{}", tulle::quoted(unknown),
-                              did_you_mean(unknown, option_names(*command),
-                                           fmt::format("`{} --help` lists the options", path))));
-  }
-  std::string what = error.what();
-  std::replace(what.begin(), what.end(), '\n', ' ');
-  return refuse(fmt::format("{} (see `{} --help`)", what, path));
-}
-
-int tulle_main(std::vector<std::string> arguments) {
+int tulle_main(const std::vector<std::string>& arguments) {
+  const CommandLine line(arguments);
+  if (is_simulators(line)) return become_simulator(arguments);
   CLI::App app(about, "tulle");
-  app.set_version_flag("--version", std::string("tulle ") + TULLE_VERSION);
-  app.require_subcommand(1);
-  app.formatter(std::make_shared<HelpFormatter>());
+  prepare(app);
   app.footer(examples);
   int status = 0;
-  // The words after the first "--" are a program's command line, and not options of `tulle`.
-  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
-  std::vector<std::string> after_dashes;
-  if (dashes != arguments.end()) after_dashes.assign(dashes + 1, arguments.end());
-  arguments.erase(dashes, arguments.end());
-  const std::string first = arguments.empty() ? "" : arguments.front();
-
-  if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
-    if (auto looked = look_for_ranks(); !looked) return fail(as_misuse(looked.error()));
-  }
-  scenario::set_shipped_folder(scenario_folder().string());
-  add_run(app, status, after_dashes);
+  config::set_shipped_folder(scenario_folder().string());
+  add_run(app, status, line.after_dashes);
   add_queries(app, status);
   add_capture(app, status);
-  add_fabric(app, status, after_dashes);
+  add_fabric(app, status, line.after_dashes);
   add_agent(app, status);
-  add_sim(app, status);
-  add_sweep(app, status);
-  add_tune(app, status);
-  add_compare(app, status);
-  add_bench(app, status);
-  add_calibrate(app, status);
-  add_complete(app, status, after_dashes);
-  const std::vector<std::string> words = arguments;
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them in reverse order
-  try {
-    app.parse(arguments);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return report(app, error, words);
-  }
-  return status;
+  for (const SimulatorCommand& each : simulator_commands) add_simulator_command(app, each.name);
+  add_complete(app, status, line.after_dashes);
+  return run_command(app, line, status);
 }
 
 }  // namespace
 
-int fail(const std::string& message) { return fail(Error{message}); }
-
 int fail(const Error& error) {
-  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
-  if (is_interrupted()) return signal_status + SIGINT;
+  std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
   return error.is_misuse ? usage_status : 1;
 }
-
-int refuse(const std::string& message) { return fail(as_misuse(Error{message})); }
 
 }  // namespace tulle::cli
 
 int main(int argc, char** argv) try {
-  return tulle::cli::leave_ranks(tulle::cli::tulle_main({argv + 1, argv + argc}));
+  return tulle::cli::tulle_main({argv + 1, argv + argc});
 } catch (const std::bad_alloc&) {
-  return tulle::cli::fail_all_ranks(
-      "there is not enough memory for this: try fewer hosts, GPUs or messages");
+  return tulle::cli::fail("there is not enough memory for this");
 } catch (const std::exception& error) {
-  return tulle::cli::fail_all_ranks(error.what());
+  return tulle::cli::fail(error.what());
 }

@@ -15,6 +15,7 @@
 #include "cli/digest.h"
 #include "cli/simulate.h"
 #include "cli/workers.h"
+#include "config/files.h"
 #include "experiment/figures.h"
 #include "report/results.h"
 #include "report/stored.h"
@@ -190,7 +191,7 @@ Result<void> Points::simulate_point(std::size_t index) const {
     return Error{"the scenario has changed meanwhile"};
   }
   json_t files = json_t::object();
-  scenario::observe_files([&](const std::string& path, const std::string& text) {
+  config::observe_files([&](const std::string& path, const std::string& text) {
     files[absolute(path)] = digest_of(text);
   });
   Timings timings;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/commands.h"
 #include "cli/results_folder.h"
+#include "cli/simulations.h"
 #include "live/unique_fd.h"
 #include "report/outcome.h"
 #include "scenario/scenario.h"

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "base/write_best_effort.h"
-#include "cli/commands.h"
 #include "cli/digest.h"
+#include "cli/fail.h"
 #include "cli/layout.h"
 #include "mpi/launch.h"
 #include "sim/nodes.h"

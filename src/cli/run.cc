@@ -231,8 +231,6 @@ int run(const RunOptions& options) {
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());
   const int number = errno;
-  constexpr int not_found_status = 127;
-  constexpr int not_executable_status = 126;
   fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
   return number == ENOENT ? not_found_status : not_executable_status;
 }

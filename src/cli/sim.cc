@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/ranks.h"
 #include "cli/results_folder.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
+#include "config/files.h"
 #include "report/columns.h"
 #include "report/results.h"
 #include "scenario/build.h"
-#include "scenario/files.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
 
@@ -67,9 +67,9 @@ Result<Scenario> from_tables(const SimOptions& options) {
     if (dcqcn) {
       text += "[fabric.ecn]\n";
       text += dcqcn_of_hpcc;
-      auto path = scenario::find_file("", options.topology);
+      auto path = config::find_file("", options.topology);
       if (!path) return path.error();
-      auto table = scenario::read_file(*path);
+      auto table = config::read_file(*path);
       if (!table) return table.error();
       auto topology = fabric::from_csv(*table, *path);
       if (!topology) return topology.error();

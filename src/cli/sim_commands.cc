@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
+#include "cli/command_line.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "experiment/threads.h"
 
 namespace tulle::cli {
@@ -187,7 +188,7 @@ void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nul
 
 void add_sim(CLI::App& app, int& status) {
   static SimOptions options;
-  auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
+  auto* command = add_simulator_command(app, "sim");
   command
       ->add_option("scenario", options.scenarios,
                    "A TOML file, or a name from --list; --gallery takes several")
@@ -251,8 +252,7 @@ void add_sim(CLI::App& app, int& status) {
 
 void add_sweep(CLI::App& app, int& status) {
   static SweepOptions options;
-  auto* command = app.add_subcommand(
-      "sweep", "Simulate a scenario with many values of its keys, and go on after interruptions");
+  auto* command = add_simulator_command(app, "sweep");
   add_scenario(*command, options.scenario);
   auto* knobs = command
                     ->add_option("--knob,-k", options.knobs,
@@ -286,8 +286,7 @@ void add_sweep(CLI::App& app, int& status) {
 
 void add_tune(CLI::App& app, int& status) {
   static TuneOptions options;
-  auto* command = app.add_subcommand(
-      "tune", "Search for the values of a scenario's keys with which a figure is best");
+  auto* command = add_simulator_command(app, "tune");
   add_scenario(*command, options.scenario);
   command
       ->add_option("--knobs", options.knob_files,
@@ -345,7 +344,7 @@ void add_tune(CLI::App& app, int& status) {
 void add_compare(CLI::App& app, int& status) {
   static CompareOptions options;
   scenario::WorkloadOptions& workload = options.workload;
-  auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
+  auto* command = add_simulator_command(app, "compare");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option(
       "--workload", options.workloads,

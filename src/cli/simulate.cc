@@ -29,6 +29,7 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/results_folder.h"
+#include "config/files.h"
 #include "experiment/alone.h"
 #include "experiment/capture.h"
 #include "experiment/flow_level.h"
@@ -36,7 +37,6 @@
 #include "report/html_page.h"
 #include "report/perfetto.h"
 #include "report/results.h"
-#include "scenario/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -108,7 +108,7 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
 }  // namespace
 
 std::vector<std::string> shipped_scenarios() {
-  return scenario::toml_names(scenario_folder().string());
+  return config::toml_names(scenario_folder().string());
 }
 
 std::string scenarios_missing() {
@@ -126,7 +126,7 @@ Result<std::string> find_scenario(const std::string& name) {
   }
   if (name.ends_with(".toml") || name.find('/') != std::string::npos) {
     if (fs::is_directory(name, error)) return name;  // reading it says what it is
-    auto found = scenario::find_file("", name);
+    auto found = config::find_file("", name);
     if (!found) return as_misuse(found.error());
     return found;
   }

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/points.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
 #include "report/columns.h"
 #include "report/html_page.h"
 #include "report/results.h"

@@ -20,17 +20,17 @@
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "cli/commands.h"
 #include "cli/flow_level.h"
 #include "cli/layout.h"
 #include "cli/points.h"
 #include "cli/ranks.h"
 #include "cli/simulate.h"
+#include "cli/simulations.h"
+#include "config/files.h"
 #include "experiment/figures.h"
 #include "report/columns.h"
 #include "report/html_page.h"
 #include "report/results.h"
-#include "scenario/files.h"
 #include "scenario/grid.h"
 #include "tuning/devices.h"
 #include "tuning/knob.h"
@@ -122,7 +122,7 @@ Result<std::vector<std::string>> parse_seeds(const std::string& option, const st
 // Finds a file of knobs, given as a path or as the name of one that comes with Tulle.
 Result<std::string> knobs_file(const std::string& name) {
   if (fs::is_regular_file(name)) return name;
-  auto found = scenario::find_named_or_file("", "tuning", name, "set of knobs named");
+  auto found = config::find_named_or_file("", "tuning", name, "set of knobs named");
   if (!found) return Error{"--knobs: " + found.error().message};
   return found;
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scenario/reader.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 #include "workload/rails.h"
 
@@ -29,7 +29,6 @@ Result<void> check_length(const Setup& setup);
 Setup build_setup(TableReader root, const std::string& folder);
 
 // The functions below build parts of a setup, each in a file of its own.
-fabric::Topology build_topology(TableReader table, const std::string& folder);
 // Adds the ports of aggregation nodes to the topology, if a collective of [traffic] uses them. The
 // setup must have its kind of network.
 void build_aggregation(TableReader traffic, const std::string& folder, Setup& setup);
@@ -112,9 +111,6 @@ void read_enforcement(TableReader& fabric, Setup& setup);
 
 // Reads the list [[fault]] and [recovery]. The fabric must have been read.
 void build_faults(TableReader& root, Setup& setup);
-
-// Reads the list [[machine]].
-std::vector<fabric::Machine> build_machines(TableReader& root);
 
 // Returns the rate of the hosts' links, taken from the first host's. Topologies from a table may
 // begin with any link.

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "scenario/build.h"
-#include "scenario/files.h"
 #include "scenario/model_file.h"
 #include "scenario/profile.h"
+#include "scenario/reading.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
 #include "workload/protocol.h"

@@ -7,8 +7,8 @@
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/document.h"
 #include "scenario/profile.h"
+#include "scenario/reading.h"
 #include "workload/csv.h"
 
 namespace tulle::scenario {

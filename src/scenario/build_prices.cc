@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "scenario/build.h"
-#include "scenario/files.h"
 #include "scenario/prices.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "scenario/build.h"
-#include "scenario/files.h"
+#include "scenario/reading.h"
 #include "scenario/trace_files.h"
 #include "traces/reader.h"
 

@@ -5,7 +5,7 @@
 
 #include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/files.h"
+#include "scenario/reading.h"
 #include "workload/distribution.h"
 #include "workload/flow_file.h"
 

@@ -1,22 +1,13 @@
 #pragma once
 
-// TOML as it was parsed. The tables stay as they are for as long as anyone reads from them, since a
+// The keys of scenarios and fabrics, as they were parsed. The tables stay as they are for as long as anyone reads from them, since a
 // node that is copied forgets its line.
 
 #include <toml++/toml.h>
 
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/result.h"
-
 namespace tulle::scenario {
-
-// The error is one line, "FILE:LINE: fault".
-Result<toml::table> parse_toml(std::string_view text, const std::string& file);
-// Returns a value as TOML has it.
-std::string toml_of(const toml::node& node);
 
 // The keys of a scenario.
 struct Document {

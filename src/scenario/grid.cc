@@ -9,7 +9,7 @@
 
 #include "base/quoted.h"
 #include "base/split.h"
-#include "scenario/document.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
 

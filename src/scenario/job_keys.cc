@@ -9,7 +9,7 @@
 #include "base/near_names.h"
 #include "base/quoted.h"
 #include "report/quantity.h"
-#include "scenario/files.h"
+#include "scenario/reading.h"
 #include "scenario/trace_files.h"
 #include "workload/experts.h"
 

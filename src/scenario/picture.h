@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/picture_settings.h"
-#include "scenario/reader.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "report/quantity.h"
-#include "scenario/document.h"
-#include "scenario/reader.h"
+#include "scenario/reading.h"
 
 namespace tulle::scenario {
 namespace {

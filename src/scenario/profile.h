@@ -7,9 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "scenario/document.h"
-#include "scenario/files.h"
-#include "scenario/reader.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {

@@ -2,11 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "base/quoted.h"
@@ -14,7 +10,7 @@
 #include "scenario/document.h"
 #include "scenario/grid.h"
 #include "scenario/picture.h"
-#include "scenario/reader.h"
+#include "scenario/reading.h"
 
 namespace tulle::scenario {
 namespace {
@@ -130,63 +126,6 @@ std::shared_ptr<const Document> document_of(toml::table root, toml::array& varia
 
 }  // namespace
 
-std::string toml_of(const toml::node& node) {
-  // The formatter writes 0.1 with 17 digits.
-  if (const auto number = node.value_exact<double>()) {
-    const std::string digits = fmt::format("{}", *number);
-    return digits.find_first_not_of("-0123456789") == std::string::npos ? digits + ".0" : digits;
-  }
-  std::ostringstream text;
-  text << toml::toml_formatter(node);
-  return std::move(text).str();
-}
-
-Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
-  try {
-    return toml::parse(text, std::string_view(file));
-  } catch (const toml::parse_error& error) {
-    return Error{
-        one_line(fmt::format("{}:{}: {}", file, error.source().begin.line, error.description()))};
-  }
-}
-
-namespace {
-
-FileObserver file_observer;
-
-}  // namespace
-
-void observe_files(FileObserver observer) { file_observer = std::move(observer); }
-
-void note_absent_file(const std::string& path) {
-  if (file_observer) file_observer(path, "");
-}
-
-Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return Error{fmt::format("{}: is a folder, not a file", one_line(path))};
-  }
-  // The system would open what the name begins with.
-  if (path.find('\0') != std::string::npos) {
-    return Error{fmt::format("{}: the name has a zero byte", one_line(path))};
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Error{fmt::format("{}: {}", one_line(path), std::strerror(errno)), errno};
-  std::string text;
-  std::array<char, 1 << 16> part;
-  while (in.read(part.data(), part.size()), in.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > bytes_max) {
-      return Error{fmt::format("{}: is longer than {} bytes, the most that are read",
-                               one_line(path), bytes_max)};
-    }
-  }
-  if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
-  if (file_observer) file_observer(path, text);
-  return text;
-}
-
 Result<Scenario> Scenario::read(const std::string& path, const std::vector<std::string>& set) {
   auto text = read_file(path);
   if (!text) return text.error();
@@ -250,22 +189,6 @@ std::string Scenario::setting(std::size_t variant, std::string_view key) const {
     if (node != nullptr) value = toml_of(*node);
   }
   return value;
-}
-
-Result<fabric::Topology> Scenario::topology(std::size_t variant) const {
-  Findings findings(file_);
-  TableReader root{layers_of(*document_, fabrics_, variant), "", 0, findings};
-  fabric::Topology topology = build_topology(root.table("topology"), folder_);
-  if (findings.any()) return Error{findings.first()};
-  return topology;
-}
-
-Result<std::vector<fabric::Machine>> Scenario::machines(std::size_t variant) const {
-  Findings findings(file_);
-  TableReader root{layers_of(*document_, fabrics_, variant), "", 0, findings};
-  std::vector<fabric::Machine> machines = build_machines(root);
-  if (findings.any()) return Error{findings.first()};
-  return machines;
 }
 
 Result<Setup> Scenario::build(std::size_t variant, bool may_choose_trains) const {

@@ -6,14 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "fabric/machines/placement.h"
 #include "report/picture_settings.h"
 #include "scenario/setup.h"
 
@@ -70,11 +68,6 @@ class Scenario {
   // Returns the folder in which other files are looked for.
   const std::string& folder() const { return folder_; }
 
-  // Builds a variant's topology alone. Its other tables are not looked at.
-  Result<fabric::Topology> topology(std::size_t variant) const;
-  // Returns the machines over which a variant's fabric is spread if it is not simulated; none: this
-  // one has all of it. Its other tables are not looked at.
-  Result<std::vector<fabric::Machine>> machines(std::size_t variant) const;
   // Builds a variant: its topology, routes and traffic. Without `may_choose_trains`, packets travel
   // one by one unless the scenario itself names host.train.
   Result<Setup> build(std::size_t variant, bool may_choose_trains = true) const;
@@ -91,19 +84,5 @@ class Scenario {
   std::vector<Fabric> fabrics_;  // if not empty, they take the place of variants in the file
   report::PictureSettings picture_;
 };
-
-// Returns the whole text of a file.
-// Flows of a trace are the longest text: a thousand megabytes have some thirty million.
-inline constexpr std::size_t file_bytes_max = std::size_t{1'000} << 20;
-// Refuses a file that is longer, such as a device that never ends.
-Result<std::string> read_file(const std::string& path, std::size_t bytes_max = file_bytes_max);
-
-// Sets a function that is told of each file which read_file() has read, or none. All files that a
-// scenario names are read by it. No other thread may read files at the same time.
-using FileObserver = std::function<void(const std::string& path, const std::string& text)>;
-void observe_files(FileObserver observer);
-// Reports to that function a file that was looked for and is absent, as one without text. If it
-// appears later, what was read in its place no longer counts.
-void note_absent_file(const std::string& path);
 
 }  // namespace tulle::scenario

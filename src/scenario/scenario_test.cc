@@ -52,32 +52,11 @@ TEST(Scenario, AModelThatWouldTakeHoursIsRefused) {
   EXPECT_TRUE(check_length(setup)) << "what the command line asks for is the user's own choice";
 }
 
-TEST(Scenario, AFileHasABoundedLength) {
-  Folder folder;
-  folder.write("file", std::string(100'000, 'x'));
-  const std::string path = folder.path("file");
-  auto all = read_file(path, 100'000);
-  ASSERT_TRUE(all) << all.error().message;
-  EXPECT_EQ(*all, std::string(100'000, 'x'));
-  EXPECT_FALSE(read_file(path, 99'999));
-  EXPECT_FALSE(read_file("/dev/zero", 1 << 20)) << "it never ends";
-}
-
-// The system would take the name to end there, and a name from a file would open any other.
 TEST(Scenario, MachinesAreForLiveFabricsAlone) {
   const std::string machines =
       "[[machine]]\nname = \"alpha\"\naddress = \"192.0.2.1\"\n"
       "[[machine]]\nname = \"beta\"\naddress = \"192.0.2.2:7\"\nnodes = [\"h1\"]\n";
-  auto scenario = Scenario::parse(std::string(four_hosts) + machines, "s.toml", "", {});
-  ASSERT_TRUE(scenario);
-  auto read = scenario->machines(0);
-  ASSERT_TRUE(read);
-  ASSERT_EQ(read->size(), 2u);
-  EXPECT_EQ((*read)[1].name, "beta");
-  EXPECT_EQ((*read)[1].address, "192.0.2.2:7");
-  EXPECT_EQ((*read)[1].nodes, std::vector<std::string>{"h1"});
   EXPECT_EQ(built(std::string(four_hosts) + machines).topology.hosts, 4u);
-  EXPECT_TRUE(Scenario::parse(four_hosts, "s.toml", "", {})->machines(0)->empty());
   const std::string first = std::string(four_hosts) + "[[machine]]\n";
   EXPECT_NE(wrong(first + "address = \"192.0.2.1\"").find("machine.name: is needed"),
             std::string::npos);
@@ -87,13 +66,6 @@ TEST(Scenario, MachinesAreForLiveFabricsAlone) {
                   "[[machine]]\nname = \"beta\"\naddress = \"192.0.2.3\"")
                 .find("machine.name: \"beta\" is another machine's name already"),
             std::string::npos);
-}
-
-TEST(Scenario, AFileNameHasNoZeroByte) {
-  auto refused = read_file(std::string("/dev/null\0.toml", 15));
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("zero byte"), std::string::npos)
-      << refused.error().message;
 }
 
 TEST(Scenario, ATrainIsOneLongFrame) {
@@ -719,6 +691,18 @@ TEST(Scenario, TheHostsRateCountsWhateverLinkComesFirst) {
   const scenario::Setup setup =
       built("[topology]\nkind = \"file\"\nfile = \"l.csv\"\n[traffic]\n", {}, 0, folder.path());
   EXPECT_EQ(scenario::host_bits_per_second(setup.topology), 100'000'000'000);
+}
+
+TEST(Scenario, AFindingIsOneLine) {
+  for (const std::string text :
+       {"\"a\\nb\" = 1\n", "[\"x\\u001b[31m\"]\n", "title = \"a\\tb\"\nseed = \"\\r\"\n",
+        "a = 1\n\"\\n\" = 2\n\"\\n\" = 3\n"}) {
+    auto scenario = Scenario::parse(text, "s.toml", "", {});
+    const std::string message =
+        scenario ? scenario->build(0).error().message : scenario.error().message;
+    EXPECT_TRUE(message.starts_with("s.toml:")) << message;
+    for (const char c : message) EXPECT_GE(c, ' ') << message;
+  }
 }
 
 }  // namespace

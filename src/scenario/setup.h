@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/time.h"
+#include "config/bounds.h"
 #include "fabric/path_lanes.h"
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
-#include "scenario/bounds.h"
 #include "sim/network.h"
 #include "workload/flows.h"
 #include "workload/job.h"
@@ -69,7 +69,7 @@ struct Setup {
   workload::Aggregation aggregation;
   bool switches_reduce = false;  // true: the fabric offers aggregation nodes
   workload::PlayerSettings player;
-  Time stop_at = last_moment;
+  Time stop_at = config::last_moment;
   SampleSettings report;
   std::optional<Price> price;  // if the scenario names a list of prices
   bool timeline = false;       // gather what a page shows: Outcome::timeline and Outcome::spans

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/quoted.h"
+#include "scenario/reading.h"
 #include "scenario/scenario.h"
 #include "workload/csv.h"
 

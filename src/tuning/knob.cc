@@ -9,10 +9,11 @@
 #include <utility>
 
 #include "base/quoted.h"
+#include "config/document.h"
+#include "config/files.h"
+#include "config/reader.h"
 #include "report/quantity.h"
-#include "scenario/document.h"
 #include "scenario/grid.h"
-#include "scenario/reader.h"
 #include "scenario/scenario.h"
 
 namespace tulle::tuning {
@@ -170,7 +171,7 @@ std::string end_of(const toml::node* node) {
   return "";
 }
 
-Knob read_knob(const toml::table& table, scenario::Findings& findings) {
+Knob read_knob(const toml::table& table, config::Findings& findings) {
   Knob knob;
   const toml::node* key = table.get("key");
   knob.key = key == nullptr ? "" : key->value_exact<std::string>().value_or("");
@@ -196,7 +197,7 @@ Knob read_knob(const toml::table& table, scenario::Findings& findings) {
       findings.add(*values, "knob.values", "must be a list of two values or more");
       return knob;
     }
-    for (const toml::node& node : *list) knob.values.push_back(scenario::toml_of(node));
+    for (const toml::node& node : *list) knob.values.push_back(config::toml_of(node));
     return knob;
   }
   if (const toml::node* times = table.get("times")) {
@@ -218,11 +219,11 @@ Knob read_knob(const toml::table& table, scenario::Findings& findings) {
 
 Result<std::vector<Knob>> read_knobs(const std::string& path) {
   constexpr std::size_t bytes_max = 1u << 20;
-  auto text = scenario::read_file(path, bytes_max);
+  auto text = config::read_file(path, bytes_max);
   if (!text) return Error{fmt::format("{}: {}", path, text.error().message)};
-  auto root = scenario::parse_toml(*text, path);
+  auto root = config::parse_toml(*text, path);
   if (!root) return root.error();
-  scenario::Findings findings(path);
+  config::Findings findings(path);
   const toml::array* list = (*root)["knob"].as_array();
   if (list == nullptr || !list->is_array_of_tables() || list->size() > knobs_max) {
     return Error{fmt::format("{}: needs a list of 1 to {} knobs: [[knob]]", path, knobs_max)};

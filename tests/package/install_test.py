@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -31,6 +32,7 @@ class Installed(unittest.TestCase):
                        stdout=subprocess.DEVNULL)
         cls.prefix = folder / "moved elsewhere"
         (folder / "here").rename(cls.prefix)
+        cls.simulator = f"{cached('CMAKE_INSTALL_LIBEXECDIR')}/tulle/tulle-simulator"
         cls.libraries = cls.prefix / cached("CMAKE_INSTALL_LIBDIR") / "tulle"
 
     @classmethod
@@ -49,9 +51,10 @@ class Installed(unittest.TestCase):
         installed = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if not path.is_dir()}
         built = tuple(name for name in PLUGINS if (BUILD / "lib/shim" / name).exists())
         libraries = {str(self.libraries.relative_to(self.prefix) / name) for name in LIBRARIES + built}
-        others = {path for path in installed - libraries - {"bin/tulle"} if not path.startswith("share/")}
+        programs = {"bin/tulle", self.simulator}
+        others = {path for path in installed - libraries - programs if not path.startswith("share/")}
         self.assertEqual(others, set())
-        self.assertLessEqual(libraries | {"bin/tulle"}, installed)
+        self.assertLessEqual(libraries | programs, installed)
         self.assertIn("share/bash-completion/completions/tulle", installed)
 
     def test_the_scenarios_are_those_of_the_source(self):
@@ -67,6 +70,43 @@ class Installed(unittest.TestCase):
             self.assertIn("roce-pfc", self.tulle("compare", "--list", cwd=folder))
             self.assertIn("2/2", self.tulle("compare", "--workload", "permutation", "--hosts", "2", "--fabrics", "tcp",
                                             cwd=folder))
+
+    def test_live_commands_need_no_library_of_the_simulator(self):
+        """A job that only runs `tulle run` installs the program with what it needs."""
+        program = self.prefix / "bin/tulle"
+        said = subprocess.run(["readelf", "--dynamic", program], check=True, capture_output=True, text=True).stdout
+        needed = re.findall(r"NEEDED.*\[(\S+?)\.so", said)
+        self.assertIn("libtomlplusplus", needed)
+        self.assertEqual([name for name in needed if re.search("protobuf|absl|nlopt|crypto|ssl", name)], [])
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = []
+            for file in (program, self.prefix / self.simulator):
+                subprocess.run(["strip", "-o", f"{folder}/stripped", file], check=True)
+                sizes.append((pathlib.Path(folder) / "stripped").stat().st_size)
+        print(f"without symbols, tulle has {sizes[0]:,} bytes and the simulator {sizes[1]:,}", file=sys.stderr)
+        if not cached("TULLE_SANITIZE"):
+            self.assertLess(sizes[0], 3_500_000)
+
+    def test_without_the_simulator(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "bin/tulle"
+            program.parent.mkdir()
+            shutil.copy(self.prefix / "bin/tulle", program)
+            for command in ("sim", "sweep", "tune", "compare", "bench", "calibrate"):
+                done = subprocess.run([program, command, "--help"], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stdout), (127, ""))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertRegex(done.stderr, f"^tulle: tulle {command} .*tulle-simulator")
+            # Neither the current folder nor the PATH says where the simulator is.
+            decoy = pathlib.Path(folder) / "tulle-simulator"
+            shutil.copy("/bin/true", decoy)
+            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+            done = subprocess.run([program, "sim"], capture_output=True, env=environment, cwd=folder)
+            self.assertEqual(done.returncode, 127)
+            installed = pathlib.Path(folder) / self.simulator
+            installed.parent.mkdir(parents=True)
+            installed.touch(mode=0o644)
+            self.assertEqual(subprocess.run([program, "sim"], capture_output=True).returncode, 126)
 
     def test_a_program_gets_these_libraries_and_no_others(self):
         with tempfile.TemporaryDirectory() as folder:

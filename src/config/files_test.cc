@@ -1,4 +1,4 @@
-#include "scenario/files.h"
+#include "config/files.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,8 @@
 #include <string>
 
 #include "base/folder_test.h"
-#include "scenario/scenario.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 namespace {
 
 class Files : public testing::Test {
@@ -79,5 +78,24 @@ TEST_F(Files, AnAbsentFileIsReported) {
   EXPECT_EQ(seen, (std::map<std::string, std::string>{{own.path("tables/links.csv"), ""}}));
 }
 
+TEST(FileText, AFileHasABoundedLength) {
+  Folder folder;
+  folder.write("file", std::string(100'000, 'x'));
+  const std::string path = folder.path("file");
+  auto all = read_file(path, 100'000);
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(*all, std::string(100'000, 'x'));
+  EXPECT_FALSE(read_file(path, 99'999));
+  EXPECT_FALSE(read_file("/dev/zero", 1 << 20)) << "it never ends";
+}
+
+// The system would take the name to end there, and a name from a file would open any other.
+TEST(FileText, AFileNameHasNoZeroByte) {
+  auto refused = read_file(std::string("/dev/null\0.toml", 15));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("zero byte"), std::string::npos)
+      << refused.error().message;
+}
+
 }  // namespace
-}  // namespace tulle::scenario
+}  // namespace tulle::config

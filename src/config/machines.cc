@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/quoted.h"
+#include "config/network.h"
 #include "fabric/machines/placement.h"
-#include "scenario/build.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 
 std::vector<fabric::Machine> build_machines(TableReader& root) {
   std::vector<fabric::Machine> machines;
@@ -44,4 +44,4 @@ std::vector<fabric::Machine> build_machines(TableReader& root) {
   return machines;
 }
 
-}  // namespace tulle::scenario
+}  // namespace tulle::config

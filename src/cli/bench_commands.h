@@ -1,6 +1,6 @@
 #pragma once
 
-// The command lines of the commands that measure live ranks.
+// The command lines of the commands that run ranks live.
 
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-#include "scenario/reader.h"
+#include "config/reader.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "scenario/scenario.h"
-
-namespace tulle::scenario {
+namespace tulle::config {
 namespace {
 
 using namespace std::string_view_literals;
@@ -138,18 +136,6 @@ TEST(Reader, AKeyThatNobodyAskedForIsWrong) {
             "f.toml:1: t: must be a table: [t]");
 }
 
-TEST(Reader, AFindingIsOneLine) {
-  for (const std::string text :
-       {"\"a\\nb\" = 1\n", "[\"x\\u001b[31m\"]\n", "title = \"a\\tb\"\nseed = \"\\r\"\n",
-        "a = 1\n\"\\n\" = 2\n\"\\n\" = 3\n"}) {
-    auto scenario = Scenario::parse(text, "s.toml", "", {});
-    const std::string message =
-        scenario ? scenario->build(0).error().message : scenario.error().message;
-    EXPECT_TRUE(message.starts_with("s.toml:")) << message;
-    for (const char c : message) EXPECT_GE(c, ' ') << message;
-  }
-}
-
 TEST(Reader, TheFirstFindingStays) {
   EXPECT_EQ(found("a = 10\nb = true\nc = 1",
                   [](TableReader& r) {
@@ -223,4 +209,4 @@ TEST(Layers, KeysOfAllAreKnownOrNot) {
 }
 
 }  // namespace
-}  // namespace tulle::scenario
+}  // namespace tulle::config

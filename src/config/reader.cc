@@ -1,4 +1,4 @@
-#include "scenario/reader.h"
+#include "config/reader.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "base/quoted.h"
 #include "report/quantity.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 
 namespace {
 
@@ -246,4 +246,4 @@ void TableReader::finish() {
                              meant.empty() ? fmt::format("; there are {}", known) : meant));
 }
 
-}  // namespace tulle::scenario
+}  // namespace tulle::config

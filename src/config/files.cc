@@ -1,22 +1,26 @@
-#include "scenario/files.h"
+#include "config/files.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "scenario/scenario.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 namespace {
 
 namespace fs = std::filesystem;
 
 std::string shipped;
+FileObserver file_observer;
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -113,6 +117,37 @@ Result<std::string> find_named_or_file(const std::string& folder, const std::str
   return is_file ? find_file(folder, name) : find_named(folder, kind, name, what);
 }
 
+void observe_files(FileObserver observer) { file_observer = std::move(observer); }
+
+void note_absent_file(const std::string& path) {
+  if (file_observer) file_observer(path, "");
+}
+
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return Error{fmt::format("{}: is a folder, not a file", one_line(path))};
+  }
+  // The system would open what the name begins with.
+  if (path.find('\0') != std::string::npos) {
+    return Error{fmt::format("{}: the name has a zero byte", one_line(path))};
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Error{fmt::format("{}: {}", one_line(path), std::strerror(errno)), errno};
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (in.read(part.data(), part.size()), in.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > bytes_max) {
+      return Error{fmt::format("{}: is longer than {} bytes, the most that are read",
+                               one_line(path), bytes_max)};
+    }
+  }
+  if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
+  if (file_observer) file_observer(path, text);
+  return text;
+}
+
 std::vector<std::string> toml_names(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -123,4 +158,4 @@ std::vector<std::string> toml_names(const std::string& folder) {
   return names;
 }
 
-}  // namespace tulle::scenario
+}  // namespace tulle::config

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 
-#include "scenario/build.h"
-#include "scenario/files.h"
+#include "config/files.h"
+#include "config/network.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 namespace {
 
 constexpr std::array<std::string_view, 8> kinds = {"single-switch",  "leaf-spine", "fat-tree",
@@ -116,4 +119,4 @@ fabric::Topology build_topology(TableReader table, const std::string& folder) {
   return {};
 }
 
-}  // namespace tulle::scenario
+}  // namespace tulle::config

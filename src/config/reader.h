@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/time.h"
-#include "scenario/bounds.h"
+#include "config/bounds.h"
 
-namespace tulle::scenario {
+namespace tulle::config {
 
 // The errors of a file, of which the first is kept.
 class Findings {
@@ -102,4 +102,4 @@ class TableReader {
   std::set<std::string, std::less<>> asked_;
 };
 
-}  // namespace tulle::scenario
+}  // namespace tulle::config

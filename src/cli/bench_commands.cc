@@ -1,6 +1,7 @@
-#include "cli/live_commands.h"
+#include "cli/bench_commands.h"
 
-#include "cli/commands.h"
+#include "cli/command_line.h"
+#include "cli/simulations.h"
 #include "ranks/plan.h"
 
 namespace tulle::cli {
@@ -41,8 +42,7 @@ void add_timeout(CLI::App& command, double& seconds) {
 
 void add_bench(CLI::App& app, int& status) {
   static BenchOptions options;
-  auto* command =
-      app.add_subcommand("bench", "Run a collective live among processes, and check and time it");
+  auto* command = add_simulator_command(app, "bench");
   command
       ->add_option("collective", options.collective,
                    "A collective with its bytes: allreduce:64MiB, reducescatter:…, allgather:…, "
@@ -86,8 +86,7 @@ void add_bench(CLI::App& app, int& status) {
 
 void add_calibrate(CLI::App& app, int& status) {
   static CalibrateOptions options;
-  auto* command = app.add_subcommand(
-      "calibrate", "Measure this machine, for simulations of collectives among its processes");
+  auto* command = add_simulator_command(app, "calibrate");
   command
       ->add_option("--output,-o", options.output,
                    "Write the profile of the machine to this file, and not to standard output")

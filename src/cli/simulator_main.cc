@@ -1,0 +1,72 @@
+// The program `tulle-simulator`. `tulle` becomes it for the commands that simulate, and for those
+// that run a collective live as it is simulated. It is a program of its own, with libraries that
+// nothing live needs.
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/bench_commands.h"
+#include "cli/command_line.h"
+#include "cli/complete.h"
+#include "cli/fail.h"
+#include "cli/layout.h"
+#include "cli/ranks.h"
+#include "cli/sim_commands.h"
+#include "cli/simulate.h"
+#include "cli/value_lists.h"
+#include "config/files.h"
+
+namespace tulle::cli {
+namespace {
+
+constexpr char about[] = "Tulle's simulator. Start it as `tulle`, such as `tulle sim`";
+
+void add_complete(CLI::App& app, int& status, const std::vector<std::string>& words) {
+  auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
+  command->group("");
+  command->callback([&app, &status, &words] { status = complete(app, words, value_lists()); });
+}
+
+int simulator_main(const std::vector<std::string>& arguments) {
+  const CommandLine line(arguments);
+  CLI::App app(about, "tulle");
+  prepare(app);
+  int status = 0;
+  const std::string first = line.first();
+  if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
+    if (auto looked = look_for_ranks(); !looked) return fail(as_misuse(looked.error()));
+  }
+  config::set_shipped_folder(scenario_folder().string());
+  add_sim(app, status);
+  add_sweep(app, status);
+  add_tune(app, status);
+  add_compare(app, status);
+  add_bench(app, status);
+  add_calibrate(app, status);
+  add_complete(app, status, line.after_dashes);
+  return run_command(app, line, status);
+}
+
+}  // namespace
+
+int fail(const Error& error) {
+  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+  if (is_interrupted()) return signal_status + SIGINT;
+  return error.is_misuse ? usage_status : 1;
+}
+
+}  // namespace tulle::cli
+
+int main(int argc, char** argv) try {
+  return tulle::cli::leave_ranks(tulle::cli::simulator_main({argv + 1, argv + argc}));
+} catch (const std::bad_alloc&) {
+  return tulle::cli::fail_all_ranks(
+      "there is not enough memory for this: try fewer hosts, GPUs or messages");
+} catch (const std::exception& error) {
+  return tulle::cli::fail_all_ranks(error.what());
+}
