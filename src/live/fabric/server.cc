@@ -33,7 +33,7 @@
 #include "live/fabric/host_services.h"
 #include "live/fabric/ip_interfaces.h"
 #include "live/fabric/manager_files.h"
-#include "live/fabric/manager_folder.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/fabric/messages.h"
 #include "live/fabric/other_machines.h"
 #include "live/message/port_attributes.h"
@@ -674,8 +674,6 @@ int fail(const std::string& reason) {
 }
 
 }  // namespace
-
-std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
 
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();

@@ -22,6 +22,7 @@
 #include "base/write_best_effort.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
 #include "wire/rmpp.h"
