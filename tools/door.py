@@ -127,7 +127,8 @@ class Door:
             shutil.copytree(self.clone, clone, symlinks=True)
             binds = self.binds(clone) | {str(packages): "/packages"}
             with Layered(below, self.folder / "package") as system:
-                self.run(system, f"{INSIDE}/dev package --output /packages", log, binds=binds, loopback=True)
+                self.run(system, f"WARNINGS_ARE_ERRORS=ON {INSIDE}/dev package --output /packages", log, binds=binds,
+                         loopback=True)
 
         def use(log):
             below = prepared(release, "use", f"{INSTALL} perftest ibverbs-utils iproute2")

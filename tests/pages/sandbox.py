@@ -28,7 +28,7 @@ mkdir "$scratch/layer/upper" "$scratch/layer/work"
 chown "$user:$user" "$scratch/layer/upper"
 mount -t overlay -o "lowerdir=$tree,upperdir=$scratch/layer/upper,workdir=$scratch/layer/work" overlay "$tree"
 if [ "$build" != "$tree/build" ]; then mkdir -p "$tree/build"; mount --bind "$build" "$tree/build"; fi
-for file in passwd group; do mount --bind "$scratch/$file" "/etc/$file"; done
+for file in passwd group shadow; do mount --bind "$scratch/$file" "/etc/$file"; done
 """
 # Both machines need this. An IPv6 address is usable at once without the search for duplicates.
 MACHINE = r"""
@@ -214,5 +214,9 @@ class Sandbox:
 def write_users(scratch, etc):
     """Writes the lists of users and groups that the machines have: those of `etc`, and the reader."""
     uid = USERS["ordinary"]
-    for name, line in (("passwd", f"{READER}:x:{uid}:{uid}::{scratch}/home:/bin/bash\n"), ("group", f"{READER}:x:{uid}:\n")):
-        (pathlib.Path(scratch) / name).write_text((pathlib.Path(etc) / name).read_text() + line)
+    lines = {"passwd": f"{READER}:x:{uid}:{uid}::{scratch}/home:/bin/bash\n", "group": f"{READER}:x:{uid}:\n",
+             "shadow": f"{READER}:*:1::::::\n"}  # without a password, and with an account that sudo takes as valid
+    for name, line in lines.items():
+        path = pathlib.Path(scratch) / name
+        path.touch(mode=0o600 if name == "shadow" else 0o644)
+        path.write_text((pathlib.Path(etc) / name).read_text() + line)

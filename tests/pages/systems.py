@@ -31,6 +31,8 @@ def _prepare(release, folder, arguments):
     system = minimal_debian.System(archive, folder / "root")
     archive.unlink()
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, system.folder / TREE.lstrip("/")], check=True)
+    # mmdebstrap leaves this file out, which Debian's installer writes.
+    system.write("/etc/hosts", b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 alpha beta\n")
     system.write("/etc/apt/apt.conf.d/90-pages", b'APT::Get::Assume-Yes "true";\n')
     system.run(f"cd {TREE} && ./dev install-packages {PURPOSES}")
     system.write("/etc/sudoers.d/pages", f"{READER} ALL=(ALL) NOPASSWD: ALL\n".encode())

@@ -38,11 +38,14 @@ namespace {
 constexpr int kinds = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS;
 constexpr char names_file[] = "/etc/hosts";
 constexpr char interfaces_file[] = "/dev/net/tun";
+// A namespace that `ip` inherits. It could not open that of a process with other capabilities by
+// the process's number, which iproute2 does from 6.13 on.
+constexpr int other_descriptor = 3;
+constexpr char other_network[] = "/proc/self/fd/3";
 
 // The keeper's own state.
 struct Keeper {
   const std::string& file;
-  pid_t process = 0;
   bool has_users = false;
 };
 
@@ -60,8 +63,9 @@ void write_if_possible(const char* path, const std::string& text) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Runs iproute2's `ip` in this process's namespaces with these commands, one a line.
-Result<void> run_ip(const std::string& commands) {
+// Runs iproute2's `ip` in this process's namespaces with these commands, one a line, which may name
+// the network namespace `other` as other_network.
+Result<void> run_ip(const std::string& commands, int other = -1) {
   std::array<int, 2> in{}, out{};
   if (pipe2(in.data(), O_CLOEXEC) != 0) return system_error("cannot make a pipe");
   UniqueFd in_read(in[0]), in_write(in[1]);
@@ -72,6 +76,7 @@ Result<void> run_ip(const std::string& commands) {
   posix_spawn_file_actions_adddup2(&actions, in_read.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out_write.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out_write.get(), STDERR_FILENO);
+  if (other >= 0) posix_spawn_file_actions_adddup2(&actions, other, other_descriptor);
   std::string name = "ip", batch = "-batch", from = "-";
   char* arguments[] = {name.data(), batch.data(), from.data(), nullptr};
   pid_t process = 0;
@@ -133,9 +138,9 @@ Result<UniqueFd> open_namespace(const char* kind) {
   return opened;
 }
 
-// Makes this process one of a new host, whose cable ends at the bridge. `keeper` is in the bridge's
-// namespaces.
-Result<void> become_host(std::uint32_t host, const std::string& file, pid_t keeper) {
+// Makes this process, which is in the bridge's namespaces, one of a new host, whose cable ends at
+// the bridge.
+Result<void> become_host(std::uint32_t host, const std::string& file) {
   const std::string name = fabric::host_name(host);
   auto bridge = open_namespace("net");
   if (!bridge) return bridge.error();
@@ -150,12 +155,12 @@ Result<void> become_host(std::uint32_t host, const std::string& file, pid_t keep
                     fmt::format("{} {}", getegid(), getegid()));
   write_if_possible("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
   write_if_possible("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
-  auto made =
-      run_ip(fmt::format("link set lo up\n"
-                         "link add name eth0 type veth peer name {} netns {}\n"
-                         "address add {}/16 dev eth0\n"
-                         "link set eth0 up\n",
-                         name, keeper, host_address(host)));
+  auto made = run_ip(fmt::format("link set lo up\n"
+                                 "link add name eth0 type veth peer name {} netns {}\n"
+                                 "address add {}/16 dev eth0\n"
+                                 "link set eth0 up\n",
+                                 name, other_network, host_address(host)),
+                     bridge->get());
   if (!made) return made;
   auto own = open_namespace("net");
   if (!own) return own.error();
@@ -270,7 +275,7 @@ Result<void> go_to_host(std::span<const UniqueFd> namespaces) {
 Result<void> carry_out(int socket, const Request& request, std::span<const UniqueFd> namespaces,
                        const Keeper& keeper) {
   if (request.kind == "host") {
-    auto made = become_host(request.host, keeper.file, keeper.process);
+    auto made = become_host(request.host, keeper.file);
     return made ? send_namespaces(socket, request.answer(), keeper.has_users) : made;
   }
   if (auto gone = go_to_host(namespaces); !gone) return gone;
@@ -315,7 +320,7 @@ std::optional<Request> read_request(std::string_view text, std::uint32_t hosts) 
 }  // namespace
 
 void keep_networks(int socket, const std::string& file, std::uint32_t hosts) {
-  Keeper keeper{file, getpid(), false};
+  Keeper keeper{file, false};
   const auto bridge = make_bridge(keeper.has_users);
   if (!bridge) return send_text(socket, bridge.error().message);
   auto network = open_namespace("net");

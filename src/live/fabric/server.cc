@@ -11,14 +11,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,6 +33,7 @@
 #include "live/fabric/host_services.h"
 #include "live/fabric/ip_interfaces.h"
 #include "live/fabric/manager_files.h"
+#include "live/fabric/manager_folder.h"
 #include "live/fabric/messages.h"
 #include "live/fabric/other_machines.h"
 #include "live/message/port_attributes.h"
@@ -678,8 +677,6 @@ int fail(const std::string& reason) {
 
 std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
 
-std::string manager_folder(const std::string& folder) { return folder + "/opensm"; }
-
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();
   const std::string socket = fabric_socket(options.folder);
@@ -689,9 +686,7 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
-  // What a manager learnt of the last fabric of this name is wrong for this one.
-  std::error_code ignored;
-  std::filesystem::remove_all(manager_folder(options.folder), ignored);
+  const ManagerFolder manager(options.folder);
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
   auto& networks = around->networks;
@@ -700,7 +695,6 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
   networks.reset();
-  std::filesystem::remove_all(manager_folder(options.folder), ignored);
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }

@@ -11,9 +11,6 @@ namespace tulle::live {
 
 // Returns the path of a fabric's socket.
 std::string fabric_socket(const std::string& folder);
-// Returns the path of the folder that subnet managers on its hosts have for their files. It goes
-// with the fabric.
-std::string manager_folder(const std::string& folder);
 
 // Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect,
 // with a sentence about the hosts' network. Returns an exit status; a message for people is on
