@@ -10,6 +10,7 @@ elseif(TULLE_SANITIZE OR TULLE_FUZZ)
 endif()
 
 set(TULLE_LIBRARY_PATH ${CMAKE_INSTALL_FULL_LIBDIR}/tulle)
+set(TULLE_PROGRAM_PATH ${CMAKE_INSTALL_FULL_LIBEXECDIR}/tulle)
 set(TULLE_DATA_PATH ${CMAKE_INSTALL_FULL_DATADIR}/tulle)
 set(pages)
 foreach(command "" run devices status capture fabric agent sim sweep tune compare bench calibrate)

@@ -3,7 +3,8 @@
 
 For each release, in systems that have nothing but Debian's essential packages and apt:
   build    ./dev package, with what debian/control names and nothing else; lintian finds neither error nor warning
-  use      without a compiler: debian/tests/installed; and nothing of the package is left when it is purged
+  use      without a compiler: debian/tests, with the package tulle alone and with the simulator; and nothing of them is
+           left when they are purged
   recipes  docs/continuous-integration.md's steps for GitHub Actions and GitLab, on examples/verbs-in-ci
 """
 
@@ -70,19 +71,27 @@ def files_of(root):
     return found
 
 
-def use(root, package):
-    binds = {package.parent: "/packages"}
-    root.run("apt-get update --quiet")
-    depends = subprocess.run(["dpkg-deb", "--field", package, "Depends"], check=True, capture_output=True,
-                             text=True).stdout
-    names = [re.match(r"[\w.+-]+", each.strip())[0] for each in depends.split(",")]
-    root.run(f"{INSTALL} bash-completion ibverbs-utils man-db perftest {' '.join(names)}")
+def dependencies(packages):
+    """Returns the names of Debian's packages that these need."""
+    names = set()
+    for package in packages:
+        depends = subprocess.run(["dpkg-deb", "--field", package, "Depends"], check=True, capture_output=True,
+                                 text=True).stdout
+        names.update(re.match(r"[\w.+-]+", each.strip())[0] for each in depends.split(","))
+    return sorted(name for name in names if not re.fullmatch("tulle(-.*)?", name))
+
+
+def try_out(root, packages, tests):
+    """Installs the packages, runs the tests of debian/tests, and checks that nothing is left after a purge."""
+    binds = {packages[0].parent: "/packages"}
+    root.run(f"{INSTALL} bash-completion ibverbs-utils man-db perftest {' '.join(dependencies(packages))}")
     before = files_of(root)
-    root.run(f"{INSTALL} /packages/{package.name}", binds=binds)
+    root.run(f"{INSTALL} {' '.join(f'/packages/{package.name}' for package in packages)}", binds=binds)
     root.run("if command -v cc gcc c++ clang; then exit 1; fi")
-    shutil.copy(TREE / "debian/tests/installed", root.folder / "tmp/installed")
-    print(root.run("/tmp/installed", loopback=True), end="", flush=True)
-    root.run("apt-get purge --yes tulle")
+    for test in tests:
+        shutil.copy(TREE / "debian/tests" / test, root.folder / "tmp" / test)
+        print(root.run(f"/tmp/{test}", loopback=True), end="", flush=True)
+    root.run(f"apt-get purge --yes {' '.join(package.name.partition('_')[0] for package in packages)}")
     after = files_of(root)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if changed:
@@ -92,6 +101,12 @@ def use(root, package):
                     "-iname '*tulle*' -print")
     if left:
         raise RuntimeError(f"purged, but these files are left:\n{left}")
+
+
+def use(root, package, simulator):
+    root.run("apt-get update --quiet")
+    try_out(root, [package], ["live"])
+    try_out(root, [package, simulator], ["live", "simulator"])
 
 
 def recipes():
@@ -141,9 +156,10 @@ def check(release, folder, arguments):
             build(built, packages, arguments.ccache)
         print(f"{release}: built, and lintian has nothing to say", flush=True)
     (package,) = packages.glob("tulle_*.deb")
+    (simulator,) = packages.glob("tulle-simulator_*.deb")
     if "use" in steps:
         with root("use") as used:
-            use(used, package)
+            use(used, package, simulator)
         print(f"{release}: used without a compiler, and purged without a trace", flush=True)
     if "recipes" in steps:
         for service, (variables, commands) in recipes().items():
