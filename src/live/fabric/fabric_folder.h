@@ -13,8 +13,8 @@ std::string fabric_socket(const std::string& folder);
 // that start a manager make it (cli/run.cc).
 std::string manager_folder(const std::string& folder);
 
-// Removes the managers' folder when a fabric begins and when it ends: what a manager learned of another
-// fabric of this name is wrong for this one.
+// Removes the managers' folder when a fabric begins and when it ends: what a manager learned of
+// another fabric of this name is wrong for this one.
 class ManagerFolder {
  public:
   explicit ManagerFolder(const std::string& folder);
