@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from. Others
-// are looked up when the fabric is built.
+// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from.
+// Others are looked up when the fabric is built.
 void name_profiles(toml::table& keys, const fs::path& folder) {
   for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
     toml::value<std::string>* name = keys[table]["profile"].as_string();
