@@ -467,6 +467,7 @@ Result<Fabric> fabric_named(const std::vector<Fabric>& fabrics, const std::strin
   const auto found = std::ranges::find(fabrics, name, &Fabric::name);
   if (found != fabrics.end()) return *found;
   std::vector<std::string_view> names;
+  names.reserve(fabrics.size());
   for (const Fabric& fabric : fabrics) names.push_back(fabric.name);
   const std::string all = fmt::format("the fabrics are {}, and all", fmt::join(names, ", "));
   return Error{fmt::format("no fabric {}{}", tulle::quoted(name), did_you_mean(name, names, all))};

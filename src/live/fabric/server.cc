@@ -684,7 +684,7 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
-  const ManagerFolder manager(options.folder);
+  std::optional<ManagerFolder> manager(options.folder);
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
   auto& networks = around->networks;
@@ -693,6 +693,7 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
   networks.reset();
+  manager.reset();
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }
