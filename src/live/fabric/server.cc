@@ -687,12 +687,11 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   std::optional<ManagerFolder> manager(options.folder);
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
-  auto& networks = around->networks;
-  FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr,
-                      std::move(around->socket));
+  HostNetworks* networks = around->networks ? &*around->networks : nullptr;
+  FabricServer server(options, std::move(*listener), networks, std::move(around->socket));
   const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
-  networks.reset();
+  around->networks.reset();
   manager.reset();
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
