@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "fabric/built_test.h"
 #include "fabric/managed_subnet_test.h"
