@@ -92,7 +92,7 @@ class Reference(Case):
                 with tempfile.TemporaryDirectory() as folder:
                     path = pathlib.Path(folder) / "defaults.toml"
                     path.write_text(toml_of(needed).replace("step:tables", f"step:{SCENARIOS}/tables"))
-                    summary = simulate(path, folder)
+                    summary = simulate(path, pathlib.Path(folder) / "results")
                 expected = results("reference")[variant["name"]]
                 self.assertEqual(expected, {key: summary[key] for key in expected if key != "variant"}
                                  | {"variant": variant["name"]})

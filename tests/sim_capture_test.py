@@ -58,7 +58,8 @@ class Case(unittest.TestCase):
         cls.path = pathlib.Path(cls.folder.name)
         (cls.path / "scenario.toml").write_text(cls.scenario)
         cls.trace = cls.path / "trace.pcapng"
-        done = cls.tulle("scenario.toml", "--json", "--capture", cls.trace, "--capture-at", cls.node, "-o", cls.path)
+        done = cls.tulle("scenario.toml", "--json", "--capture", cls.trace, "--capture-at", cls.node, "-o",
+                         cls.path / "results")
         assert done.returncode == 0, done.stderr
         cls.summary = json.loads(done.stdout)
 
@@ -189,7 +190,7 @@ class BitErrors(Case):
         self.assertGreater(len(damaged), 3)
         self.assertEqual({inbound}, {direction for direction, _, _ in damaged}, "a sender does not know")
         self.assertIn(outbound, {direction for direction, _, _ in packets})
-        with (self.path / "links.csv").open(newline="") as table:
+        with (self.path / "results" / "links.csv").open(newline="") as table:
             received = next(int(row["frames"]) for row in csv.DictReader(table) if row["to"] == "host 1")
         self.assertEqual(received, sum(direction == inbound for direction, _, _ in packets))
         self.assertLessEqual({int(opcode, 0) for _, _, opcode in packets}, {6, 7, 8, 17}, "WRITE and acknowledgement")

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -56,13 +57,21 @@ class ProgramTest : public testing::Test {
   }
   // Starts the command and kills it after a while.
   void begin_and_kill(const std::string& arguments, std::chrono::milliseconds after) const {
+    const auto end = std::chrono::steady_clock::now() + after;
+    begin_and_kill(arguments, [end] { return std::chrono::steady_clock::now() >= end; });
+  }
+  // Starts the command and kills it when `is_time` returns true, unless it has ended by itself.
+  void begin_and_kill(const std::string& arguments, const std::function<bool()>& is_time) const {
     const std::string whole = "exec " + program() + arguments + " >/dev/null 2>&1";
     const pid_t process = fork();
     if (process == 0) {
       execl("/bin/sh", "sh", "-c", whole.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
-    std::this_thread::sleep_for(after);
+    while (!is_time()) {
+      if (waitpid(process, nullptr, WNOHANG) != 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     kill(process, SIGKILL);
     waitpid(process, nullptr, 0);
   }
