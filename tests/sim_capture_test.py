@@ -125,10 +125,10 @@ class Capture(Case):
         self.assertLess(times[-1], 0.01)
 
     def test_errors_are_one_line(self):
-        for arguments in (["--capture", self.path / "x", "--capture-at", "host 9"],
-                          ["--capture", self.path / "none" / "x"]):
+        for status, arguments in ((2, ["--capture", self.path / "x", "--capture-at", "host 9"]),
+                                  (1, ["--capture", self.path / "none" / "x"])):
             done = self.tulle("scenario.toml", *arguments)
-            self.assertEqual(1, done.returncode, arguments)
+            self.assertEqual(status, done.returncode, arguments)
             self.assertEqual(1, done.stderr.count("\n"), done.stderr)
 
 
