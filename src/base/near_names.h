@@ -9,16 +9,16 @@
 
 namespace tulle {
 
-// Returns the names that a person may have meant by `typed`, the nearest first, three at most: those
-// that differ in few characters, or else those that `typed` abbreviates.
+// Returns the names that a person may have meant by `typed`, the nearest first, three at most:
+// those that differ in few characters, or else those that `typed` abbreviates.
 std::vector<std::string_view> near_names(std::string_view typed,
                                          std::span<const std::string_view> names);
 
-// Returns the end of an error message about `typed`: "; did you mean incast?", or nothing if no name
-// is near.
+// Returns the end of an error message about `typed`: "; did you mean incast?", or nothing if no
+// name is near.
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> names);
-// Returns the same and then `more`, a sentence that begins with a small letter and has no full stop:
-// "; did you mean incast? The others are …" or "; the others are …".
+// Returns the same and then `more`, a sentence that begins with a small letter and has no full
+// stop: "; did you mean incast? The others are …" or "; the others are …".
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> names,
                          std::string_view more);
 

@@ -26,7 +26,7 @@ std::string unknown_option(const CLI::App& command, const std::vector<std::strin
   for (const std::string& word : words) {
     if (word.size() < 2 || word[0] != '-') continue;
     const bool is_long = word[1] == '-';
-    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
     if (command.get_option_no_throw(name) == nullptr) return name;
   }
   return "";

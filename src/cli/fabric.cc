@@ -23,6 +23,7 @@
 #include "config/network.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/fabric/server.h"
 #include "live/service_process.h"
 #include "live/unique_fd.h"

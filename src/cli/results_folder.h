@@ -1,6 +1,7 @@
 #pragma once
 
-// The folder of -o. Older results in it are replaced, and what is not Tulle's is never mixed with them.
+// The folder of -o. Older results in it are replaced, and what is not Tulle's is never mixed with
+// them.
 
 #include <cstdint>
 #include <string>
@@ -11,9 +12,9 @@ namespace tulle::cli {
 
 enum class ResultsOf : std::uint8_t { run, sweep, search, gallery };
 
-// Makes the folder if it does not exist, and checks that files can be made in it and that it is empty
-// or has results of the same kind. If they are to be replaced, says so on standard error. `scenario`
-// is the one whose results a sweep adds to the folder.
+// Makes the folder if it does not exist, and checks that files can be made in it and that it is
+// empty or has results of the same kind. If they are to be replaced, says so on standard error.
+// `scenario` is the one whose results a sweep adds to the folder.
 Result<void> prepare_results(const std::string& folder, ResultsOf kind,
                              const std::string& scenario = "");
 

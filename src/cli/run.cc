@@ -14,7 +14,7 @@
 #include "cli/layout.h"
 #include "fabric/faults.h"
 #include "live/fabric/client.h"
-#include "live/fabric/manager_folder.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/fabric/server.h"
 #include "live/process/device.h"
 #include "live/security/key_file.h"

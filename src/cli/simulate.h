@@ -84,10 +84,11 @@ inline constexpr unsigned jobs_max = 1'024;
 Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings);
 
-// Writes, in place of those of an earlier run, the files of report/results.h, report.html and a trace for Perfetto of each variant,
-// VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
-// is what the variants are, and `again` the command that makes them. If the first variants alone
-// have results, the others are left out. Each variant has a folder of its own if they are several.
+// Writes, in place of those of an earlier run, the files of report/results.h, report.html and a
+// trace for Perfetto of each variant, VARIANT.pftrace, to the folder. The results are those of
+// these variants of the scenario. `what` is what the variants are, and `again` the command that
+// makes them. If the first variants alone have results, the others are left out. Each variant has a
+// folder of its own if they are several.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again, bool are_several);

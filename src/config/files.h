@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds and reads the files that scenarios and options name. A name is looked up beside what names it, and then
-// among the files that come with Tulle, so that a scenario works in any folder.
+// Finds and reads the files that scenarios and options name. A name is looked up beside what names
+// it, and then among the files that come with Tulle, so that a scenario works in any folder.
 
 #include <cstddef>
 #include <functional>
@@ -23,8 +23,8 @@ const std::string& shipped_folder();
 // similar names.
 Result<std::string> find_file(const std::string& folder, const std::string& name);
 
-// Does the same with KIND/NAME.toml, such as profiles/servers/dgx-h100.toml. `what` is what it is, for
-// people: "profile".
+// Does the same with KIND/NAME.toml, such as profiles/servers/dgx-h100.toml. `what` is what it is,
+// for people: "profile".
 Result<std::string> find_named(const std::string& folder, const std::string& kind,
                                const std::string& name, std::string_view what);
 // Does the same as find_named(), and takes a file for what ends with .toml or has a slash in it.

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "fabric/built_test.h"
 #include "fabric/managed_subnet_test.h"
@@ -203,12 +205,10 @@ TEST(SubnetManagersTest, GroupsHaveTrees) {
     constexpr Lid group(0xC005);
     // Half of the time, the first member only sends.
     const bool only_sends = seed % 2 == 0 && guids.size() > 1;
-    management::subnet::GroupMembers of{guids, {}};
-    if (only_sends) {
-      of.senders = {guids.front()};
-      of.receivers.erase(of.receivers.begin());
-    }
-    manager.set_members({{group.value, of}});
+    management::subnet::GroupMembers of;
+    of.senders.assign(guids.begin(), guids.begin() + (only_sends ? 1 : 0));
+    of.receivers.assign(guids.begin() + (only_sends ? 1 : 0), guids.end());
+    manager.set_members({{group.value, std::move(of)}});
     settle();
     // A member sends: each switch passes the packet on to all ports of the tree but the one where
     // it came in.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The keys of scenarios and fabrics, as they were parsed. The tables stay as they are for as long as anyone reads from them, since a
-// node that is copied forgets its line.
+// The keys of scenarios and fabrics, as they were parsed. The tables stay as they are for as long
+// as anyone reads from them, since a node that is copied forgets its line.
 
 #include <toml++/toml.h>
 

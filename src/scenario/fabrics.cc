@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from. Others
-// are looked up when the fabric is built.
+// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from.
+// Others are looked up when the fabric is built.
 void name_profiles(toml::table& keys, const fs::path& folder) {
   for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
     toml::value<std::string>* name = keys[table]["profile"].as_string();
@@ -467,6 +467,7 @@ Result<Fabric> fabric_named(const std::vector<Fabric>& fabrics, const std::strin
   const auto found = std::ranges::find(fabrics, name, &Fabric::name);
   if (found != fabrics.end()) return *found;
   std::vector<std::string_view> names;
+  names.reserve(fabrics.size());
   for (const Fabric& fabric : fabrics) names.push_back(fabric.name);
   const std::string all = fmt::format("the fabrics are {}, and all", fmt::join(names, ", "));
   return Error{fmt::format("no fabric {}{}", tulle::quoted(name), did_you_mean(name, names, all))};

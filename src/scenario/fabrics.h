@@ -25,8 +25,8 @@ Result<Fabric> parse_fabric(std::string_view text, const std::string& file);
 Result<std::vector<Fabric>> read_fabrics(const std::string& folder);
 
 // Returns the fabrics that `names` lists as "a,b,c", in that order; all of them for "all"; or for
-// "" those that are compared by default, and that go with so many planes. FILE.toml is a fabric in a
-// file of its own. The error lists the names that exist.
+// "" those that are compared by default, and that go with so many planes. FILE.toml is a fabric in
+// a file of its own. The error lists the names that exist.
 Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
                                            const std::string& names, std::uint32_t planes = 1);
 

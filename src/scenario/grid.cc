@@ -16,8 +16,8 @@
 namespace tulle::scenario {
 namespace {
 
-// Returns a value as TOML has it. What is no TOML is a text, unless it begins like another value. An
-// empty text and one of several lines are no values.
+// Returns a value as TOML has it. What is no TOML is a text, unless it begins like another value.
+// An empty text and one of several lines are no values.
 std::optional<std::string> value_of(std::string_view text) {
   if (text.empty() || text.find('\n') != std::string_view::npos) return {};
   auto table = parse_toml(fmt::format("value = {}", text), "");

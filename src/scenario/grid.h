@@ -25,8 +25,8 @@ struct Knob {
 // commas in them. The error is one line.
 Result<Knob> parse_knob(std::string_view text);
 
-// Reads "KEY=VALUE", as TOML has it, or with a value like those of a knob, and returns a line of TOML:
-// traffic.bytes=4MB needs no quotes. `option` is the option for the error, which is one line.
+// Reads "KEY=VALUE", as TOML has it, or with a value like those of a knob, and returns a line of
+// TOML: traffic.bytes=4MB needs no quotes. `option` is the option for the error, which is one line.
 Result<std::string> parse_setting(std::string_view text, std::string_view option);
 
 // Returns a value of TOML as people write it: a text has no quotes.

@@ -32,8 +32,8 @@ struct JobKeys {
 struct JobFolders {
   std::filesystem::path models;  // MODEL.toml of step:MODEL and serve:MODEL
   std::filesystem::path files;   // models that are named FILE.toml, and traces
-  // The paths are whole ones, so that a model's file must be there. Otherwise it is looked up when a
-  // scenario is built.
+  // The paths are whole ones, so that a model's file must be there. Otherwise it is looked up when
+  // a scenario is built.
   bool are_whole = false;
 };
 

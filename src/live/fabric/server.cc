@@ -27,13 +27,13 @@
 #include "live/fabric/client.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/fabric/host_administration.h"
 #include "live/fabric/host_connections.h"
 #include "live/fabric/host_networks.h"
 #include "live/fabric/host_services.h"
 #include "live/fabric/ip_interfaces.h"
 #include "live/fabric/manager_files.h"
-#include "live/fabric/manager_folder.h"
 #include "live/fabric/messages.h"
 #include "live/fabric/other_machines.h"
 #include "live/message/port_attributes.h"
@@ -675,8 +675,6 @@ int fail(const std::string& reason) {
 
 }  // namespace
 
-std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
-
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();
   const std::string socket = fabric_socket(options.folder);
@@ -686,15 +684,15 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
     return fail(
         fmt::format("the fabric \"{}\" is up already; `tulle fabric down` ends it", options.name));
   }
-  const ManagerFolder manager(options.folder);
+  std::optional<ManagerFolder> manager(options.folder);
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
-  auto& networks = around->networks;
-  FabricServer server(options, std::move(*listener), networks ? &*networks : nullptr,
-                      std::move(around->socket));
+  HostNetworks* networks = around->networks ? &*around->networks : nullptr;
+  FabricServer server(options, std::move(*listener), networks, std::move(around->socket));
   const auto served = server.serve([&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
-  networks.reset();
+  around->networks.reset();
+  manager.reset();
   unlink(socket.c_str());
   return served ? 0 : fail(served.error().message);
 }

@@ -9,9 +9,6 @@
 
 namespace tulle::live {
 
-// Returns the path of a fabric's socket.
-std::string fabric_socket(const std::string& folder);
-
 // Serves until `tulle fabric down`, SIGTERM or SIGINT. Calls `ready` when programs may connect,
 // with a sentence about the hosts' network. Returns an exit status; a message for people is on
 // standard error.

@@ -22,6 +22,7 @@
 #include "base/write_best_effort.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
+#include "live/fabric/fabric_folder.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
 #include "wire/rmpp.h"
@@ -51,8 +52,8 @@ class FabricServerTest : public testing::Test {
     ASSERT_GE(child_, 0);
     if (child_ == 0) {
       ready_pipe() = ends[1];
-      _exit(run_fabric(options,
-                       [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
+      _exit(
+          run_fabric(options, [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
     }
     close(ends[1]);
     char byte = 0;

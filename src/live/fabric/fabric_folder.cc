@@ -1,4 +1,4 @@
-#include "live/fabric/manager_folder.h"
+#include "live/fabric/fabric_folder.h"
 
 #include <filesystem>
 #include <system_error>
@@ -12,6 +12,8 @@ void remove(const std::string& path) {
 }
 
 }  // namespace
+
+std::string fabric_socket(const std::string& folder) { return folder + "/socket"; }
 
 std::string manager_folder(const std::string& folder) { return folder + "/opensm"; }
 
