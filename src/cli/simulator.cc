@@ -15,10 +15,10 @@ namespace tulle::cli {
 namespace {
 
 // The name of the package that has the simulator; empty if Tulle was not installed as packages.
-constexpr std::string_view package = TULLE_SIMULATOR_PACKAGE;
+constexpr char package[] = TULLE_SIMULATOR_PACKAGE;
 
 std::string missing(const std::string& command) {
-  if (!package.empty()) {
+  if (*package != 0) {
     return fmt::format("tulle {0} is in the package {1}; run: sudo apt-get install {1}", command,
                        package);
   }
