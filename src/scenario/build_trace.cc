@@ -25,7 +25,7 @@ Result<traces::Groups> read_groups(const std::string& path, std::uint32_t ranks)
 // Returns the path of a trace: a file, a folder, or the name that the files of all ranks share. If
 // there is none, reading it says so.
 std::string trace_path(const std::string& folder, const std::string& name) {
-  const std::string path = (std::filesystem::path(folder) / name).string();
+  std::string path = (std::filesystem::path(folder) / name).string();
   if (shipped_folder().empty() || !find_trace(path).empty()) return path;
   const std::string other = (std::filesystem::path(shipped_folder()) / name).string();
   return find_trace(other).empty() ? path : other;
