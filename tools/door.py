@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """./dev door: what a new user of either Debian does first, from a clean clone, in minimal systems that are made for it.
 
-    door.py                     tries everything that CI has time for
+    door.py                     tries all of this
     door.py [--release R] test|demo|package...
                                 these alone; --release: on that release, where CI would take another
 
