@@ -242,9 +242,9 @@ class BadInput(Collectives):
         self.assertEqual("--chunk: must be a multiple of 4 B", self.refused("allreduce:1MiB", "--chunk", "10B"))
 
     def test_names(self):
-        self.assertEqual('there is no collective "allshare"; there are allreduce, reducescatter, allgather, broadcast, '
+        self.assertEqual('no collective "allshare"; the collectives are allreduce, reducescatter, allgather, broadcast, '
                          "alltoall", self.refused("allshare:1MiB"))
-        self.assertIn('--algorithm: there is no "star"', self.refused("allreduce:1MiB", "--algorithm", "star"))
+        self.assertIn('--algorithm: no algorithm "star"', self.refused("allreduce:1MiB", "--algorithm", "star"))
         self.assertEqual("all-to-all is not done by tree", self.refused("alltoall:1MiB", "--algorithm", "tree"))
         self.assertIn("needs a power of two", self.refused("allreduce:1MiB", "-n", "3", "--algorithm", "halving-doubling"))
 
