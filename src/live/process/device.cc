@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +14,7 @@
 #include "fabric/faults.h"
 #include "live/fabric/client.h"
 #include "live/process/agent_client.h"
+#include "live/process/competition.h"
 #include "live/process/device_impl.h"
 
 namespace tulle::live {
@@ -129,6 +130,24 @@ Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::
                              std::move(*bell)};
 }
 
+std::int64_t processor_nanoseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// Sleeps for the shortest time that the kernel can, some 60 to 100 us, if others compete for the
+// caller's processor. sched_yield() would be shorter. But a Linux kernel with the EEVDF scheduler
+// moves the caller behind the others by a whole time slice, and 6.18 has left them without a
+// processor for up to 30 s when several threads did so (decision 052).
+void pause_if_others_compete() {
+  thread_local Competition competition;
+  if (!competition.note(DriverClock::system(), processor_nanoseconds())) return;
+  const timespec shortest{0, 1};
+  nanosleep(&shortest, nullptr);
+  competition.note_pause();
+}
+
 }  // namespace
 
 Result<std::vector<DeviceInfo>> devices() {
@@ -232,7 +251,7 @@ void Device::progress() { impl_->progress(); }
 bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
   if (!impl_->vain_polls_are_many()) return false;
   held.unlock();
-  sched_yield();
+  pause_if_others_compete();
   held = impl_->lock();
   return true;
 }
