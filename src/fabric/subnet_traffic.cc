@@ -26,11 +26,12 @@ constexpr std::size_t least_room_bytes = 512;
 // A lane has memory for some sixteen of the longest packets, so that a packet which waits does not
 // hold up the link.
 constexpr std::uint32_t lane_buffer_bytes = 64 << 10;
-// OpenSM sets about this between switches (HOQLife 18 is 1.07 s; IBTA 14.2.5.6).
-constexpr Time head_lifetime = Time::milliseconds(1'000);
+// About HOQLife 19 (IBTA 14.2.5.6). OpenSM sets half of it between switches. Here packets behind a
+// slow program outlast its patience, so that the program alone loses packets.
+constexpr Time head_lifetime = Time::milliseconds(2'000);
 // A switch remembers the numbers of so many multicast packets.
 constexpr std::size_t forwarded_max = 4'096;
-static_assert(SubnetTraffic::slow_patience == head_lifetime);
+static_assert(SubnetTraffic::slow_patience < head_lifetime);
 constexpr std::uint32_t stalled_after = 1;  // packet that has waited for too long
 constexpr Time between_looks = Time::milliseconds(10);
 // If a look comes so late, whoever moves packets stood still. Those that waited for that are given
@@ -115,6 +116,8 @@ void SubnetTraffic::ensure_host(std::uint32_t host) {
   constexpr std::uint16_t ports = 1 + slots_max + 1;
   auto made = std::make_unique<Switch>(*host_settings_, host, ports, seed, frames_);
   for (std::uint16_t port = 1; port <= slots_max; ++port) made->set_leaf_port(port);
+  // A program that takes nothing is given up. A cable is not, however long a packet waits for it.
+  port::PortControl::replace_arbitration(made->port(cable), *switch_settings_);
   is_to_send_[host].resize(ports);
   free_at_[host].resize(ports);
   attached_[host].resize(slots_max + 1);
@@ -625,7 +628,7 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
 void SubnetTraffic::follow_arbitration(std::uint32_t node) {
   if (nodes_[node] == nullptr) return;
   const auto& agent = subnet_.node(node);
-  const port::Settings& usual = is_host(node) ? *host_settings_ : *switch_settings_;
+  const port::Settings& usual = *switch_settings_;  // the agent's port of a host is its cable
   auto& own = own_settings_[node];
   own.resize(agent.ports());
   for (std::uint16_t port = 0; port < agent.ports(); ++port) {

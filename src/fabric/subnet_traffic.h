@@ -64,8 +64,9 @@ class SubnetTraffic {
   };
   void attach(Time now, Program program);
   // A program that takes nothing for `stopped_patience` is stopped, or slow because it waits for a
-  // processor, say. A slow one has `slow_patience`, as a packet between switches has, before it
-  // loses what comes. `is_slow` tells the two apart; without it, all are stopped.
+  // processor, say. A slow one has `slow_patience` before it loses what comes. A packet between
+  // switches may wait for longer, so that a slow program alone loses packets. `is_slow` tells the
+  // two apart; without it, all are stopped.
   static constexpr Time stopped_patience = Time::milliseconds(100);
   static constexpr Time slow_patience = Time::milliseconds(1'000);
   void tell_slow_from_stopped(std::function<bool(Program)> is_slow) {

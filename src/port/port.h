@@ -299,8 +299,8 @@ struct PortControl {
   static bool drops_any(const Port& port) { return port.dropping_ != 0; }
   // Ends the stalls of all lanes early: frames are no longer dropped.
   static void end_stalls(Port& port, Time now);
-  // Replaces the settings by others, which differ in the arbitration alone, and must outlive the
-  // port.
+  // Replaces the settings by others, which must outlive the port. They may differ in the
+  // arbitration and in `stall_count`.
   static void replace_arbitration(Port& port, const Settings& settings) {
     port.settings_ = &settings;
     port.arbiter_ = {};

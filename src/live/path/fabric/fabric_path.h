@@ -49,7 +49,7 @@ class FabricPath final : public RingPath {
 
  private:
   // A lane of which the fabric takes nothing for so long loses what does not fit, as a network
-  // would. A packet at the head of a switch's queue has as long.
+  // would.
   static constexpr Time patience = Time::milliseconds(1'000);
   static constexpr Time look_again_after = Time::milliseconds(1);
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
