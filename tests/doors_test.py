@@ -3,14 +3,18 @@
 doors that were last tried more than a week ago, or failed."""
 
 import datetime
+import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import door  # noqa: E402
+import minimal_debian  # noqa: E402
 import release  # noqa: E402
 
 TODAY = datetime.date(2026, 11, 28)
@@ -67,6 +71,48 @@ class Door(unittest.TestCase):
         for command in ("ibv_devinfo", "ib_write_bw", "compare --workload incast"):
             self.assertIn(command, readme)
             self.assertTrue(any(command in line for line, _ in door.FIRST_LINES))
+
+
+class Cache(unittest.TestCase):
+    """What is in a prepared system runs as root. Nobody else may have put it there."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def refused(self, path):
+        with self.assertRaisesRegex(minimal_debian.Failed, "XDG_CACHE_HOME"):
+            minimal_debian.own_folder(path)
+
+    def test_a_new_folder_is_its_makers(self):
+        made = minimal_debian.own_folder(self.folder / "tulle" / "roots")
+        self.assertEqual(0o700, made.stat().st_mode & 0o777)
+        self.assertEqual(made, minimal_debian.own_folder(made))
+
+    def test_others_may_write_to_it(self):
+        for mode in (0o777, 0o757, 0o1777):
+            (self.folder / "roots").mkdir(exist_ok=True)
+            (self.folder / "roots").chmod(mode)
+            self.refused(self.folder / "roots")
+
+    def test_others_may_write_above_it(self):
+        (self.folder / "open").mkdir()
+        (self.folder / "open").chmod(0o777)
+        self.refused(self.folder / "open" / "tulle" / "roots")
+
+    @unittest.skipIf(os.geteuid() != 0, "only root gives folders away")
+    def test_another_user_owns_it(self):
+        for owned in ("roots", "above"):
+            (self.folder / owned).mkdir()
+            os.chown(self.folder / owned, 65534, 65534)
+        self.refused(self.folder / "roots")
+        self.refused(self.folder / "above" / "roots")
+
+    def test_a_link_leads_where_others_write(self):
+        (self.folder / "theirs").mkdir()
+        (self.folder / "theirs").chmod(0o777)
+        (self.folder / "roots").symlink_to(self.folder / "theirs")
+        self.refused(self.folder / "roots")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import stat
 import subprocess
 
 RELEASES = ("bookworm", "trixie")
@@ -158,11 +159,20 @@ def cache_folder():
 
 
 def own_folder(path):
-    """Makes a folder that nobody else may write to, or refuses one that somebody else may."""
-    path.mkdir(parents=True, exist_ok=True)
-    status = path.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise Failed(f"{path} belongs to another user, or others may write to it: remove it, or set XDG_CACHE_HOME")
+    """Makes a folder that nobody else may write to or put another one in the place of, or refuses it: what is in it
+    will run as root."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = path.resolve()
+    for folder in (path, *path.parents):
+        status = folder.stat()
+        is_above = folder != path
+        is_trusted = status.st_uid == os.geteuid() or (is_above and status.st_uid == 0)
+        written_by_others = status.st_mode & (0o002 if status.st_gid == os.getegid() else 0o022)
+        if is_above and status.st_mode & stat.S_ISVTX:
+            written_by_others = 0  # nobody moves what belongs to another user
+        if not is_trusted or written_by_others:
+            raise Failed(f"{folder} belongs to another user, or others may write to it: set XDG_CACHE_HOME to a folder "
+                         "of your own")
     return path
 
 
