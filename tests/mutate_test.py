@@ -194,7 +194,7 @@ class Programs(unittest.TestCase):
 def runs(process):
     try:
         return pathlib.Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go while its file is read
         return False
 
 

@@ -150,9 +150,11 @@ LONG = TWO_VARIANTS.format("200GB")  # without an end
 
 
 def environment(**more):
-    kept = {name: value for name, value in os.environ.items() if not re.match("OMPI_|PMIX?_|MPI|TULLE_MPI", name)}
+    kept = {name: value for name, value in os.environ.items() if not re.match("OMPI_|PRTE_|PMIX?_|MPI|TULLE_MPI", name)}
     # Tests of one machine may run as root in a container, where Open MPI wants to be told that this is meant.
-    kept.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", **more)
+    # It may start more ranks than there are processors: Open MPI 4 and 5 have a name for this each.
+    kept.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", **more)
     return kept
 
 

@@ -35,7 +35,7 @@ constexpr char calibrate_examples[] =
 void add_timeout(CLI::App& command, double& seconds) {
   command.add_option("--timeout", seconds, "End the run if a rank says nothing for this long (10)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1.0, 3'600.0));
+      ->check(from_to(1.0, 3'600.0));
 }
 
 }  // namespace
@@ -60,17 +60,17 @@ void add_bench(CLI::App& app, int& status) {
       ->type_name("ALGORITHM");
   command->add_option("--channels", options.channels, "Number of channels (1)")
       ->type_name("N")
-      ->check(CLI::Range(1, 16));
+      ->check(from_to(1, 16));
   command
       ->add_option("--chunk", options.chunk,
                    "A tree or a chain passes on so much at a time (512KiB)")
       ->type_name("SIZE");
   command->add_option("--iterations", options.iterations, "Iterations to measure (20)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(from_to(1, 1'000'000));
   command->add_option("--warm-up", options.warm_up, "Iterations before these (5)")
       ->type_name("N")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(from_to(0, 1'000'000));
   add_timeout(*command, options.timeout_seconds);
   auto* rank = command->add_option("--rank", options.rank, "Be this rank alone; needs --meet");
   rank->type_name("N");
@@ -93,7 +93,7 @@ void add_calibrate(CLI::App& app, int& status) {
       ->type_name("FILE");
   command->add_option("--ranks,-n", options.ranks, "Processes that share the machine (4)")
       ->type_name("N")
-      ->check(CLI::Range(2u, ranks::ranks_max));
+      ->check(from_to(2u, ranks::ranks_max));
   add_timeout(*command, options.timeout_seconds);
   command->footer(calibrate_examples);
   command->callback([&status] { status = calibrate(options); });

@@ -2,6 +2,8 @@
 
 // What the command lines of both programs have in common.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
@@ -21,6 +23,18 @@ struct CommandLine {
 
 // Gives the app its help and its version. A command must follow.
 void prepare(CLI::App& app);
+
+// Checks that an option's value is a number from `least` to `most`. CLI11's own check says so in
+// other words in each of its versions.
+template <typename Number>
+CLI::Validator from_to(Number least, Number most) {
+  const auto check = [least, most](std::string& word) {
+    Number value{};
+    const bool fits = CLI::detail::lexical_cast(word, value) && value >= least && value <= most;
+    return fits ? std::string() : fmt::format("{} is no number from {} to {}", word, least, most);
+  };
+  return CLI::Validator(check, "");
+}
 
 // Adds a command of the simulator, with the description that cli/command_list.h has.
 CLI::App* add_simulator_command(CLI::App& app, std::string_view name);

@@ -125,7 +125,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->check(CLI::IsMember({"v1", "v2", "both"}));
   command->add_option("--busy-poll", options.busy_poll, busy_poll_help)
       ->type_name("MICROSECONDS")
-      ->check(CLI::Range(0u, live::busy_poll_max));
+      ->check(from_to(0u, live::busy_poll_max));
   command->prefix_command();
   command->footer(run_examples);
   command->callback([command, &status, &after_dashes] {
@@ -158,7 +158,7 @@ void add_agent(CLI::App& app, int& status) {
                    ->add_option("--idle-exit", options.settings.idle_exit_seconds,
                                 "Exit after this many seconds without a program; 0 means never")
                    ->type_name("SECONDS")
-                   ->check(CLI::Range(0, 1'000'000));
+                   ->check(from_to(0, 1'000'000));
   command->footer(
       "The host agent owns UDP port 4791 of its network namespace and gives programs slots in\n"
       "it. Root's agent serves all users. Another user's agent serves only that user.\n");
@@ -237,7 +237,7 @@ void add_capture(CLI::App& app, int& status) {
       ->needs("--fabric");
   command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")
-      ->check(CLI::Range(1, 1024));
+      ->check(from_to(1, 1024));
   add_agent_address(*command, settings.agent);
   command->footer(capture_examples);
   command->callback([&status] { status = capture(settings, options); });

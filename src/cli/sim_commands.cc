@@ -149,7 +149,7 @@ void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const 
                       "each processor); " +
                       more)
       ->type_name("N")
-      ->check(CLI::Range(1u, jobs_max));
+      ->check(from_to(1u, jobs_max));
 }
 
 // The option for the threads of each variant, or of what else runs at the same time. If --jobs is
@@ -160,7 +160,7 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
                   "Threads that simulate each " + what +
                       " together (1); the results are the same with any number")
       ->type_name("N")
-      ->check(CLI::Range(1u, experiment::Threads::most));
+      ->check(from_to(1u, experiment::Threads::most));
   command.parse_complete_callback([&command, &threads, &jobs] {
     if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
     if (!has_ranks()) return;
@@ -380,7 +380,7 @@ void add_compare(CLI::App& app, int& status) {
                    "Servers that store a training step's checkpoints, beside those of --gpus; more "
                    "by --set traffic.checkpoint.KEY=VALUE")
       ->type_name("N")
-      ->check(CLI::Range(1, 65'536));
+      ->check(from_to(1, 65'536));
   command
       ->add_option("--servers", workload.servers,
                    "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")

@@ -161,8 +161,9 @@ TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused(s + " --fabric token-ring", "token-ring", 2);
   expect_refused(s + " --colour", "no option \"--colour\"; `tulle sim --help` lists the options");
   expect_refused(s + " --ouput=x", "no option \"--ouput\"; did you mean --output?");
-  expect_refused(s + " --threads 0", "--threads: Value 0 not in range 1 to 256", 2);
-  expect_refused(s + " --threads 10000", "--threads: Value 10000 not in range 1 to 256", 2);
+  expect_refused(s + " --threads 0", "--threads: 0 is no number from 1 to 256", 2);
+  expect_refused(s + " --threads 10000", "--threads: 10000 is no number from 1 to 256", 2);
+  expect_refused(s + " --threads some", "--threads: some is no number from 1 to 256", 2);
   folder.write("s.toml", "[topology]\nkind = \"moebius\"\n");
   expect_refused(s, "s.toml:2: topology.kind: must be \"single-switch\"");
 }

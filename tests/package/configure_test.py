@@ -13,7 +13,8 @@ class Configure(unittest.TestCase):
     def configure(self, *arguments):
         """Returns CMake's exit status, its messages, and the command lines of the compiler."""
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", *arguments],
+            done = subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                                   *arguments],
                                   capture_output=True, text=True, timeout=240)
             lines = pathlib.Path(folder) / "compile_commands.json"
             return done.returncode, done.stdout + done.stderr, lines.read_text() if lines.exists() else ""
