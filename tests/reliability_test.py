@@ -59,8 +59,9 @@ GOOD = {
                      "rates": {"root": {"windows": 9, "quiet": 100, "attacked": 90, "attacked_elsewhere": 100,
                                         "attacked_to_quiet": 0.9, "attacked_to_elsewhere": 0.9}},
                      "outcomes": {"memory.resize": {"deeds": 1_000, "outcome": "held"}}},
-    "load": {**RUN, "processors": 2, "load": 13, "runs": 100, "kinds": [
-        {"kind": "fabric", "seconds": 9, "programs": {"ib_write_bw": {"passed": 100, "failed": 0}}, "faults": []}]},
+    "load": {"kinds": [{**RUN, "kind": kind, "processors": 2, "load": 13, "runs": 100, "seconds": 9,
+                        "programs": {"ib_write_bw": {"passed": 100, "failed": 0}}, "faults": []}
+                       for kind in reliability.BUSY_KINDS]},
     "soak": {**RUN, "seconds": 60, "lives": {"count": 100_000, "killed": 9, "parts": [part(90), part(90)],
                                               "growth": {"agent": usage(1023)}},
              "connections": {"count": 1_000_000, "parts": [part(100), part(110)], "growth": {"agent": usage(-5)}},
@@ -95,7 +96,7 @@ MISSED = (
     ("hostile_user", "rates", "root", "attacked_to_elsewhere", 0.89),
     ("hostile_user", "opens", "longest_ms", 1_001),
     ("hostile_user", "slots", "most_of_attacker", 65),
-    ("load", "load", 12),
+    ("load", "kinds", 1, "load", 12),
     ("load", "kinds", 0, "programs", "ib_write_bw", "failed", 1),
     ("soak", "uptime", "checks", 0, "outcome", "fail"),
     ("soak", "own_life", "runs", 0, "fault", "it hangs"),
@@ -140,6 +141,12 @@ class Page(unittest.TestCase):
             expected = [reliability.REACHED] * len(MISSED)
             expected[number] = reliability.MISSED
             self.assertEqual(expected, outcomes(changed(path, value)), path)
+
+    def test_a_kind_of_busy_runs_that_is_short_or_missing(self):
+        few = changed(("load", "kinds", 1, "runs"), 99)
+        missing = {**GOOD, "load": {"kinds": GOOD["load"]["kinds"][1:]}}
+        for records in (few, missing):
+            self.assertEqual([reliability.MISSED], [each for each in outcomes(records) if each != reliability.REACHED])
 
     def test_goals_without_a_record(self):
         self.assertEqual([reliability.UNKNOWN] * len(MISSED), outcomes({}))

@@ -3,15 +3,15 @@
 
     load.py                      100 runs of each kind beside 13 busy processes for two processors; records them
     load.py --runs N --load N    as many; records too if --record is given
-    load.py --only KIND          one kind alone: page, fabric, roce, network
+    load.py --only KIND          one kind alone: page, fabric, roce, network. The record keeps the others
 
 A process without a processor is a slow receiver, and no dead one: no connection may end, and no datagram of a connection
 may be given up, because the machine is busy. Load processes only count, at the priority of the programs.
 
     page      the first block of commands in docs/fabric.md, as it is written
-    fabric    each of perftest's programs between two hosts of a software fabric
-    roce      each of them between two processes of one host, by memory and by UDP alternately
-    network   each of them between two network namespaces, by UDP
+    fabric    perftest's programs in turn, between two hosts of a software fabric
+    roce      these between two processes of one host, by memory and by UDP alternately
+    network   these between two network namespaces, by UDP
 
 The record is docs/reliability/load.json, and ./dev reliability makes the page of it.
 """
@@ -188,22 +188,23 @@ KINDS = {"page": Page, "fabric": Fabric, "roce": Roce, "network": Network}
 
 
 def measure(kind, runs, load, progress=lambda text: None):
-    """Returns how many runs passed and failed by program, and what the failures printed."""
-    result = {"kind": kind, "programs": {}, "faults": []}
+    """Returns how many runs passed and failed, by program, and which ones failed."""
+    result = {"kind": kind, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "commit": commit(),
+              "processors": len(os.sched_getaffinity(0)), "load": load, "runs": runs, "programs": {}, "faults": []}
     began = time.monotonic()
     with Place() as place:
         each = KINDS[kind](place)
         with busy(load):
             for number in range(1, runs + 1):
-                for name in each.names:
-                    counts = result["programs"].setdefault(name, {"passed": 0, "failed": 0})
-                    try:
-                        each.run(name)
-                        counts["passed"] += 1
-                    except Problem as problem:
-                        counts["failed"] += 1
-                        result["faults"].append({"program": name, "run": number})
-                        progress(f"{kind}, run {number}, {name}:\n{problem}")
+                name = each.names[(number - 1) % len(each.names)]
+                counts = result["programs"].setdefault(name, {"passed": 0, "failed": 0})
+                try:
+                    each.run(name)
+                    counts["passed"] += 1
+                except Problem as problem:
+                    counts["failed"] += 1
+                    result["faults"].append({"program": name, "run": number})
+                    progress(f"{kind}, run {number}, {name}:\n{problem}")
                 progress(f"{kind}: {number} of {runs} runs, {len(result['faults'])} failures")
     result["seconds"] = round(time.monotonic() - began)
     return result
@@ -212,6 +213,13 @@ def measure(kind, runs, load, progress=lambda text: None):
 def totals(results):
     counts = [each for result in results for each in result["programs"].values()]
     return sum(each["passed"] for each in counts), sum(each["failed"] for each in counts)
+
+
+def keep(result):
+    """Writes the result of one kind into the record, in the place of an older one."""
+    results = {each["kind"]: each for each in json.loads(RECORD.read_text())["kinds"]} if RECORD.exists() else {}
+    results[result["kind"]] = result
+    RECORD.write_text(json.dumps({"kinds": [results[kind] for kind in KINDS if kind in results]}, indent=1) + "\n")
 
 
 def commit():
@@ -226,20 +234,19 @@ def main():
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND",
                         help=f"one kind: {', '.join(KINDS)}; may be given again")
     parser.add_argument("--record", action="store_true",
-                        help=f"write docs/reliability/load.json; {RECORDED_RUNS} runs of all kinds do so anyway")
+                        help=f"write docs/reliability/load.json; {RECORDED_RUNS} runs do so anyway")
     arguments = parser.parse_args()
     clients.become_root_of_a_namespace()
     # Ended by a signal, this program still ends the programs that it started.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda ended_by, _: sys.exit(128 + ended_by))
-    record = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "commit": commit(),
-              "processors": len(os.sched_getaffinity(0)), "load": arguments.load, "runs": arguments.runs, "kinds": []}
+    results = []
     for kind in arguments.only or KINDS:
-        record["kinds"].append(measure(kind, arguments.runs, arguments.load,
-                                       lambda text: print(text, file=sys.stderr, flush=True)))
-    passed, failed = totals(record["kinds"])
-    if arguments.record or (arguments.runs >= RECORDED_RUNS and not arguments.only):
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        results.append(measure(kind, arguments.runs, arguments.load,
+                               lambda text: print(text, file=sys.stderr, flush=True)))
+        if arguments.record or arguments.runs >= RECORDED_RUNS:
+            keep(results[-1])
+    passed, failed = totals(results)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
