@@ -24,7 +24,7 @@ constexpr char tune_examples[] =
     "\n"
     "The exit status is 1 if the best setting is no better than the scenario on the seeds held "
     "back.\n"
-    "A search that was interrupted, or killed, goes on where it was: give the same command "
+    "An interrupted or killed search resumes if the same command is given "
     "again.\n";
 
 constexpr char sweep_examples[] =
@@ -35,7 +35,7 @@ constexpr char sweep_examples[] =
     "  tulle sweep my.toml --points points.toml -o results\n"
     "                                                a list of points in place of combinations\n"
     "\n"
-    "A sweep that was interrupted, or killed, goes on where it was: give the same command again.\n"
+    "An interrupted or killed sweep resumes if the same command is given again.\n"
     "Values that are added to a knob later are simulated in addition.\n";
 
 constexpr char sim_examples[] =

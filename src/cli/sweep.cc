@@ -107,12 +107,12 @@ Result<void> Sweep::check() const {
   const std::size_t count = points_.all().size() - points_.done();
   if (count == 0) return {};
   if (!points_.stopped().empty()) {
-    return Error{fmt::format("{}; {} of {} points have results, and the same command goes on",
+    return Error{fmt::format("{}; {} of {} points have results, and the same command resumes it",
                              points_.stopped(), points_.done(), points_.all().size())};
   }
   if (is_interrupted()) {
     return Error{
-        fmt::format("interrupted: {} of {} points have results, and the same command goes on",
+        fmt::format("interrupted: {} of {} points have results, and the same command resumes it",
                     points_.done(), points_.all().size())};
   }
   const auto first =

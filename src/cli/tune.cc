@@ -365,7 +365,7 @@ Result<void> Tuning::check_baseline() {
   auto scores = scores_of(std::span(&as_it_was, 1), seeds_);
   if (!scores) return scores.error();
   baseline_ = scores->front();
-  if (is_interrupted()) return Error{"interrupted: the same command goes on"};
+  if (is_interrupted()) return Error{"interrupted: the same command resumes it"};
   if (std::isinf(baseline_.mean)) {
     Error error{
         fmt::format("the scenario as it is cannot be compared with: {}", baseline_.failure)};
@@ -400,7 +400,7 @@ Result<void> Tuning::run() {
   if (error_) return *error_;
   if (!points_.stopped().empty()) return Error{points_.stopped()};
   if (is_interrupted()) {
-    return Error{fmt::format("interrupted after {} of {} settings; the same command goes on",
+    return Error{fmt::format("interrupted after {} of {} settings; the same command resumes it",
                              tried_.size(), options_.budget)};
   }
   const fs::path folder(options_.output);
@@ -417,7 +417,7 @@ Result<void> Tuning::run() {
   const std::vector<Setting> both = {{}, setting_at(found.place)};
   auto held = scores_of(both, held_back_);
   if (!held) return held.error();
-  if (is_interrupted()) return Error{"interrupted: the same command goes on"};
+  if (is_interrupted()) return Error{"interrupted: the same command resumes it"};
   for (const Score& score : *held) {
     if (std::isinf(score.mean)) {
       return Error{fmt::format("on a seed held back, {}: {}",
