@@ -90,7 +90,7 @@ class Cache(unittest.TestCase):
         self.assertEqual(made, minimal_debian.own_folder(made))
 
     def test_others_may_write_to_it(self):
-        for mode in (0o777, 0o757, 0o1777):
+        for mode in (0o777, 0o757, 0o770, 0o1777):
             (self.folder / "roots").mkdir(exist_ok=True)
             (self.folder / "roots").chmod(mode)
             self.refused(self.folder / "roots")

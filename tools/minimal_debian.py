@@ -167,10 +167,8 @@ def own_folder(path):
         status = folder.stat()
         is_above = folder != path
         is_trusted = status.st_uid == os.geteuid() or (is_above and status.st_uid == 0)
-        written_by_others = status.st_mode & (0o002 if status.st_gid == os.getegid() else 0o022)
-        if is_above and status.st_mode & stat.S_ISVTX:
-            written_by_others = 0  # nobody moves what belongs to another user
-        if not is_trusted or written_by_others:
+        is_sticky = is_above and status.st_mode & stat.S_ISVTX  # nobody moves what belongs to another user
+        if not is_trusted or (status.st_mode & 0o022 and not is_sticky):
             raise Failed(f"{folder} belongs to another user, or others may write to it: set XDG_CACHE_HOME to a folder "
                          "of your own")
     return path

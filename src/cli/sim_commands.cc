@@ -24,8 +24,7 @@ constexpr char tune_examples[] =
     "\n"
     "The exit status is 1 if the best setting is no better than the scenario on the seeds held "
     "back.\n"
-    "An interrupted or killed search resumes if the same command is given "
-    "again.\n";
+    "An interrupted or killed search resumes if the same command is given again.\n";
 
 constexpr char sweep_examples[] =
     "Examples:\n"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tells whether other threads compete for the processor of a thread that polls (decision 052).
+// Detects that other threads compete for the processor of a thread that polls (decision 052).
 
 #include <cstdint>
 #include <limits>
@@ -9,7 +9,7 @@ namespace tulle::live {
 
 class Competition {
  public:
-  // Whoever loses the processor to a thread that computes loses it for a time slice: 0.7 ms and
+  // A thread that loses the processor to one that computes loses it for a time slice: 0.7 ms and
   // more (Linux, base_slice_ns). What the kernel does between two threads takes far less.
   static constexpr std::int64_t slice_nanoseconds = 200'000;
   // A thread that lost a slice has competitors for so long after it.
