@@ -166,7 +166,7 @@ class Roce:
 
     def run(self, program):
         self.turns += 1
-        by_udp = (self.turns - 1) // len(PROGRAMS) % 2 == 1
+        by_udp = (self.turns - 1) // len(self.names) % 2 == 1
         run = [harness.TULLE, "run", *(["--no-direct"] if by_udp else [])]
         self.place.pair(program, run, run, "127.0.0.1")
 
@@ -187,13 +187,15 @@ class Network:
 KINDS = {"page": Page, "fabric": Fabric, "roce": Roce, "network": Network}
 
 
-def measure(kind, runs, load, progress=lambda text: None):
-    """Returns how many runs passed and failed, by program, and which ones failed."""
+def measure(kind, runs, load, progress=lambda text: None, programs=None):
+    """Returns how many runs passed and failed, by program, and which ones failed. `programs` are some of PROGRAMS, for
+    kinds that run them."""
     result = {"kind": kind, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "commit": commit(),
               "processors": len(os.sched_getaffinity(0)), "load": load, "runs": runs, "programs": {}, "faults": []}
     began = time.monotonic()
     with Place() as place:
         each = KINDS[kind](place)
+        each.names = programs or each.names
         with busy(load):
             for number in range(1, runs + 1):
                 name = each.names[(number - 1) % len(each.names)]
