@@ -25,6 +25,8 @@ import threading
 import time
 import zipfile
 
+from commit import commit
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD, COVERAGE_BUILD = ROOT / "build-fuzz", ROOT / "build-fuzz-coverage"
 STORED = ROOT / "tests/corpora"
@@ -180,12 +182,6 @@ def slices_of(names, hours):
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
-
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"], cwd=ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.strip()
-
 
 def read_record():
     return json.loads(RECORD.read_text()) if RECORD.exists() else {"runs": [], "coverage": {}}

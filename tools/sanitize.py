@@ -26,6 +26,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from commit import commit  # noqa: E402
 from layers_test import PURE_ROOMS  # noqa: E402
 
 RECORD = ROOT / "docs" / "reliability" / "sanitizers.json"
@@ -176,12 +177,6 @@ def left_out(kind, build):
 
 
 # --- the record ----------------------------------------------------------------------------------------------------
-
-
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"], cwd=ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def write_record(kind, result):

@@ -25,10 +25,11 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients"), str(HERE.parent.parent / "tools")]
 
 import harness  # noqa: E402
 from arena import Arena, Fault  # noqa: E402
+from commit import commit  # noqa: E402
 from interruptions import KINDS  # noqa: E402
 
 RECORD = ROOT / "docs" / "reliability" / "chaos.json"
@@ -170,10 +171,8 @@ class Run:
               f"chaos:   logs: {kept.relative_to(ROOT)}", file=sys.stderr, flush=True)
 
     def record(self):
-        commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True,
-                                text=True).stdout.strip()
         stuck = sum("no progress" in fault["what"] for fault in self.faults)
-        return {"date": datetime.date.today().isoformat(), "commit": commit, "seed": self.options.seed,
+        return {"date": datetime.date.today().isoformat(), "commit": commit(), "seed": self.options.seed,
                 "minutes": round((time.monotonic() - self.start) / 60, 1), **dict(sorted(self.counts.items())),
                 "interruptions_by_kind": dict(sorted(self.by_kind.items())), "stuck": stuck,
                 "longest_call": self.longest, "slowest_recovery": self.slowest_recovery, "faults": self.faults}

@@ -77,7 +77,7 @@ class Utilities(OnFabric):
             self.multicast()
 
     def test_cmtime(self):
-        _, client = self.both(["cmtime"], ["cmtime", "-s", "h0", "-c", "50"], ends=False)
+        _, client = self.both(["cmtime", "-c", "50"], ["cmtime", "-s", "h0", "-c", "50"], ends=False)
         self.assertRegex(client.stdout, r"connect +: +[\d.]+", client.describe())
 
     def test_rdma_client(self):

@@ -82,7 +82,7 @@ class Hosts(Network):
 
     def test_programs_stay_in_their_folder(self):
         process = self.start(*self.on_host("h1", "pwd"), env=self.environment, cwd=self.folder)
-        self.assertEqual((0, f"{self.folder}\n"), (process.wait(), process.stdout))
+        self.assertEqual((0, f"{self.folder}\n"), (process.wait(), process.stdout), process.describe())
 
     def test_a_remote_shell(self):
         """As MPI's launchers use it: words are joined by spaces, and taken apart by the other shell."""

@@ -8,6 +8,8 @@ import re
 import signal
 import tempfile
 
+import frame
+import ucx
 from roce import icrc_v1
 
 from harness import INTEGRITY, TULLE, ClientTest, cpu_ticks, table_rows, wait_until
@@ -190,7 +192,8 @@ class OneHost(ClientTest):
         env = {"UCX_TLS": "rc", "UCX_NET_DEVICES": "tulle0:1"}
         for options in (V1, BOTH):
             with self.subTest(options=options):
-                self.pair(["ucx_perftest", "-t", "tag_lat", "-n", "100"], options=options, env=env)
+                argv = ["ucx_perftest", *frame.form(ucx.EXCHANGE, ucx.PACKAGES[0]), "-t", "tag_lat", "-n", "100"]
+                self.pair(argv, options=options, env=env)
 
     def test_without_the_right_to_send_frames(self):
         prefix = as_ordinary_user()

@@ -48,10 +48,11 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "clients")]
+sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent.parent / "tools")]
 
 import harness  # noqa: E402
 import run as clients  # noqa: E402
+from commit import commit  # noqa: E402
 
 RECORD = harness.ROOT / "docs" / "reliability" / "hostile_network.json"
 FORGER = harness.BUILD / "bin" / "forger"
@@ -631,12 +632,6 @@ def measure(datagrams, requests, seed, shares=PHASES, light=False, linger=10.0):
         say(f"{name}: {phase.get('processed', 0):,} of {phase.get('sent', 0):,} forged datagrams received in "
             f"{phase.get('seconds', 0)} s, {len(phase['faults'])} faults")
     return {"seed": seed, "seconds": round(time.monotonic() - began), "phases": phases}
-
-
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"], cwd=harness.ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def main(arguments):

@@ -34,6 +34,10 @@ import harness
 import staged
 from place import ATTACKER, PROGRAM, SKIPPED, Arena, Fault, as_user, may_run
 
+sys.path.append(str(harness.ROOT / "tools"))
+
+from commit import commit  # noqa: E402
+
 RECORD = harness.ROOT / "docs" / "reliability" / "hostile_user.json"
 ATTACK_SECONDS = 90  # the longest that an attack may take
 OPEN_GOAL_S = 1.0
@@ -273,11 +277,9 @@ class Run:
     # --- results ---
 
     def record(self):
-        commit = subprocess.run(["git", "-C", str(harness.ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True,
-                                text=True).stdout.strip()
         opens = sorted(self.opens)
         return {
-            "date": datetime.date.today().isoformat(), "commit": commit, "seed": self.options.seed,
+            "date": datetime.date.today().isoformat(), "commit": commit(), "seed": self.options.seed,
             "rounds": self.options.rounds, "minutes": round((time.monotonic() - self.began) / 60, 1),
             "attacks": len(self.outcomes),
             "deeds": sum(each["deeds"] for each in self.outcomes.values()),

@@ -31,10 +31,11 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "clients"))
+sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent.parent / "tools")]
 
 import harness  # noqa: E402
 import run as clients  # noqa: E402
+from commit import commit  # noqa: E402
 
 RECORD = harness.ROOT / "docs" / "reliability" / "load.json"
 PAGE = harness.ROOT / "docs" / "fabric.md"
@@ -222,11 +223,6 @@ def keep(result):
     results = {each["kind"]: each for each in json.loads(RECORD.read_text())["kinds"]} if RECORD.exists() else {}
     results[result["kind"]] = result
     RECORD.write_text(json.dumps({"kinds": [results[kind] for kind in KINDS if kind in results]}, indent=1) + "\n")
-
-
-def commit():
-    found = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=harness.ROOT, capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 def main():

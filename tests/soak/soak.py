@@ -35,10 +35,11 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "clients"))
+sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent.parent / "tools")]
 
 import harness  # noqa: E402
 import run as clients  # noqa: E402
+from commit import commit  # noqa: E402
 
 RECORD = harness.ROOT / "docs" / "reliability" / "soak.json"
 PROGRAM = harness.BUILD / "bin" / "soak"
@@ -375,12 +376,6 @@ def long_lives():
 
 
 # --- the record ----------------------------------------------------------------------------------------------------
-
-
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"], cwd=harness.ROOT,
-                          capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def faults_of(result):

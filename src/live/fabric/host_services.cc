@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/quoted.h"
@@ -132,7 +133,9 @@ FabricNode HostServices::node_status(std::uint32_t index) const {
   out.lmc = static_cast<std::uint8_t>(wire::lmc_of(addresses));
   out.is_manager = (addresses.capability_mask & wire::capability_is_sm) != 0;
   if (topology.is_host(index)) {
-    out.programs = static_cast<std::uint32_t>(hosts_[index].clients.size());
+    std::set<pid_t> processes;
+    for (const auto& [client, process] : hosts_[index].clients) processes.insert(process);
+    out.programs = static_cast<std::uint32_t>(processes.size());
   }
   for (std::uint8_t number = 1; number <= node.ports(); ++number) {
     FabricPort each;

@@ -3,10 +3,12 @@
 // The hosts of a software fabric, as their programs see them: management datagrams in and out, and
 // the state of the port.
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,7 +40,11 @@ class HostServices {
   PortCounters counters(std::uint32_t host) const;
   FabricNode node_status(std::uint32_t node) const;
 
-  void enter(std::uint32_t host, std::uint32_t client) { hosts_[host].clients.insert(client); }
+  // A client is one opening of a host's port. Programs of newer releases open it twice, for QP0 and
+  // for QP1.
+  void enter(std::uint32_t host, std::uint32_t client, pid_t process) {
+    hosts_[host].clients[client] = process;
+  }
   void leave(std::uint32_t host, std::uint32_t client);
   AgentRegistered add(std::uint32_t host, std::uint32_t client, const RegisterAgent& registration);
   AgentRegistered remove(std::uint32_t host, std::uint32_t client, std::uint32_t agent);
@@ -61,7 +67,7 @@ class HostServices {
  private:
   struct Host {
     management::DatagramService service;
-    std::set<std::uint32_t> clients;
+    std::map<std::uint32_t, pid_t> clients;
   };
 
   void receive(Time now, const fabric::Subnet::Arrival& arrival,

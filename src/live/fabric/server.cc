@@ -492,7 +492,8 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
     return;
   }
   session.host = host;
-  hosts_.enter(host, session.id);
+  auto peer = peer_of(session.connection.get());
+  hosts_.enter(host, session.id, peer ? peer->pid : 0);
   watch(session.datagrams.get(), &session);
 }
 

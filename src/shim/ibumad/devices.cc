@@ -108,7 +108,7 @@ umad_device_node* merge(umad_device_node* a, umad_device_node* b) {
 
 }  // namespace
 
-bool Device::is_active() const { return state == port_state_active; }
+bool Device::has_link() const { return state > port_state_down; }
 
 void say_once(const Error& error) {
   static std::atomic<bool> said = false;

@@ -26,7 +26,7 @@ struct Pair {
 };
 static_assert(sizeof(Pair) == 48);
 
-// A preferred port of 0 says that the port is not active.
+// A preferred port of 0 says that no port is up.
 void fill(Pair& pair, const Device& device, std::uint32_t preferred) {
   pair = {};
   std::snprintf(pair.smi_name, sizeof pair.smi_name, "%s", device.name.c_str());
@@ -34,8 +34,10 @@ void fill(Pair& pair, const Device& device, std::uint32_t preferred) {
   pair.smi_preferred_port = pair.gsi_preferred_port = preferred;
 }
 
-std::uint32_t active_port(const Device& device) {
-  return device.is_active() ? std::uint32_t{only_port} : 0;
+// Returns the port, or 0 if its link is down. Tools that look at a subnet work before its manager
+// has made ports active (umad_check_active() of rdma-core 53 and later).
+std::uint32_t port_with_a_link(const Device& device) {
+  return device.has_link() ? std::uint32_t{only_port} : 0;
 }
 
 }  // namespace
@@ -54,14 +56,14 @@ int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) try {
   const auto all = devices();
   const std::span<Pair> out(reinterpret_cast<Pair*>(cas), max);
   const std::size_t count = std::min(all.size(), max);
-  for (std::size_t i = 0; i < count; ++i) fill(out[i], all[i], active_port(all[i]));
+  for (std::size_t i = 0; i < count; ++i) fill(out[i], all[i], port_with_a_link(all[i]));
   return static_cast<int>(count);
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
 
-// A null name stands for the first device, and port 0 for its active port. Returns 1 if there is no
-// such device or port.
+// A null name stands for the first device, and port 0 for its port, if that has a link. Returns 1
+// if there is no such device or port.
 int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, umad_ca_pair* pair,
                                      unsigned) try {
   if (pair == nullptr) {
@@ -72,7 +74,8 @@ int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, uma
   out = {};
   const auto all = devices();
   const Device* device = find_device(all, name);
-  const std::uint32_t port = device != nullptr && portnum == 0 ? active_port(*device) : portnum;
+  const std::uint32_t port =
+      device != nullptr && portnum == 0 ? port_with_a_link(*device) : portnum;
   if (device == nullptr || port != only_port) {
     errno = ENODEV;
     return 1;

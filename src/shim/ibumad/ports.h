@@ -38,7 +38,8 @@ struct Device {
   std::string manager_file;  // a subnet manager holds this file open; empty: there is none
   live::DeviceInfo roce;     // of a RoCE port
 
-  bool is_active() const;
+  // Returns true if the port is up, whether or not a subnet manager has made it active.
+  bool has_link() const;
 };
 
 // Returns the devices of this host. Returns none, and prints a line to standard error, if the host
