@@ -7,6 +7,7 @@
 #include "base/big_endian.h"
 #include "base/id_map.h"
 #include "base/ids.h"
+#include "base/json_text.h"
 #include "base/quoted.h"
 #include "base/random.h"
 #include "base/result.h"
@@ -160,6 +161,15 @@ TEST(Time, CountsPicoseconds) {
   EXPECT_EQ(Time::seconds(1).ps, 1'000'000'000'000);
   EXPECT_LT(Time::milliseconds(1), Time::never());
   EXPECT_EQ((Time::microseconds(2) + Time::nanoseconds(5)).to_nanoseconds(), 2'005);
+}
+
+TEST(JsonText, DepthIsThatOfArraysAndObjectsOutsideStrings) {
+  EXPECT_EQ(json_depth(""), 0u);
+  EXPECT_EQ(json_depth("[]"), 1u);
+  EXPECT_EQ(json_depth(R"({"a": [1, {"b": []}], "c": {}})"), 4u);
+  EXPECT_EQ(json_depth(R"(["[[[", "\\\"[[["])"), 1u);
+  EXPECT_EQ(json_depth("]]]]["), 1u);
+  EXPECT_EQ(json_depth(std::string(200'000, '[')), 200'000u);
 }
 
 }  // namespace

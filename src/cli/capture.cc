@@ -256,7 +256,8 @@ bool Capture::flush() {
 
 live::UniqueFd open_output(const std::string& name) {
   if (name == "-") return live::UniqueFd(dup(STDOUT_FILENO));
-  return live::UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  constexpr mode_t own = 0600;  // packets hold what programs sent
+  return live::UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, own));
 }
 
 // Takes in a message of the host agent that announces a process.

@@ -123,9 +123,14 @@ TEST_F(CliTest, RunTakesThePlaceOfTheProgram) {
 
 TEST_F(CliTest, RunKeepsWhatIsPreloaded) {
   setenv("LD_PRELOAD", "libm.so.6", 1);
-  const Outcome preload = tulle("run -- sh -c 'echo $LD_PRELOAD'");
+  setenv("ASAN_OPTIONS", "exitcode=7", 1);
+  const Outcome preload = tulle("run -- sh -c 'echo $LD_PRELOAD $ASAN_OPTIONS'");
   unsetenv("LD_PRELOAD");
-  EXPECT_TRUE(contains(preload.text, "libm.so.6")) << preload.text;
+  unsetenv("ASAN_OPTIONS");
+  EXPECT_TRUE(preload.text.starts_with("libm.so.6:/"))
+      << preload.text << ": it may have to be first";
+  EXPECT_TRUE(contains(preload.text, "libtulle-paths.so verify_asan_link_order=0:exitcode=7"))
+      << preload.text;
 }
 
 // Any library that has symbols that ours lacks stands for the system's libibverbs of a later day.

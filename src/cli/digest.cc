@@ -5,8 +5,12 @@
 #include <openssl/sha.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <system_error>
+
+#include "config/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -37,6 +41,10 @@ std::string digest_of(const std::string& text) {
 
 std::string digest_of_file(const std::string& path) {
   const Digest digest = begin_digest();
+  std::error_code error;
+  const bool is_read = std::filesystem::is_regular_file(path, error) &&
+                       std::filesystem::file_size(path, error) <= config::file_bytes_max;
+  if (!is_read) return hex_of(digest);
   std::ifstream in(path, std::ios::binary);
   std::array<char, 65'536> some{};
   while (in.read(some.data(), some.size()) || in.gcount() > 0) {

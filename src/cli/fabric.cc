@@ -18,16 +18,18 @@
 #include <system_error>
 #include <vector>
 
+#include "base/quoted.h"
 #include "base/write_best_effort.h"
 #include "cli/commands.h"
+#include "cli/own_files.h"
 #include "config/network.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
 #include "live/fabric/fabric_folder.h"
 #include "live/fabric/server.h"
 #include "live/service_process.h"
+#include "live/trusted_folder.h"
 #include "live/unique_fd.h"
-#include "shim/paths/tree.h"
 #include "wire/lrh.h"
 
 namespace tulle::cli {
@@ -65,7 +67,7 @@ std::string home_namespace() {
 }
 
 Result<std::string> folder_of(const std::string& name) {
-  return shim::tree_base("fabric " + name_or_default(name) + " " + home_namespace());
+  return own_folder_for("fabric " + name_or_default(name) + " " + home_namespace());
 }
 
 // A fabric of this user whose folder is there.
@@ -102,7 +104,7 @@ void remove_dead(const fs::path& folder) {
 // Returns this user's fabrics, of all network namespaces, and removes what dead ones left behind.
 std::vector<Found> find_all() {
   std::vector<Found> found;
-  auto own = shim::own_folder();
+  auto own = own_folder();
   if (!own) return found;
   std::error_code error;
   std::vector<fs::path> folders;
@@ -268,10 +270,10 @@ void print_node(const live::FabricNode& node) {
                                  node.is_manager ? "subnet manager" : "");
   if (!node.machine.empty()) line += fmt::format(" on {}", node.machine);
   line.erase(line.find_last_not_of(' ') + 1);
-  fmt::print("{}\n", line);
+  fmt::print("{}\n", one_line(line));
   for (const live::FabricInterface& each : node.interfaces) {
-    fmt::print("  {:<8} {}\n", each.name,
-               !each.problem.empty() ? each.problem
+    fmt::print("  {:<8} {}\n", one_line(each.name),
+               !each.problem.empty() ? one_line(each.problem)
                : each.is_running     ? "running"
                                      : "waits for the subnet manager");
   }
@@ -279,15 +281,22 @@ void print_node(const live::FabricNode& node) {
     const std::string peer =
         port.peer.empty() ? "" : fmt::format("{}:{}", port.peer, port.peer_port);
     fmt::print("  port {:<3} {:<11} {:>4} Gb/s  {}{}\n", port.number, state_name(port.state),
-               port.gigabits_per_second, peer, port.is_cut ? " (cut)" : "");
+               port.gigabits_per_second, one_line(peer), port.is_cut ? " (cut)" : "");
   }
 }
 
 }  // namespace
 
 Result<std::string> fabric_address(const std::string& name) {
-  const std::string own = live::fabric_place().socket;
-  if (name.empty() && !own.empty()) return own;
+  const fs::path own = live::fabric_place().socket;
+  if (name.empty() && !own.empty()) {
+    auto trusted = live::trusted_folder(own.parent_path());
+    if (trusted) return (fs::path(*trusted) / own.filename()).string();
+    if (trusted.error().error_number == ENOENT) return own.string();  // it is down
+    return Error{
+        fmt::format("the fabric that TULLE_FABRIC names is not used: {}", trusted.error().message),
+        trusted.error().error_number};
+  }
   auto folder = folder_of(name);
   if (!folder) return folder.error();
   return live::fabric_socket(*folder);
@@ -397,7 +406,8 @@ int fabric_status(const std::string& name, bool json) {
     return 0;
   }
   for (const live::FabricMachine& each : machines->machines) {
-    fmt::print("machine {:<12} {:<20} {}\n", each.name, each.address, each.state);
+    fmt::print("machine {:<12} {:<20} {}\n", one_line(each.name), one_line(each.address),
+               one_line(each.state));
   }
   fmt::print("{:<12} {:<8} {:<16} {:>5}  {}\n", "NAME", "KIND", "GUID", "LID", "ADDRESS");
   for (const live::FabricNode& node : found->nodes) print_node(node);

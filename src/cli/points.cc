@@ -8,11 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "cli/digest.h"
+#include "cli/results_folder.h"
 #include "cli/simulate.h"
 #include "cli/workers.h"
 #include "config/files.h"
@@ -108,9 +109,9 @@ bool Points::is_unchanged(const json_t& files) {
 
 // Reads a point's results, if they are there and are those of this point.
 bool Points::load(Point& point) {
-  std::ifstream in(point.file, std::ios::binary);
-  if (!in) return false;
-  const json_t json = json_t::parse(in, nullptr, false);
+  const auto text = read_results_file(point.file);
+  if (!text) return false;
+  const auto json = parse_json<json_t>(*text);
   const bool is_of_point = json.is_object() && json.contains("identity") &&
                            text_of(json["identity"], -1) == point.identity &&
                            json.contains("files") && json.contains("outcomes") &&

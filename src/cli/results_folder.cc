@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/json_text.h"
 #include "base/quoted.h"
 #include "report/page.h"
 
@@ -50,8 +51,7 @@ bool has_only(const fs::path& folder, const Wanted& is_wanted) {
 }
 
 json read_json(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  json read = json::parse(in, nullptr, false);
+  json read = parse_json<json>(read_results_file(path).value_or(""));
   return read.is_object() ? read : json::object();
 }
 
@@ -82,9 +82,8 @@ bool has_search(const fs::path& folder) {
 }
 
 bool has_gallery(const fs::path& folder) {
-  std::ifstream in(folder / "README.md");
-  std::string heading;
-  std::getline(in, heading);
+  const std::string text = read_results_file(folder / "README.md").value_or("");
+  const std::string heading = text.substr(0, text.find('\n'));
   if (!heading.empty() && report::gallery_index({}).starts_with(heading + "\n")) return true;
   return has_only(folder, [](const fs::directory_entry& entry) {
     const fs::path ending = entry.path().extension();
@@ -121,6 +120,16 @@ Result<void> check_content(const std::string& folder, ResultsOf kind) {
 }
 
 }  // namespace
+
+std::optional<std::string> read_results_file(const std::string& path) {
+  constexpr std::uintmax_t bytes_max = std::uintmax_t{256} << 20;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > bytes_max) return {};
+  std::ifstream in(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(fs::file_size(path, error)), '\0');
+  if (!in.read(text.data(), static_cast<std::streamsize>(text.size()))) return {};
+  return text;
+}
 
 Result<void> prepare_results(const std::string& folder, ResultsOf kind,
                              const std::string& scenario) {

@@ -4,6 +4,7 @@
 // them.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -20,6 +21,10 @@ Result<void> prepare_results(const std::string& folder, ResultsOf kind,
 
 // Removes the files of an earlier run: its variants may have other names.
 void remove_run(const std::string& folder);
+
+// Returns the text of a file that this program may have written, and anybody else may have changed:
+// no device and no FIFO, and none of more than 256 MiB. Nothing if there is no such file.
+std::optional<std::string> read_results_file(const std::string& path);
 
 // Makes the folder if it does not exist, and fails if no files can be made in it.
 Result<void> prepare_folder(const std::string& folder);

@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/layout.h"
+#include "cli/own_files.h"
 #include "fabric/faults.h"
 #include "live/fabric/client.h"
 #include "live/fabric/fabric_folder.h"
@@ -61,6 +62,23 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
+// Puts a library behind those that are preloaded already: a sanitizer's runtime has to be first.
+void preload(const fs::path& library) {
+  const char* before = std::getenv("LD_PRELOAD");
+  const bool is_empty = before == nullptr || *before == '\0';
+  set("LD_PRELOAD", is_empty ? library.string() : std::string(before) + ":" + library.string());
+}
+
+// A program that GCC built with AddressSanitizer ends at once if anything is preloaded, unless it
+// is told not to look. The runtime's own functions still come before the C library's. What the
+// environment says already comes later in the list, and counts.
+void let_sanitized_programs_start() {
+  const char* before = std::getenv("ASAN_OPTIONS");
+  const std::string option = "verify_asan_link_order=0";
+  set("ASAN_OPTIONS",
+      before == nullptr || *before == '\0' ? option : option + ":" + std::string(before));
+}
+
 // Returns a name for the network namespace that the devices belong to. Each namespace has separate
 // addresses and a separate host agent, and may share /tmp with others.
 std::string network_namespace() {
@@ -71,13 +89,14 @@ std::string network_namespace() {
 // Makes the files by which programs look for devices, for the preloaded library. A program that
 // finds no devices says so itself.
 void show_devices() {
+  unsetenv("TULLE_SYSFS");  // another user's files would decide what the program sees
   auto devices = live::devices();
   if (!devices) return;
   const live::Settings settings = live::read_settings();
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
       place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
-  auto base = shim::tree_base(
+  auto base = own_folder_for(
       settings.agent + " " + settings.device.name + " " + settings.device.interfaces + " " +
       std::to_string(static_cast<int>(settings.device.roce)) + " " + place_name);
   if (!base) return fail(base.error().message), void();
@@ -185,7 +204,7 @@ int run(const RunOptions& options) {
   }
   if (!options.secure.empty()) {
     const auto keys = live::read_key_file(options.secure);
-    if (!keys) return fail(keys.error().message);
+    if (!keys) return refuse(keys.error().message);
   }
   const fs::path folder = library_folder();
   std::error_code error;
@@ -195,7 +214,8 @@ int run(const RunOptions& options) {
   }
   prepend("LD_LIBRARY_PATH", folder.string());
   const fs::path paths = folder / paths_library;
-  if (fs::exists(paths, error)) prepend("LD_PRELOAD", paths.string());
+  if (fs::exists(paths, error)) preload(paths);
+  let_sanitized_programs_start();
   const fs::path advice = folder / advice_library;
   if (options.share_memory || live::read_settings().share_memory) {
     if (!fs::exists(advice, error)) {

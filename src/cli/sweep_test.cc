@@ -144,6 +144,27 @@ TEST_F(Sweep, AFileThatHasChangedIsSimulatedAgain) {
   EXPECT_NE(folder.read("p/sweep.csv"), with_much);
 }
 
+// Another user may have put the folder there. What is in it makes no sweep end or wait.
+TEST_F(Sweep, FilesOfAStrangerCostNothing) {
+  ASSERT_EQ(run(command("o", "-k seed=1..3")).status, 0);
+  const std::string csv = folder.read("o/sweep.csv");
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder.path("o/points"))) {
+    paths.push_back(entry.path());
+  }
+  ASSERT_EQ(paths.size(), 3u);
+  auto json =
+      nlohmann::ordered_json::parse(folder.read("o/points/" + paths[0].filename().string()));
+  json["files"]["/dev/zero"] = "0";
+  std::ofstream(paths[0]) << json.dump();
+  constexpr std::size_t depth = 200'000;
+  std::ofstream(paths[1]) << std::string(depth, '[') << std::string(depth, ']');
+  fs::remove(paths[2]);
+  fs::create_symlink("/dev/zero", paths[2]);
+  EXPECT_EQ(run(command("o", "-k seed=1..3")).status, 0);
+  EXPECT_EQ(folder.read("o/sweep.csv"), csv);
+}
+
 // A sweep of a hundred points is killed five times at random.
 TEST_F(Sweep, GoesOnAfterItWasKilled) {
   const std::string knobs = "-j 2 -k seed=1..25 -k traffic.bytes=16KB,64KB,256KB,4MB";

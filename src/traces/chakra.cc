@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/quoted.h"
 #include "traces/formats.h"
 
@@ -146,7 +147,7 @@ Result<void> ChakraReader::read_groups(const ChakraNode& node) {
   const std::string_view text = node.group_list;
   const std::size_t begin = text.find("[{"), end = text.rfind("}]");
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
-  const auto list = nlohmann::json::parse(text.substr(begin, end + 2 - begin), nullptr, false);
+  const auto list = parse_json<nlohmann::json>(text.substr(begin, end + 2 - begin));
   const auto wrong = [&] { return error(node.id, "its list of process groups is not understood"); };
   if (!list.is_array()) return wrong();
   for (const auto& each : list) {

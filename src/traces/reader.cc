@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/quoted.h"
 #include "traces/formats.h"
 #include "traces/words.h"
@@ -91,7 +92,7 @@ Result<Groups> parse_groups(std::string_view text, std::string_view file, std::u
   };
   constexpr std::size_t bytes_max = 64u << 20;
   if (text.size() > bytes_max) return wrong("the file has more than 64 MiB");
-  const auto object = nlohmann::json::parse(text, nullptr, false);
+  const auto object = parse_json<nlohmann::json>(text);
   if (!object.is_object()) return wrong("it is no JSON object");
   Groups groups;
   for (const auto& [name, list] : object.items()) {

@@ -201,6 +201,21 @@ TEST(Rsocket, NullsAreRefused) {
   expect_refused({{"poll", [] { return rpoll(nullptr, 1, 0); }}}, EFAULT);
 }
 
+// librspreload asks so for the family of a socket that it makes an ordinary one.
+TEST(Rsocket, TheLengthOfANameIsToldWithoutRoomForIt) {
+  for (const int domain : {AF_INET, AF_INET6}) {
+    const int fd = rsocket(domain, SOCK_STREAM, 0);
+    ASSERT_GE(fd, 0);
+    socklen_t bytes = 0;
+    EXPECT_EQ(rgetsockname(fd, nullptr, &bytes), 0);
+    EXPECT_EQ(bytes, domain == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    errno = 0;
+    EXPECT_EQ(rgetsockname(fd, nullptr, &bytes), -1);
+    EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(rclose(fd), 0);
+  }
+}
+
 // rpoll() and rselect() wait for other descriptors as poll and select do.
 class ForeignDescriptor : public testing::Test {
  protected:

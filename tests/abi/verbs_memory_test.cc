@@ -163,6 +163,36 @@ TEST_F(Memory, PagedOnDemandAndGoneFailsLocallyToo) {
   EXPECT_EQ(ibv_dereg_mr(region), 0);
 }
 
+// As the kernel does, which pins such pages for writing.
+TEST_F(Memory, ThatIsReadOnlyIsNotRegisteredForWrites) {
+  constexpr std::size_t page = 4'096;
+  auto* const pages = static_cast<std::byte*>(
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(mprotect(pages + page, page, PROT_READ), 0);
+  const auto errno_of = [&](void* address, std::size_t length, int access) {
+    errno = 0;
+    ibv_mr* const region = ibv_reg_mr(pd, address, length, access);
+    const int error = errno;
+    EXPECT_EQ(region == nullptr, error != 0);
+    if (region != nullptr) {
+      EXPECT_EQ(ibv_dereg_mr(region), 0);
+    }
+    return error;
+  };
+  constexpr int writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  EXPECT_EQ(errno_of(pages, page, writes), 0);
+  EXPECT_EQ(errno_of(pages, page + 1, writes), EFAULT);
+  EXPECT_EQ(errno_of(pages + page + 1, 5, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+  EXPECT_EQ(errno_of(pages, 2 * page, 0), 0);
+  EXPECT_EQ(errno_of(pages + page, 12, IBV_ACCESS_REMOTE_READ), 0);
+  const std::byte all_bits{0xA5};
+  pages[page - 1] = all_bits;
+  EXPECT_EQ(errno_of(pages + page - 1, 1, writes), 0);
+  EXPECT_EQ(pages[page - 1], all_bits);
+  munmap(pages, 2 * page);
+}
+
 TEST_F(Memory, AllOfTheAddressSpaceIsOneRegion) {
   create_pair(IBV_QPT_RC);
   EXPECT_EQ(ibv_reg_mr(pd, nullptr, SIZE_MAX, all_access), nullptr) << "only on demand";

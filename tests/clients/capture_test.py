@@ -83,6 +83,7 @@ class Capture(ClientTest):
     def test_stops_when_told(self):
         path, _ = self.capture(lambda: self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "10"]))
         self.assertGreater(os.path.getsize(path), 1000)
+        self.assertEqual(0o100600, os.stat(path).st_mode)  # packets hold what programs sent
         self.assertTrue(self.tshark(path, "-c", "1"))
 
     def test_unwritable(self):

@@ -34,6 +34,41 @@ class Devices(ClientTest):
         self.assertEqual("", output)  # `tulle run` adds nothing to a program's output
 
 
+SANITIZED = """
+#include <infiniband/verbs.h>
+#include <stdio.h>
+int main(void) {
+  int count = 0;
+  struct ibv_device** list = ibv_get_device_list(&count);
+  printf("%d device\\n", count);
+  ibv_free_device_list(list);
+  return 0;
+}
+"""
+
+
+class Sanitized(ClientTest):
+    """A program that GCC has built with AddressSanitizer, whose runtime wants to be the first library."""
+
+    def build(self, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        source, program = pathlib.Path(folder.name) / "program.c", pathlib.Path(folder.name) / "program"
+        source.write_text(text)
+        self.run_program("gcc", "-fsanitize=address", "-g", "-o", program, source, "-libverbs")
+        return program
+
+    def test_it_starts(self):
+        process = self.run_program(*self.over_tulle([self.build(SANITIZED)]))
+        self.assertEqual("1 device\n", process.stdout, process.describe())
+        self.assertEqual("", process.stderr, process.describe())
+
+    def test_its_faults_are_found(self):
+        leaky = SANITIZED.replace("ibv_free_device_list(list);", "char* volatile all = (char*)list; all[1 << 20] = 1;")
+        process = self.run_program(*self.over_tulle([self.build(leaky)]), expect=None)
+        self.assertIn("ERROR: AddressSanitizer", process.stderr, process.describe())
+
+
 class Devinfo(ClientTest):
     def test_short(self):
         found = fields(self.run_program(*self.over_tulle(["ibv_devinfo"])).stdout)

@@ -338,6 +338,13 @@ class BadInput(TwoMachines):
         self.refused("has no host or switch", text=self.text() + 'nodes = ["h9"]\n')
         self.refused("machine.address: is needed", text=self.text() + '[[machine]]\nname = "gamma"\n')
 
+    def test_names_do_not_steer_a_terminal(self):
+        self.file.write_text(self.text().replace('"beta"', '"b\\u001b[31m\\u009bta"'))
+        self.alpha.begin(self.file)
+        shown = self.alpha.fabric("status").stdout
+        self.assertIn("b?[31m?ta", shown)
+        self.assertNotRegex(shown, "[\x1b\x9b]")
+
     def test_files_that_differ_are_named(self):
         self.alpha.begin(self.file)
         self.file.write_text(self.text() + 'nodes = ["h1"]\n')

@@ -242,6 +242,70 @@ def taken_files(preparation):
     return result
 
 
+def strangers_runtime_folder():
+    """`su` keeps XDG_RUNTIME_DIR. Root's programs must make nothing in a folder that another user can move or replace."""
+    result = Result()
+    with Stage() as stage:
+        runtime = stage.folder / "runtime"
+        runtime.mkdir(mode=0o700)
+        os.chown(runtime, ATTACKER, ATTACKER)
+        env = {"XDG_RUNTIME_DIR": str(runtime)}
+        for command in (["run", "--", "true"], ["fabric", "list"], ["fabric", "status"]):
+            process = stage.start(0, harness.TULLE, *command, env=env)
+            process.wait(20)
+            result.expect(f"XDG_RUNTIME_DIR is not used: {runtime} belongs to user {ATTACKER}" in process.stderr,
+                          f"`tulle {' '.join(command)}` does not say whose folder it is: {process.stderr}")
+            result.expect(not list(runtime.iterdir()), f"`tulle {' '.join(command)}` uses the attacker's folder")
+    return result
+
+
+def strangers_fabric():
+    """TULLE_FABRIC names a socket at which another user's process answers. What it says and hands over would lead root's
+    program into its namespaces."""
+    result = Result()
+    with Stage() as stage:
+        own = stage.folder / "own"
+        own.mkdir()
+        os.chown(own, ATTACKER, ATTACKER)
+        for path, word in ((stage.folder / "socket", f"belongs to user {ATTACKER}"), (own / "socket", f"user {ATTACKER}")):
+            fake = stage.attacker(FAKE_AGENT, str(path))
+            env = {"TULLE_FABRIC": str(path)}
+            for command in (["run", "--host", "h0", "--", "true"], ["fabric", "status"], ["fabric", "down"]):
+                process = stage.start(0, harness.TULLE, *command, env=env)
+                status = process.wait(20)
+                result.expect(status > 0, f"`tulle {' '.join(command)}` ends with {status}")
+                result.expect(word in process.stderr, f"`tulle {' '.join(command)}` does not say whose it is: "
+                                                      f"{process.stderr}")
+            stage.open(env=env | {"TULLE_HOST": "h0"})
+            result.expect("got" not in fake.stdout.replace("got 0", ""), f"a program speaks to it: {fake.stdout}")
+            result.expect(sorted(each.name for each in own.iterdir()) in ([], ["socket"]), "root makes a folder there")
+            fake.close()
+    return result
+
+
+def planted_recipe():
+    """A file of another user's looks like one from which libtulle-paths makes an attribute. Opened by a relative path, it
+    must be read as it is, and lead to no socket."""
+    result = Result()
+    with Stage() as stage:
+        runtime, own = stage.folder / "runtime", stage.folder / "own"
+        runtime.mkdir(mode=0o700)
+        own.mkdir()
+        os.chown(own, ATTACKER, ATTACKER)
+        planted = own / "planted"
+        fake = stage.attacker(FAKE_AGENT, str(stage.folder / "socket"))
+        recipe = f"tulle attribute\n1\n0011\n{stage.folder}/socket\nother content\n"
+        stage.start(ATTACKER, "sh", "-c", 'printf %s "$1" > "$2"', "sh", recipe.ljust(4096, "#"), planted).wait(10)
+        script = f"cd {own} && wc -c < planted && head -c 15 planted && echo 1 >> planted && wc -c < planted"
+        process = stage.start(0, harness.TULLE, "run", "--", "sh", "-c", script, env={"XDG_RUNTIME_DIR": str(runtime)})
+        status = process.wait(20)
+        result.expect(status == 0 and process.stdout == "4096\ntulle attribute4098\n",
+                      f"a program sees {process.stdout!r} {process.stderr!r}")
+        result.expect("got" not in fake.stdout, f"a program speaks to the attacker: {fake.stdout}")
+        fake.close()
+    return result
+
+
 def set_uid_program():
     """The attacker starts a set-uid program of root's that uses Tulle, with an environment of his own. The environment
     must not decide which agent the program trusts, and which executable it starts."""
@@ -276,5 +340,8 @@ ATTACKS = {
     "staged.taken_folder": lambda: taken_files("mkdir tulle-0"),
     "staged.taken_folder_is_a_file": lambda: taken_files("touch tulle-0"),
     "staged.set_uid_program": set_uid_program,
+    "staged.strangers_runtime_folder": strangers_runtime_folder,
+    "staged.strangers_fabric": strangers_fabric,
+    "staged.planted_recipe": planted_recipe,
     "staged.taken_folder_is_a_link": lambda: taken_files("ln -s /etc tulle-0"),
 }

@@ -13,6 +13,7 @@
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
+#include "live/trusted_folder.h"
 #include "wire/smp.h"
 
 namespace tulle::live {
@@ -35,6 +36,14 @@ Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<con
     if (!is_gone) return connection.error();
     return Error{fmt::format("no fabric runs at {}; `tulle fabric up` starts one", socket),
                  connection.error().error_number};
+  }
+  // What it says is believed, and what it hands over is entered.
+  auto owner = peer_of(connection->get());
+  if (!owner) return owner.error();
+  if (!is_trusted(owner->uid)) {
+    return Error{fmt::format("the fabric at {} belongs to user {}, who alone may use it", socket,
+                             owner->uid),
+                 EPERM};
   }
   if (auto sent = send_message(connection->get(), encoded(hello), fds); !sent) return sent.error();
   return connection;

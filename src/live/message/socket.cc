@@ -52,30 +52,79 @@ UniqueFd new_socket() {
   return UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Locks the folder of the path, so that agents that start at one path take turns. Otherwise the
-// second agent would find the first one's path bound but not yet listening, take that agent for
-// dead, and remove its path.
-UniqueFd take_turn(const std::string& address) {
-  if (address[0] == '@') return {};
+// The place of a path: its folder, which is opened once, and the name in it. Whoever may write
+// above the folder can move it, and cannot lead this process elsewhere.
+struct Place {
+  UniqueFd folder;
+  std::string name;
+  std::string given;
+
+  // Returns the path by which system calls reach the place: the given one where there is no /proc.
+  std::string path() const {
+    if (access("/proc/self/fd", X_OK) != 0) return given;
+    return fmt::format("/proc/self/fd/{}/{}", folder.get(), name);
+  }
+};
+
+// Opens the folder, and locks it where its reader may, so that agents that start at one path take
+// turns. Otherwise the second agent would find the first one's path bound but not yet listening,
+// take that agent for dead, and remove its path.
+Place take_turn(const std::string& address) {
   const std::size_t slash = address.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : address.substr(0, slash + 1);
-  UniqueFd turn(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Place place{UniqueFd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+              slash == std::string::npos ? address : address.substr(slash + 1), address};
+  if (!place.folder) {
+    place.folder.reset(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return place;
+  }
   // An agent needs a moment only. Any user who may read the folder may lock it for longer.
-  for (int i = 0; turn && i < turn_looks_max; ++i) {
-    if (flock(turn.get(), LOCK_EX | LOCK_NB) == 0) break;
+  for (int i = 0; i < turn_looks_max; ++i) {
+    if (flock(place.folder.get(), LOCK_EX | LOCK_NB) == 0) break;
     usleep(10'000);
   }
-  return turn;
+  return place;
 }
 
-// Removes a path at which no process listens any more, since it is in the way of the next agent.
-bool remove_stale_path(const std::string& address) {
-  if (address[0] == '@') return false;
+// Removes a socket at which no process listens any more, since it is in the way of the next agent.
+bool remove_stale(const Place& place) {
   struct stat status {};
-  if (lstat(address.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
-  const auto connection = connect_to(address);
+  const bool is_socket =
+      fstatat(place.folder.get(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISSOCK(status.st_mode);
+  if (!is_socket) return false;
+  const auto connection = connect_to(place.path());
   if (connection || connection.error().error_number != ECONNREFUSED) return false;
-  return unlink(address.c_str()) == 0;
+  return unlinkat(place.folder.get(), place.name.c_str(), 0) == 0;
+}
+
+// Lets everybody connect, whatever the process's umask. Links are not followed: the mode is that of
+// a socket of this user, whatever has come to the place.
+void open_to_all(const Place& place) {
+  const UniqueFd found(
+      openat(place.folder.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!found || fstat(found.get(), &status) != 0) return;
+  if (!S_ISSOCK(status.st_mode) || status.st_uid != geteuid()) return;
+  chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0666);
+}
+
+// Binds a socket to a path, in the place of one that a dead agent left behind.
+Result<void> bind_to_path(int socket, const std::string& text) {
+  const Place place = take_turn(text);
+  if (!place.folder) return system_error("cannot listen at " + text);
+  auto address = parse(place.path());
+  if (!address) return address.error();
+  const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
+  fchmod(socket, 0600);  // the mode that the file begins with
+  int failed = bind(socket, name, address->bytes);
+  if (failed != 0 && errno == EADDRINUSE && remove_stale(place)) {
+    failed = bind(socket, name, address->bytes);
+  }
+  if (failed != 0) return system_error("cannot listen at " + text);
+  if (geteuid() == 0) open_to_all(place);
+  if (listen(socket, backlog) != 0) return system_error("cannot listen");
+  return {};
 }
 
 Result<ReceivedMessage> receive(int socket, int flags,
@@ -128,14 +177,12 @@ Result<UniqueFd> listen_at(const std::string& text) {
   if (!address) return address.error();
   UniqueFd fd = new_socket();
   if (!fd) return system_error("cannot make a socket");
-  const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
-  const UniqueFd turn = take_turn(text);
-  int failed = bind(fd.get(), name, address->bytes);
-  if (failed != 0 && errno == EADDRINUSE && remove_stale_path(text)) {
-    failed = bind(fd.get(), name, address->bytes);
+  if (text[0] != '@') {
+    if (auto bound = bind_to_path(fd.get(), text); !bound) return bound.error();
+    return fd;
   }
-  if (failed != 0) return system_error("cannot listen at " + text);
-  if (text[0] != '@') chmod(text.c_str(), geteuid() == 0 ? 0666 : 0600);
+  const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
+  if (bind(fd.get(), name, address->bytes) != 0) return system_error("cannot listen at " + text);
   if (listen(fd.get(), backlog) != 0) return system_error("cannot listen");
   return fd;
 }

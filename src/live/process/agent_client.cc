@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include "live/trusted_folder.h"
+
 namespace tulle::live {
 namespace {
 
@@ -82,7 +84,7 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
   }
   auto owner = peer_of(connection->get());
   if (!owner) return owner.error();
-  if (owner->uid != 0 && owner->uid != geteuid()) {
+  if (!is_trusted(owner->uid)) {
     return Error{fmt::format("the Tulle agent of this network namespace belongs to user {}; ask "
                              "them to stop it, or set TULLE_AGENT to another name",
                              owner->uid),

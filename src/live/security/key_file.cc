@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "live/trusted_folder.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -69,6 +70,9 @@ Result<std::vector<SecretKey>> read_key_file(const std::string& path) {
   struct stat status {};
   if (!file || fstat(file.get(), &status) != 0) return failed(std::strerror(errno), errno);
   if (!S_ISREG(status.st_mode)) return failed("it is not a regular file", EINVAL);
+  if (!is_trusted(status.st_uid)) {
+    return failed(fmt::format("it belongs to user {}, who can change it", status.st_uid), EACCES);
+  }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return failed("other users have rights to it; try `chmod 600`", EACCES);
   }

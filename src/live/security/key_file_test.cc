@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -46,6 +47,20 @@ TEST(KeyFile, OtherUsersMustHaveNoRights) {
   }
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   EXPECT_TRUE(read_key_file(path));
+}
+
+TEST(KeyFile, OfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a file away";
+  const Folder folder;
+  const std::string path = folder.path("keys");
+  std::ofstream(path) << digits << '\n';
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  EXPECT_TRUE(read_key_file(path));
+  ASSERT_EQ(chown(path.c_str(), 65'533, 65'533), 0);
+  const auto keys = read_key_file(path);
+  ASSERT_FALSE(keys);
+  EXPECT_NE(keys.error().message.find("it belongs to user 65533"), std::string::npos)
+      << keys.error().message;
 }
 
 TEST(KeyFile, WhatIsNoFileOfKeysIsRefused) {

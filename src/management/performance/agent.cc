@@ -141,9 +141,12 @@ bool answer_by_port(Request request, std::span<Counters> by_port, Answer answer)
   const wire::MadHeader header = header_of(request);
   if (!asks(header)) return false;
   const Status status = check(request, static_cast<unsigned>(by_port.size() - 1), true);
-  const std::uint8_t select = port_select_of(request);
+  // Where an attribute names no port, the byte may be anything.
+  const bool names_ports =
+      status == Status::ok && header.attribute_id != wire::attribute_class_port_info;
+  const std::uint8_t select = names_ports ? port_select_of(request) : wire::all_ports;
   const std::span<Counters> selected =
-      select == wire::all_ports || status != Status::ok ? by_port : by_port.subspan(select, 1);
+      select == wire::all_ports ? by_port : by_port.subspan(select, 1);
   const bool sets = status == Status::ok && header.method == method_set;
   if (sets) std::fill(selected.begin(), selected.end(), Counters{});
   write_answer(request, status, sum_of(selected), answer);

@@ -1,8 +1,11 @@
 #include "management/performance/agent.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "management/mad_test.h"
 #include "wire/pma.h"
@@ -109,6 +112,54 @@ TEST(PerformanceAgent, answers_no_answer) {
     Mad out{};
     EXPECT_FALSE(answer(ask(wire::attribute_port_counters, 1, method), {}, out)) << int{method};
     EXPECT_EQ(out, Mad{});
+  }
+}
+
+// Counters of ports, behind which there is no memory.
+class GuardedCounters {
+ public:
+  GuardedCounters() {
+    void* made =
+        mmap(nullptr, 2 * page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(made, MAP_FAILED);
+    begin_ = static_cast<std::byte*>(made);
+    mprotect(begin_ + page(), page(), PROT_NONE);
+    counters_ = new (begin_ + page() - ports * sizeof(Counters)) Counters[ports];
+  }
+  GuardedCounters(const GuardedCounters&) = delete;
+  GuardedCounters& operator=(const GuardedCounters&) = delete;
+  ~GuardedCounters() { munmap(begin_, 2 * page()); }
+
+  std::span<Counters> all() const { return {counters_, ports}; }
+
+ private:
+  static constexpr std::size_t ports = 3;
+  static std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+  std::byte* begin_;
+  Counters* counters_;
+};
+
+TEST(PerformanceAgent, any_port_may_be_named) {
+  const GuardedCounters counters;
+  for (unsigned select = 0; select < 256; ++select) {
+    for (const std::uint16_t attribute :
+         {wire::attribute_class_port_info, wire::attribute_port_counters,
+          wire::attribute_port_counters_extended, std::uint16_t{0x77}}) {
+      for (const std::uint8_t method : {method_get, method_set}) {
+        for (Counters& each : counters.all()) each.packets_sent = 5;
+        Mad out{};
+        const Mad request = ask(attribute, static_cast<std::uint8_t>(select), method);
+        ASSERT_TRUE(answer_by_port(request, counters.all(), out));
+        const bool is_description = attribute == wire::attribute_class_port_info;
+        const bool is_known = attribute != 0x77 && (method == method_get || !is_description);
+        const bool names_port = is_description || select < 3 || select == wire::all_ports;
+        EXPECT_EQ(status_of(out) == 0, is_known && names_port) << select;
+        const auto taken_back = std::ranges::count(counters.all(), 0u, &Counters::packets_sent);
+        const bool sets = status_of(out) == 0 && method == method_set;
+        EXPECT_EQ(taken_back, !sets ? 0 : select == wire::all_ports ? 3 : 1) << select;
+      }
+    }
   }
 }
 

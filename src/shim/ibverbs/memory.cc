@@ -1,7 +1,9 @@
 // Protection domains, memory regions and memory windows.
 
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -30,6 +32,28 @@ bool is_mapped(void* address, std::size_t length) {
   return mapped;
 }
 
+// Returns false if the page of an address cannot be written to. The kernel adds nothing to the bits
+// of a word there, in one step, as no thread of the program can notice.
+bool takes_writes(std::uintptr_t address) {
+  constexpr int or_nothing = FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0);
+  std::uint32_t nobody_waits_here = 0;
+  const int saved = errno;
+  const bool faults =
+      syscall(SYS_futex, &nobody_waits_here, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, nullptr,
+              address & ~std::uintptr_t{sizeof(std::uint32_t) - 1}, or_nothing) < 0 &&
+      errno == EFAULT;
+  errno = saved;
+  return !faults;
+}
+
+// A kernel pins the pages of a region that may be written to for writing
+// (drivers/infiniband/core/umem.c, ib_umem_get). Memory that is read-only here is found at the
+// region's ends; in its middle, a peer's access finds it.
+bool takes_writes(void* address, std::size_t length) {
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  return takes_writes(first) && takes_writes(first + length - 1);
+}
+
 void destroy(Context& context, verbs::MemoryRegion* region) {
   (void)to_errno(context.adapter().objects().destroy(region));
 }
@@ -54,7 +78,11 @@ int check_range(Range& range, verbs::AccessFlags access) {
     return 0;
   }
   if (range.length == 0 || start + range.length < range.length) return EINVAL;
-  return on_demand || is_mapped(range.address, range.length) ? 0 : EFAULT;
+  if (on_demand) return 0;
+  const bool is_usable =
+      is_mapped(range.address, range.length) &&
+      (!access.has(verbs::Access::local_write) || takes_writes(range.address, range.length));
+  return is_usable ? 0 : EFAULT;
 }
 
 // Memory that is paged on demand may change its mappings at any time.

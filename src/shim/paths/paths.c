@@ -81,6 +81,7 @@ struct root {
   dev_t device;
   size_t length;
   char path[PATH_MAX];
+  char real[PATH_MAX]; /* the same without links */
 };
 
 /* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not set.
@@ -105,6 +106,7 @@ static const struct root* tree_root(void) {
       struct stat its;
       const int saved = errno;
       if (REAL(stat)(named->path, &its) == 0) named->device = its.st_dev;
+      if (REAL(realpath)(named->path, named->real) == NULL) named->length = 0;
       errno = saved;
       root = named;
     }
@@ -196,9 +198,14 @@ static bool may_be_recipe(const struct place* place, const char* path) {
   return place->ours || (path != NULL && path[0] != '/' && tree_root() != NULL);
 }
 
-static int opened(const struct place* place, const char* path, int file) {
-  if (file < 0 || !may_be_recipe(place, path)) return file;
-  return tulle_text_instead_of(file, tree_root()->device);
+static int text_of(const struct place* place, int file) {
+  const struct root* root = tree_root();
+  return tulle_text_instead_of(file, root->device, place->ours ? NULL : root->real);
+}
+
+static int opened(const struct place* place, const char* path, int flags, int file) {
+  const bool is_read = (flags & O_ACCMODE) == O_RDONLY;
+  return file >= 0 && is_read && may_be_recipe(place, path) ? text_of(place, file) : file;
 }
 
 #define LOOK(path) \
@@ -314,7 +321,7 @@ static bool needs_mode(int flags) {
     TAKE_MODE(flags)                                    \
     LOOK(path);                                         \
     const int file = REAL(name)(at.path, flags, mode);  \
-    return opened(&at, path, file);                     \
+    return opened(&at, path, flags, file);              \
   }
 OPEN_FUNCTION(open)
 OPEN_FUNCTION(open64)
@@ -325,7 +332,7 @@ OPEN_FUNCTION(__open64)
   EXPORTED int name(const char* path, int flags) { \
     LOOK(path);                                    \
     const int file = REAL(name)(at.path, flags);   \
-    return opened(&at, path, file);                \
+    return opened(&at, path, flags, file);         \
   }
 OPEN2_FUNCTION(__open_2)
 OPEN2_FUNCTION(__open64_2)
@@ -335,7 +342,7 @@ OPEN2_FUNCTION(__open64_2)
     TAKE_MODE(flags)                                                \
     LOOK_AT(folder, path);                                          \
     const int file = REAL(name)(folder, at.path, flags, mode);      \
-    return opened(&at, path, file);                                 \
+    return opened(&at, path, flags, file);                          \
   }
 OPENAT_FUNCTION(openat)
 OPENAT_FUNCTION(openat64)
@@ -344,15 +351,15 @@ OPENAT_FUNCTION(openat64)
   EXPORTED int name(int folder, const char* path, int flags) { \
     LOOK_AT(folder, path);                                     \
     const int file = REAL(name)(folder, at.path, flags);       \
-    return opened(&at, path, file);                            \
+    return opened(&at, path, flags, file);                     \
   }
 OPENAT2_FUNCTION(__openat_2)
 OPENAT2_FUNCTION(__openat64_2)
 
-static FILE* text_instead_of(FILE* file, const char* mode) {
-  if (file == NULL || strchr(mode, 'r') == NULL) return file;
+static FILE* text_instead_of(const struct place* place, FILE* file, const char* mode) {
+  if (file == NULL || mode[0] != 'r' || strchr(mode, '+') != NULL) return file;
   const int copy = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
-  const int instead = tulle_text_instead_of(copy, tree_root()->device);
+  const int instead = text_of(place, copy);
   if (instead == copy) {
     if (copy >= 0) close(copy);
     return file;
@@ -366,11 +373,11 @@ static FILE* text_instead_of(FILE* file, const char* mode) {
   return value;
 }
 
-#define FOPEN_FUNCTION(name)                                                  \
-  EXPORTED FILE* name(const char* restrict path, const char* restrict mode) { \
-    LOOK(path);                                                               \
-    FILE* file = REAL(name)(at.path, mode);                                   \
-    return may_be_recipe(&at, path) ? text_instead_of(file, mode) : file;     \
+#define FOPEN_FUNCTION(name)                                                   \
+  EXPORTED FILE* name(const char* restrict path, const char* restrict mode) {  \
+    LOOK(path);                                                                \
+    FILE* file = REAL(name)(at.path, mode);                                    \
+    return may_be_recipe(&at, path) ? text_instead_of(&at, file, mode) : file; \
   }
 FOPEN_FUNCTION(fopen)
 FOPEN_FUNCTION(fopen64)

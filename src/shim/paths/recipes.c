@@ -14,13 +14,15 @@
      TEXT                         used without a host agent; if empty, reading fails as on a kernel
 
    A recipe is as long as a kernel says that an attribute is. That distinguishes recipes from most
-   other files. */
+   other files. Only files below the tree's root are recipes, and only for who reads them: anybody
+   may have written any other file that looks like one. */
 
 #define _GNU_SOURCE
 #include "recipes.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,6 +34,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -200,6 +203,18 @@ static int text_file(const struct recipe* recipe, bool closes_on_exec) {
   return file;
 }
 
+/* Without /proc nobody can tell where a file lies. */
+__attribute__((noinline)) static bool is_below(int file, const char* tree) {
+  char link[32], path[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  /* By the system call: a name that comes back from readlink() may have lost the tree's root. */
+  const long length = syscall(SYS_readlinkat, AT_FDCWD, link, path, sizeof path - 1);
+  if (length <= 0) return false;
+  path[length] = '\0';
+  const size_t root = strlen(tree);
+  return strncmp(path, tree, root) == 0 && path[root] == '/';
+}
+
 __attribute__((noinline)) static int text_instead_of(int file) {
   struct recipe recipe;
   if (!read_recipe(file, &recipe)) return file;
@@ -210,10 +225,11 @@ __attribute__((noinline)) static int text_instead_of(int file) {
   return text;
 }
 
-int tulle_text_instead_of(int file, dev_t device) {
+int tulle_text_instead_of(int file, dev_t device, const char* tree) {
   if (file < 0) return file;
   const int saved = errno;
-  const int instead = may_be_recipe(file, device) ? text_instead_of(file) : file;
+  const bool is_recipe = may_be_recipe(file, device) && (tree == NULL || is_below(file, tree));
+  const int instead = is_recipe ? text_instead_of(file) : file;
   errno = saved;
   return instead;
 }

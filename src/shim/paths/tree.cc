@@ -17,6 +17,7 @@
 
 #include "live/message/port_attributes.h"
 #include "live/message/protocol.h"
+#include "live/trusted_folder.h"
 #include "shim/identity.h"
 
 namespace tulle::shim {
@@ -330,41 +331,37 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.link(fs::path("dev/infiniband") / node, "/dev/null");
 }
 
-// Makes a folder of that name, or accepts one that only this user can have prepared. Whoever may
-// write there decides what programs see.
-Result<std::string> private_folder(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error{"cannot make the folder " + path + ": " + std::strerror(errno), errno};
-  }
-  struct stat its = {};
-  if (lstat(path.c_str(), &its) != 0 || !S_ISDIR(its.st_mode) || its.st_uid != geteuid() ||
-      (its.st_mode & 0022) != 0) {
-    return Error{path + " must be a folder that only this user can write to: remove it, and " +
-                     "Tulle makes a new one",
-                 EPERM};
-  }
-  return path;
-}
-
 }  // namespace
 
-Result<std::string> own_folder() {
-  const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
+Result<OwnFolder> own_folder() {
+  const char* named = secure_getenv("XDG_RUNTIME_DIR");
+  const bool is_named = named != nullptr && *named == '/' && access(named, W_OK) == 0;
+  std::string warning;
+  std::string path;
+  if (is_named) {
+    auto runtime = live::trusted_folder(named);
+    if (runtime) path = *runtime + "/tulle";
+    if (!runtime) warning = "XDG_RUNTIME_DIR is not used: " + runtime.error().message;
+  }
   // Another user may have taken the name in /tmp. Root has a folder in which nobody else makes any.
-  if ((runtime == nullptr || *runtime == '\0') && geteuid() == 0) runtime = "/run";
-  const bool has_runtime = runtime != nullptr && *runtime == '/' && access(runtime, W_OK) == 0;
-  return private_folder(has_runtime ? std::string(runtime) + "/tulle"
-                                    : "/tmp/tulle-" + std::to_string(geteuid()));
+  if (path.empty() && geteuid() == 0 && access("/run", W_OK) == 0) path = "/run/tulle";
+  if (path.empty()) path = "/tmp/tulle-" + std::to_string(geteuid());
+  auto made = live::private_folder(path);
+  if (!made) return made.error();
+  return OwnFolder{std::move(*made), std::move(warning)};
 }
 
-Result<std::string> tree_base(const std::string& name) {
+Result<OwnFolder> tree_base(const std::string& name) {
   auto own = own_folder();
   if (!own) return own;
   std::string plain = name.empty() ? "default" : name;
   for (char& letter : plain) {
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
   }
-  return private_folder(*own + "/" + plain);
+  auto made = live::private_folder(own->path + "/" + plain);
+  if (!made) return made.error();
+  own->path = std::move(*made);
+  return own;
 }
 
 Result<std::string> make_tree(const std::string& base, std::span<const live::DeviceInfo> devices,

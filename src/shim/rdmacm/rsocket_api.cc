@@ -33,7 +33,7 @@ int translate(const sockaddr* from, socklen_t bytes, sockaddr_storage& to) {
 void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
   const auto* address = reinterpret_cast<const sockaddr*>(&from);
   const socklen_t length = std::max<socklen_t>(length_of(address), sizeof(sa_family_t));
-  std::memcpy(to, &from, std::min(length, *bytes));
+  if (to != nullptr) std::memcpy(to, &from, std::min(length, *bytes));
   *bytes = length;
 }
 
@@ -82,7 +82,8 @@ using NameOf = int (Socket::*)(sockaddr_storage&);
 int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
-  if (address == nullptr || bytes == nullptr) return answer(EFAULT);
+  // Without room for an address, it is asked how long that is: so librspreload learns its family.
+  if (bytes == nullptr || (address == nullptr && *bytes > 0)) return answer(EFAULT);
   sockaddr_storage found = {};
   const int error = ((*socket).*name_of)(found);
   if (error == 0) copy_name(found, address, bytes);

@@ -1,0 +1,83 @@
+#include "live/trusted_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "live/system_error.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t others_write = S_IWGRP | S_IWOTH;
+
+// Returns why the folder must not be used, or nothing.
+std::string fault_of(const struct stat& its, const std::string& path, uid_t owner_of_all) {
+  if (!is_trusted(its.st_uid) && its.st_uid != owner_of_all) {
+    return fmt::format("{} belongs to user {}", path, its.st_uid);
+  }
+  if ((its.st_mode & others_write) != 0 && (its.st_mode & S_ISVTX) == 0) {
+    return fmt::format("other users may write to {}", path);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
+
+Result<std::string> trusted_folder(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  if (!real) return system_error("cannot use the folder " + path);
+  const fs::path whole = real.get();
+  constexpr int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  // Each folder is looked at before the next is opened in it. What has been looked at stays.
+  UniqueFd folder(open("/", flags));
+  struct stat its {};
+  if (!folder || fstat(folder.get(), &its) != 0) return system_error("cannot use the folder /");
+  const uid_t owner_of_all = its.st_uid;
+  fs::path seen = "/";
+  std::string fault = fault_of(its, seen, owner_of_all);
+  for (const fs::path& name : whole.relative_path()) {
+    if (!fault.empty()) break;
+    folder.reset(openat(folder.get(), name.c_str(), flags));
+    seen /= name;
+    if (!folder || fstat(folder.get(), &its) != 0) {
+      return system_error("cannot use the folder " + seen.string());
+    }
+    fault = fault_of(its, seen, owner_of_all);
+  }
+  if (!fault.empty()) return Error{std::move(fault), EPERM};
+  return whole.string();
+}
+
+Result<std::string> private_folder(const std::string& path) {
+  const fs::path given = path;
+  auto above = trusted_folder(given.parent_path());
+  if (!above) return above;
+  std::string whole = fs::path(*above) / given.filename();
+  if (mkdir(whole.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return system_error("cannot make the folder " + whole);
+  }
+  struct stat its {};
+  if (lstat(whole.c_str(), &its) != 0 || !S_ISDIR(its.st_mode) || its.st_uid != geteuid() ||
+      (its.st_mode & others_write) != 0) {
+    return Error{fmt::format("{} must be a folder that only this user can write to: remove it, and "
+                             "Tulle makes a new one",
+                             whole),
+                 EPERM};
+  }
+  return whole;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,99 @@
+#include "live/trusted_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+namespace tulle::live {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrustedFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tulle-trust-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    base = fs::canonical(name);
+  }
+  void TearDown() override { fs::remove_all(base); }
+
+  fs::path made(const std::string& name, fs::perms permissions = fs::perms::owner_all) const {
+    fs::create_directory(base / name);
+    fs::permissions(base / name, permissions);
+    return base / name;
+  }
+
+  fs::path base;
+};
+
+constexpr fs::perms sticky = fs::perms::all | fs::perms::sticky_bit;
+
+TEST_F(TrustedFolderTest, IsOneThatNobodyElseCanChange) {
+  auto found = trusted_folder(made("own"));
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, base / "own");
+  EXPECT_TRUE(trusted_folder("/"));
+  EXPECT_TRUE(trusted_folder("/tmp"));
+}
+
+TEST_F(TrustedFolderTest, EachFolderAboveCounts) {
+  made("open", fs::perms::all);
+  made("open/own");
+  for (const fs::path& path : {base / "open", base / "open/own"}) {
+    auto found = trusted_folder(path);
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().message, "other users may write to " + (base / "open").string());
+    EXPECT_EQ(found.error().error_number, EPERM);
+  }
+  fs::permissions(base / "open", sticky);  // who does not own it cannot rename what is there
+  EXPECT_TRUE(trusted_folder(base / "open/own"));
+}
+
+TEST_F(TrustedFolderTest, AGroupIsOthersToo) {
+  made("shared", fs::perms::owner_all | fs::perms::group_all);
+  EXPECT_FALSE(trusted_folder(base / "shared"));
+}
+
+TEST_F(TrustedFolderTest, LinksCountAsWhereTheyLead) {
+  made("own");
+  made("open", fs::perms::all);
+  fs::create_symlink(base / "own", base / "open" / "link");
+  auto found = trusted_folder(base / "open" / "link");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, base / "own");  // and not the link, which anybody may turn elsewhere
+}
+
+TEST_F(TrustedFolderTest, OfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a folder away";
+  const fs::path folder = made("other");
+  ASSERT_EQ(chown(folder.c_str(), 65'533, 65'533), 0);
+  auto found = trusted_folder(folder);
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().message, folder.string() + " belongs to user 65533");
+}
+
+TEST_F(TrustedFolderTest, WhatIsNoFolderIsNamed) {
+  EXPECT_EQ(trusted_folder(base / "none").error().error_number, ENOENT);
+  EXPECT_EQ(trusted_folder("/dev/null").error().error_number, ENOTDIR);
+}
+
+TEST_F(TrustedFolderTest, APrivateFolderIsMadeOrRefused) {
+  auto fresh = private_folder(base / "private");
+  ASSERT_TRUE(fresh) << fresh.error().message;
+  EXPECT_EQ(*fresh, base / "private");
+  EXPECT_EQ(fs::status(*fresh).permissions(), fs::perms::owner_all);
+  EXPECT_TRUE(private_folder(base / "private"));
+  fs::create_symlink(base / "private", base / "link");
+  EXPECT_FALSE(private_folder(base / "link"));
+  fs::permissions(base / "private", sticky);
+  EXPECT_FALSE(private_folder(base / "private"));
+  made("open", fs::perms::all);
+  EXPECT_FALSE(private_folder(base / "open" / "private"));
+  EXPECT_FALSE(fs::exists(base / "open" / "private"));
+}
+
+}  // namespace
+}  // namespace tulle::live
