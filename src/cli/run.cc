@@ -208,6 +208,9 @@ int run(const RunOptions& options) {
   }
   const fs::path folder = library_folder();
   std::error_code error;
+  if (executable().empty()) {
+    return fail("cannot find Tulle's libraries: /proc, which tells where they lie, is not mounted");
+  }
   if (!fs::exists(folder / verbs_library, error)) {
     return fail(fmt::format("cannot find Tulle's {} from {}; is the installation complete?",
                             verbs_library, executable().string()));

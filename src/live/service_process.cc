@@ -28,11 +28,14 @@ bool has_stop_signal(const UniqueFd& signals) {
   return read(signals.get(), &info, sizeof info) == sizeof info;
 }
 
-void raise_file_limit() {
+std::uint64_t raise_file_limit() {
+  constexpr rlim_t usual = 1u << 20;  // systemd's for services, and the kernel's most (fs.nr_open)
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit wanted{std::max(limit.rlim_max, usual), std::max(limit.rlim_max, usual)};
+  if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) return wanted.rlim_cur;  // root may
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 void drop_standard_descriptors() {

@@ -393,5 +393,52 @@ TEST(Names, AreTheOnesThatProgramsPrint) {
   EXPECT_EQ(mbps_to_ibv_rate(103125), IBV_RATE_100_GBPS);
 }
 
+// A kernel looks handles up. Programs that destroy twice, or name what never was, get an error.
+TEST_F(Verbs, WhatIsNotThereIsRefused) {
+  create_pair(IBV_QPT_RC);
+  ibv_qp_init_attr plan = {};
+  plan.send_cq = plan.recv_cq = cq;
+  plan.qp_type = IBV_QPT_RC;
+  plan.cap = {4, 4, 1, 1, 0};
+  ibv_srq_init_attr srq_plan = {nullptr, {4, 1, 0}};
+  ibv_ah_attr address = path();
+
+  ibv_qp* const pair = ibv_create_qp(pd, &plan);
+  ibv_cq* const queue = ibv_create_cq(context, 4, nullptr, nullptr, 0);
+  ibv_srq* const shared = ibv_create_srq(pd, &srq_plan);
+  ibv_ah* const handle = ibv_create_ah(pd, &address);
+  ibv_mr* const region = ibv_reg_mr(pd, memory.data(), 8, IBV_ACCESS_LOCAL_WRITE);
+  ibv_pd* const domain = ibv_alloc_pd(context);
+  for (const int expected : {0, EINVAL, EINVAL}) {
+    EXPECT_EQ(ibv_destroy_qp(pair), expected);
+    EXPECT_EQ(ibv_destroy_cq(queue), expected);
+    EXPECT_EQ(ibv_destroy_srq(shared), expected);
+    EXPECT_EQ(ibv_destroy_ah(handle), expected);
+    EXPECT_EQ(ibv_dereg_mr(region), expected);
+    EXPECT_EQ(ibv_dealloc_pd(domain), expected);
+  }
+  ibv_qp_attr attributes = {};
+  EXPECT_EQ(ibv_modify_qp(pair, &attributes, IBV_QP_STATE), EINVAL);
+  EXPECT_EQ(ibv_query_qp(pair, &attributes, IBV_QP_STATE, nullptr), EINVAL);
+  ibv_srq_attr srq_attributes = {};
+  EXPECT_EQ(ibv_modify_srq(shared, &srq_attributes, IBV_SRQ_LIMIT), EINVAL);
+  EXPECT_EQ(ibv_query_srq(shared, &srq_attributes), EINVAL);
+
+  alignas(64) static std::array<std::byte, 4'096> never{};
+  const auto refused = [](const void* made) { return made == nullptr && errno == EINVAL; };
+  auto* const nobody = reinterpret_cast<ibv_pd*>(never.data());
+  EXPECT_TRUE(refused(ibv_create_qp(nobody, &plan)));
+  EXPECT_TRUE(refused(ibv_create_srq(nobody, &srq_plan)));
+  EXPECT_TRUE(refused(ibv_create_ah(nobody, &address)));
+  EXPECT_TRUE(refused(ibv_reg_mr(nobody, memory.data(), 8, IBV_ACCESS_LOCAL_WRITE)));
+  EXPECT_EQ(ibv_destroy_qp(reinterpret_cast<ibv_qp*>(never.data())), EINVAL);
+  EXPECT_EQ(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(8)), EINVAL);
+  plan.send_cq = queue;
+  EXPECT_TRUE(refused(ibv_create_qp(pd, &plan)));
+  plan.send_cq = cq;
+  plan.srq = shared;
+  EXPECT_TRUE(refused(ibv_create_qp(pd, &plan)));
+}
+
 }  // namespace
 }  // namespace tulle::shim

@@ -324,5 +324,21 @@ TEST_F(Verbs, WindowsOfTypeOneAreBoundByACall) {
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
+TEST_F(Verbs, WindowsOfTypeTwoShowTheKeyOfTheRequest) {
+  create_pair(IBV_QPT_RC);
+  ibv_mw* mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+  ASSERT_NE(mw, nullptr);
+  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  ibv_send_wr wr = {};
+  wr.wr_id = 9;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.bind_mw = {mw, key, {mr, at(4096), 64, IBV_ACCESS_REMOTE_WRITE}};
+  ASSERT_EQ(post(b, wr), 0);
+  expect(9, IBV_WC_BIND_MW);
+  EXPECT_EQ(mw->rkey, key);
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+}
+
 }  // namespace
 }  // namespace tulle::shim

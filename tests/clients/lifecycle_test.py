@@ -123,6 +123,42 @@ class AgentStart(ClientTest):
         return self.run_program("nice", "-n", "1", "nice", "-n", "-1", "true", expect=None).stderr == ""
 
 
+    def test_it_keeps_the_privileges_that_it_needs(self):
+        """Root's agent is root without root's capabilities. What an ordinary user's could gain, it may not."""
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+        fields = dict(line.split(":\t") for line in
+                      pathlib.Path(f"/proc/{self.status()['agent']['pid']}/status").read_text().splitlines()
+                      if line.startswith(("Cap", "NoNew")))
+        net_admin, net_raw = 1 << 12, 1 << 13
+        self.assertEqual("1", fields["NoNewPrivs"])
+        for name in ("CapEff", "CapPrm"):
+            self.assertEqual(0, int(fields[name], 16) & ~(net_admin | net_raw), fields)
+        self.assertEqual((0, 0), (int(fields["CapInh"], 16), int(fields["CapAmb"], 16)), fields)
+        self.assertEqual(0, int(fields["CapBnd"], 16) & ~(net_admin | net_raw), fields)
+
+    def test_from_a_program_with_few_descriptors(self):
+        """It serves all programs of the host. Whoever may not raise the limit starts none, and says what to do."""
+        few = self.run_program("prlimit", "--nofile=24:24", *self.over_tulle(["ibv_devices"]), expect=None)
+        if few.wait() == 0:
+            agent = self.status()["agent"]["pid"]
+            limit = re.search(r"Max open files +(\d+)", pathlib.Path(f"/proc/{agent}/limits").read_text())
+            self.assertGreaterEqual(int(limit[1]), 1 << 20)
+        else:
+            self.assertIn("the limit of open files is 24 here, and an agent needs 64: raise it", few.stderr)
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+
+    def test_its_log_is_nobody_elses(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        os.chmod(folder, 0o777)
+        log = pathlib.Path(folder) / "log"
+        refused = self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_AGENT_LOG": str(log)}, expect=None)
+        self.assertIn(f"the log TULLE_AGENT_LOG is not used: other users may write to {folder}", refused.stderr)
+        self.assertFalse(log.exists())
+        os.chmod(folder, 0o700)
+        self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_AGENT_LOG": str(log)})
+        self.assertEqual(0o100600, log.stat().st_mode)
+
+
 class AgentDeath(ClientTest):
     def test_killed(self):
         """Running processes keep their data path, the next program starts a new host agent, and all work together."""

@@ -189,6 +189,21 @@ class Lifetime(Rdmacm):
                 self.assertLess(time.monotonic() - began, 10)
 
 
+class Forked(Rdmacm):
+    def test_children_connect_by_themselves(self):
+        """A child has devices of its own, with queue pair numbers that no other process has."""
+        argv = [BUILD / "bin" / "forked", "7175"]
+        server = self.start(*self.over_tulle(argv))
+        wait_until(lambda: "listening" in server.stdout, "the server")
+        client = self.run_program(*self.over_tulle([*argv, 4]), limit=30)
+        lines = [line.split(" ", 2) for line in client.stdout.splitlines()]
+        self.assertEqual(["parent", *["child"] * 4, "parent"], [line[0] for line in lines], client.describe())
+        self.assertEqual({"success"}, {line[2] for line in lines}, client.describe())
+        of_children = {number for who, number, _ in lines if who == "child"}
+        self.assertEqual(4, len(of_children), client.describe())
+        self.assertFalse(of_children & {number for who, number, _ in lines if who == "parent"}, client.describe())
+
+
 class Rsockets(Rdmacm):
     def stream(self, program, *options):
         argv = [program, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]

@@ -70,6 +70,12 @@ class OrdinaryUser(Basics, ClientTest):
         self.prefix = as_ordinary_user()
         super().setUp()
 
+    def test_a_program_with_few_descriptors_starts_no_agent(self):
+        """The agent would serve nobody else."""
+        few = self.run_program("prlimit", "--nofile=24:24", *self.prefix, *self.over_tulle(["ibv_devinfo"]), expect=None)
+        self.assertIn("the limit of open files is 24 here, and an agent needs 64: raise it", few.stderr, few.describe())
+        self.run_program(*self.prefix, *self.over_tulle(["ibv_devinfo"]))
+
 
 class Container(Basics, ClientTest):
     """A container whose /dev has null alone, without a shared memory folder and with an empty /sys."""

@@ -15,12 +15,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <utility>
 
 #include "live/agent/core.h"
 #include "live/agent/interfaces.h"
+#include "live/agent/privileges.h"
 #include "live/service_process.h"
+#include "live/system_error.h"
+#include "live/trusted_folder.h"
 
 namespace tulle::live {
 namespace {
@@ -34,6 +38,8 @@ constexpr auto tell_retry_time = 100ms;
 constexpr int no_memory_pause_microseconds = 10'000;
 // A process has one connection for its device and one for each event channel.
 constexpr std::size_t connections_max = 512;
+// What the agent needs for itself and the connections of a few programs.
+constexpr std::uint64_t files_min = 64;
 // An answer tells of all processes. Whoever asks often must not hold up others for long.
 constexpr int status_answers_in_a_turn = 4;
 
@@ -42,24 +48,34 @@ void say_ready() {
   std::fflush(stdout);
 }
 
-void send_output_to(const std::string& log) {
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  UniqueFd out;
-  if (!log.empty()) out.reset(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  const int target = out ? out.get() : null.get();
-  dup2(null.get(), STDIN_FILENO);
-  dup2(target, STDOUT_FILENO);
-  dup2(target, STDERR_FILENO);
+// The file of a detached agent's messages, or none.
+UniqueFd& log_file() {
+  static UniqueFd file;
+  return file;
 }
 
-Settings& detached_settings() {
-  static Settings settings;
-  return settings;
+// Another user may have put a link to any file there.
+Result<void> open_log(const std::string& path) {
+  const std::filesystem::path given(path);
+  auto folder = trusted_folder(given.has_parent_path() ? given.parent_path() : ".");
+  if (!folder) return folder.error();
+  const std::string whole = std::filesystem::path(*folder) / given.filename();
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  log_file().reset(open(whole.c_str(), flags, 0600));
+  struct stat its {};
+  if (!log_file() || fstat(log_file().get(), &its) != 0)
+    return system_error("cannot write " + path);
+  if (is_trusted(its.st_uid)) return {};
+  return Error{fmt::format("{} belongs to user {}", path, its.st_uid), EPERM};
 }
 
 void say_ready_and_fall_silent() {
   say_ready();
-  send_output_to(detached_settings().agent_log);
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const int target = log_file() ? log_file().get() : null.get();
+  dup2(null.get(), STDIN_FILENO);
+  dup2(target, STDOUT_FILENO);
+  dup2(target, STDERR_FILENO);
 }
 
 // Detaches with the usual two forks: no terminal, no parent that must wait, and no session leader.
@@ -113,9 +129,18 @@ int run_agent(const AgentOptions& options) {
     detach();
     schedule_as_usual();
   }
-  raise_file_limit();
-  detached_settings() = options.settings;
-
+  // A program with few descriptors may have started the agent, which serves all others too.
+  if (const std::uint64_t files = raise_file_limit(); files < files_min) {
+    return fail(
+        fmt::format("the limit of open files is {} here, and an agent needs {}: raise it "
+                    "(ulimit -n), or start `tulle agent` first",
+                    files, files_min));
+  }
+  if (options.on_demand && !options.settings.agent_log.empty()) {
+    if (auto opened = open_log(options.settings.agent_log); !opened) {
+      return fail("the log TULLE_AGENT_LOG is not used: " + opened.error().message);
+    }
+  }
   auto listener = listen_at(options.settings.agent);
   if (!listener && listener.error().error_number == EADDRINUSE) {
     // Another program's agent was faster and serves just as well.
@@ -128,6 +153,7 @@ int run_agent(const AgentOptions& options) {
   }
   if (!listener) return fail(listener.error().message);
 
+  give_up_privileges();
   AgentCore core(options.settings);
   if (options.foreground) {
     std::printf("tulle agent: at %s, UDP port %u\n", options.settings.agent.c_str(),

@@ -62,7 +62,7 @@ Result<sockaddr_storage> parse(const fabric::Machine& machine) {
   if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0 || found == nullptr) {
     return Error{fmt::format(
         "machine {}: {} is no IP address, such as 192.0.2.7, 192.0.2.7:{} or [2001:db8::7]:{}",
-        quoted(machine.name), quoted(machine.address), machines_port, machines_port)};
+        tulle::quoted(machine.name), tulle::quoted(machine.address), machines_port, machines_port)};
   }
   sockaddr_storage address{};
   std::memcpy(&address, found->ai_addr, std::min<std::size_t>(found->ai_addrlen, sizeof address));
@@ -114,11 +114,11 @@ Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& ma
         made.addresses_, [&](const auto& other) { return is_same(other, *address); });
     if (is_twice) {
       return Error{fmt::format("machine {}: {} is another machine's address already",
-                               quoted(machine.name), machine.address)};
+                               tulle::quoted(machine.name), machine.address)};
     }
     if (!made.addresses_.empty() && made.addresses_.front().ss_family != address->ss_family) {
       return Error{fmt::format("machine {}: {} is of another version of IP than the first address",
-                               quoted(machine.name), machine.address)};
+                               tulle::quoted(machine.name), machine.address)};
     }
     made.addresses_.push_back(*address);
   }
@@ -131,11 +131,12 @@ Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& ma
     made.own_ = number;
     if (made.fd_) return made;
     if (errno != EADDRNOTAVAIL || !named.empty()) {
-      last = system_error(fmt::format("machine {}: cannot open a UDP socket at {}",
-                                      quoted(machines[number].name), machines[number].address));
+      last =
+          system_error(fmt::format("machine {}: cannot open a UDP socket at {}",
+                                   tulle::quoted(machines[number].name), machines[number].address));
     }
   }
-  if (!is_known) return Error{fmt::format("there is no machine {}", quoted(named))};
+  if (!is_known) return Error{fmt::format("there is no machine {}", tulle::quoted(named))};
   return last;
 }
 

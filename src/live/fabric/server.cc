@@ -492,8 +492,7 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
     return;
   }
   session.host = host;
-  auto peer = peer_of(session.connection.get());
-  hosts_.enter(host, session.id, peer ? peer->pid : 0);
+  hosts_.enter(host, session.id, process_at(session.connection.get()));
   watch(session.datagrams.get(), &session);
 }
 
@@ -518,8 +517,7 @@ HostConnections& FabricServer::connections_of(std::uint32_t host) {
 
 void FabricServer::open_channel(Session& session, std::uint32_t host) {
   HostConnections& connections = connections_of(host);
-  auto peer = peer_of(session.connection.get());
-  const pid_t process = peer ? peer->pid : 0;
+  const pid_t process = process_at(session.connection.get());
   auto events = connections.service().open_channel(
       {process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
   if (!events) return refuse(session, events.error().message);
@@ -565,8 +563,7 @@ bool FabricServer::progress_connections() {
 }
 
 void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
-  auto peer = peer_of(session.connection.get());
-  const int process = peer ? peer->pid : 0;
+  const pid_t process = process_at(session.connection.get());
   auto port = data_ports_.open(now(), host, session.id, std::move(button), process);
   if (!port) return refuse(session, port.error().message);
   session.data_host = host;

@@ -207,6 +207,11 @@ Result<Peer> peer_of(int socket) {
   return Peer{credentials.pid, credentials.uid};
 }
 
+pid_t process_at(int socket) {
+  auto peer = peer_of(socket);
+  return peer ? peer->pid : 0;
+}
+
 Result<void> send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
   TULLE_CHECK(fds.size() <= fds_max);
   alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))] = {};

@@ -31,6 +31,8 @@ struct Peer {
 Result<UniqueFd> listen_at(const std::string& address);
 Result<UniqueFd> connect_to(const std::string& address);
 Result<Peer> peer_of(int socket);
+// Returns the number of the process at the other end, or 0 if the system does not say.
+pid_t process_at(int socket);
 
 // Sends a message with at most 253 descriptors. Never blocks. The error_number is EAGAIN if the
 // peer does not read.

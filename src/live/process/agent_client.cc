@@ -16,11 +16,6 @@ constexpr int connect_again_milliseconds = 10;
 // An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
-int process_at(int socket) {
-  auto peer = peer_of(socket);
-  return peer ? static_cast<int>(peer->pid) : 0;
-}
-
 // An agent that is stopped, or on a machine that has much else to do, is not damaged.
 Error silent(const Settings& settings, int socket, int milliseconds) {
   return {fmt::format("process {} at the agent socket {} did not answer within {} ms; it may be "

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -113,7 +114,7 @@ void from_address_vector(const verbs::AddressVector& from, ibv_ah_attr& to) {
 extern "C" {
 
 ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
-  if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
+  if (!is_known(ibv_pd) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
   verbs::AddressVector to;
@@ -135,7 +136,7 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
 }
 
 int ibv_destroy_ah(ibv_ah* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Ah& ah = Ah::of(ibv);
   Context& context = Context::of(ah.context);
   {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -254,7 +255,7 @@ int ibv_resize_cq(ibv_cq* ibv, int entries) try {
 }
 
 int ibv_destroy_cq(ibv_cq* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t completion_events = 0;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
 #include "shim/ibverbs/private_nodes.h"
@@ -280,6 +281,7 @@ extern "C" {
 int ibv_close_device(ibv_context* ibv) {
   if (ibv == nullptr) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);
+  forget(context);
   remove_for_events(context);
   {
     const auto guard = context.lock();

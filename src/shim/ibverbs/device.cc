@@ -12,6 +12,7 @@
 #include <string>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -114,6 +115,7 @@ Context* make_context(Device& device) {
   pthread_mutex_init(&base.mutex, nullptr);
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
   add_for_events(*context);
+  know(*context);
   return context.release();
 }
 

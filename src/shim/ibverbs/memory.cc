@@ -12,6 +12,7 @@
 
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -93,7 +94,7 @@ live::SharedRegions::Hold share(const Range& range, verbs::AccessFlags access) {
 
 ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::uint64_t iova,
                         unsigned flags) try {
-  if (ibv_pd == nullptr) return fail(EINVAL);
+  if (!is_known(ibv_pd)) return fail(EINVAL);
   verbs::AccessFlags access;
   if (!to_access(flags, access)) return fail(EOPNOTSUPP);
   Range range{address, length, iova};
@@ -114,7 +115,7 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
-  if (ibv_pd == nullptr) return fail(EINVAL);
+  if (!is_known(ibv_pd)) return fail(EINVAL);
   Context& context = Context::of(ibv_pd->context);
   const auto guard = context.lock();
   VerbsStatus status{};
@@ -141,7 +142,7 @@ std::byte* map_buffer(int fd, std::uint64_t offset, std::size_t length, verbs::A
 }
 
 ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
-  if (ibv_pd == nullptr || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) return fail(EINVAL);
+  if (!is_known(ibv_pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
   auto mw = std::make_unique<Mw>();
@@ -162,7 +163,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Mw& mw = Mw::of(ibv);
   Context& context = Context::of(mw.context);
   {
@@ -241,7 +242,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) try {
 }
 
 int ibv_dealloc_pd(ibv_pd* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Pd& pd = Pd::of(ibv);
   Context& context = Context::of(pd.context);
   {
@@ -356,7 +357,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
 }
 
 int ibv_dereg_mr(ibv_mr* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Mr& mr = Mr::of(ibv);
   Context& context = Context::of(mr.context);
   {

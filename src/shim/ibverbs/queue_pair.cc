@@ -4,6 +4,7 @@
 
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -210,10 +211,11 @@ void fill(Qp& qp, ibv_qp_init_attr& out) {
 // Returns true if all objects that the queue pair needs are given and belong to its context. An XRC
 // initiator receives nothing.
 bool complete(const ibv_pd& pd, const ibv_qp_init_attr& attributes) {
-  if (attributes.send_cq == nullptr || attributes.send_cq->context != pd.context) return false;
+  if (!is_known(attributes.send_cq) || attributes.send_cq->context != pd.context) return false;
   if (attributes.qp_type == IBV_QPT_XRC_SEND) return attributes.srq == nullptr;
-  return attributes.recv_cq != nullptr && attributes.recv_cq->context == pd.context &&
-         (attributes.srq == nullptr || attributes.srq->context == pd.context);
+  return is_known(attributes.recv_cq) && attributes.recv_cq->context == pd.context &&
+         (attributes.srq == nullptr ||
+          (is_known(attributes.srq) && attributes.srq->context == pd.context));
 }
 
 transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from, QpType type) {
@@ -233,7 +235,7 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
 }
 
 Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
-  if (pd == nullptr) return fail(EINVAL);
+  if (!is_known(pd)) return fail(EINVAL);
   QpType type{};
   if (const int error = to_type(attributes.qp_type, type); error != 0) return fail(error);
   // A target belongs to a domain: create_target() makes it.
@@ -403,7 +405,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
-  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
+  if (!is_known(ibv) || attributes == nullptr) return report(EINVAL);
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
   Context& context = Context::of(ibv->context);
@@ -427,7 +429,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
 }
 
 int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {
-  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
+  if (!is_known(ibv) || attributes == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   if (qp.spreads) return report(EOPNOTSUPP);
   const auto guard = Context::of(ibv->context).lock();
@@ -441,7 +443,7 @@ int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_att
 }
 
 int ibv_destroy_qp(ibv_qp* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t events = 0;

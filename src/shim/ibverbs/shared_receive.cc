@@ -1,6 +1,7 @@
 // Shared receive queues.
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -52,7 +53,7 @@ void serve_receives(Context& context) { context.create_srq_ex = guarded<create_s
 extern "C" {
 
 ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) try {
-  if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
+  if (!is_known(ibv_pd) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
   auto srq = make_object<Srq>(pd.allocator);
@@ -71,7 +72,7 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) try {
 
 int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) try {
   constexpr int known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
-  if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return report(EINVAL);
+  if (!is_known(ibv) || attributes == nullptr || (mask & ~known) != 0) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().objects().modify(
@@ -83,7 +84,7 @@ int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) try {
 }
 
 int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
-  if (ibv == nullptr || out == nullptr) return report(EINVAL);
+  if (!is_known(ibv) || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const verbs::SharedReceiveQueue& srq = *Srq::of(ibv).queue;
@@ -94,7 +95,7 @@ int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
 }
 
 int ibv_destroy_srq(ibv_srq* ibv) {
-  if (ibv == nullptr) return report(EINVAL);
+  if (!is_known(ibv)) return report(EINVAL);
   Srq& srq = Srq::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t events = 0;

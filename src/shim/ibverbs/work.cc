@@ -136,6 +136,8 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
       if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
       if (error == 0) error = to_errno(adapter.post_send(*qp.pair, request));
       if (error != 0) break;
+      // As adapters' drivers do (irdma), whose programs read the key there.
+      if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
     }
   } catch (const std::bad_alloc&) {
     error = ENOMEM;

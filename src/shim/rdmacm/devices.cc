@@ -1,7 +1,11 @@
 // Each process opens its devices once and leaves them open. Contexts that this library hands out
-// stay valid as long as it is loaded, whatever becomes of the ids.
+// stay valid as long as it is loaded, whatever becomes of the ids. A forked child opens devices of
+// its own: those of its parent have the parent's queue pair numbers and do not work in the child.
+
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -14,10 +18,16 @@ struct OpenDevices {
   std::mutex mutex;
   std::list<Device> devices;
 };
-// Never destroyed, because other threads may use devices while the process ends.
+
+// Never destroyed, because other threads may use devices while the process ends, and ids that a
+// child has inherited name those of its parent. What another thread was doing with these at the
+// moment of the fork is of no matter to the child, which leaves them as they are.
 OpenDevices& open_devices() {
-  static auto* instance = new OpenDevices;
-  return *instance;
+  static std::atomic<OpenDevices*> instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { instance = new OpenDevices; });
+    return new OpenDevices;
+  }();
+  return *instance.load();
 }
 
 int open(ibv_device* found, Device& out) {
@@ -63,6 +73,11 @@ std::uint8_t Device::responder_resources_max() const {
   return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_rd_atom, 0, 0xFF));
 }
 
+void Device::take_in_packets() const {
+  ibv_wc none;
+  if (empty != nullptr) (void)ibv_poll_cq(empty, 1, &none);
+}
+
 int find_device(const std::string& name, Device*& out) {
   OpenDevices& all = open_devices();
   const std::lock_guard guard(all.mutex);
@@ -74,6 +89,7 @@ int find_device(const std::string& name, Device*& out) {
     if (out == nullptr && all.devices.size() == 1) out = &all.devices.front();
   }
   if (out == nullptr) return ENODEV;
+  if (out->empty == nullptr) out->empty = ibv_create_cq(out->verbs, 1, nullptr, nullptr, 0);
   if (out->pd == nullptr) out->pd = ibv_alloc_pd(out->verbs);
   return out->pd != nullptr ? 0 : errno;
 }

@@ -145,7 +145,12 @@ class Processing {
     copy_private_data(from.private_data, event_, ud.private_data, ud.private_data_len);
     return true;
   }
-  bool operator()(const event::Disconnected&) { return !id_.connect_failed; }
+  // The peer's last acknowledgements came before it disconnected. Programs expect the completions
+  // that are due to them to be there already, as on an adapter, where a disconnection takes longer.
+  bool operator()(const event::Disconnected&) {
+    if (id_.device != nullptr) id_.device->take_in_packets();
+    return !id_.connect_failed;
+  }
   bool operator()(const event::MulticastJoined& from) {
     fill_datagram(from.qp_number, from.qkey, from.path, id_, event_);
     event_.param.ud.private_data = event_.group->context;

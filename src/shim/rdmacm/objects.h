@@ -48,8 +48,11 @@ struct Device {
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;  // the default domain, made for the first id
   ibv_xrcd* xrcd = nullptr;
+  ibv_cq* empty = nullptr;  // nothing completes there; whoever polls it takes in what has come
   ibv_device_attr attributes = {};
 
+  // Takes in the packets that have come for this process.
+  void take_in_packets() const;
   std::uint8_t initiator_depth_max() const;
   std::uint8_t responder_resources_max() const;
 };
