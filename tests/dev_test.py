@@ -44,6 +44,7 @@ class Machine:
         script = f"""
 set -euo pipefail
 fail() {{ echo "dev: $*" >&2; exit 1; }}
+misuse() {{ echo "dev: $*" >&2; exit 2; }}
 note() {{ echo "dev: $*" >&2; }}
 source tools/packages.sh
 os_release={self.folder}/os-release
@@ -111,6 +112,11 @@ class BadGround(unittest.TestCase):
         for tool in ("cmake", "ninja", "pkg-config", "c++"):
             machine.tool(tool, "exit 0")
         self.assertEqual(machine.run("install_packages build")[:2], (0, ""))
+
+    def test_a_purpose_that_is_none(self):
+        status, errors, _ = Machine(self.folder).with_apt().run("install_packages demoo")
+        self.assertEqual(2, status, errors)
+        self.assertIn('dev: no purpose "demoo"; the purposes are: build demo', errors)
 
     def test_another_distribution_with_apt(self):
         machine = Machine(self.folder, release="noble", name="Ubuntu 24.04 LTS").with_apt()

@@ -456,7 +456,7 @@ class Environment(unittest.TestCase):
         libraries = next(path for path in (BUILD / "lib").rglob("tulle") if path.is_symlink())
         own = self.folder / libraries.relative_to(BUILD)
         own.mkdir(parents=True)
-        self.refused("is missing: build Tulle where MPICH is installed", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
+        self.refused("is missing: install MPICH's headers, run cmake again", bin / "tulle", PMI_RANK="0", PMI_SIZE="2",
                      LD_LIBRARY_PATH=str(self.folder))
         shutil.copy("/bin/true", own / "libtulle_mpich.so")
         (own / "libtulle_mpich.so").chmod(0o777)

@@ -49,6 +49,12 @@ has_package_index() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
 
 # install_packages PURPOSE...: installs the missing packages, or says in one line what has to be done.
 install_packages() {
+  local purpose purposes
+  purposes=$(sed -n 's/^\[\(.*\)\]$/\1/p' "$package_list")
+  purposes=${purposes//$'\n'/ }
+  for purpose in "$@"; do
+    [[ " $purposes " == *" $purpose "* ]] || misuse "no purpose \"$purpose\"; the purposes are: $purposes"
+  done
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     check_tools "$@"
     return

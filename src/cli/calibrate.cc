@@ -87,12 +87,15 @@ std::string toml_of(const Calibration& calibration) {
 }  // namespace
 
 int calibrate(const CalibrateOptions& options) {
+  // A file that cannot be written is noticed before the measurement, and an interrupted one leaves
+  // none behind.
+  const std::string part = options.output + ".part";
   std::ofstream out;
   if (!options.output.empty()) {
-    // A file that cannot be written is noticed before the measurement.
-    out.open(options.output, std::ios::app);
+    out.open(part, std::ios::trunc);
     if (!out) return fail(fmt::format("cannot write {}", options.output));
     out.close();
+    std::remove(part.c_str());
   }
   auto group = make_group(options.timeout_seconds);
   if (!group) return fail(group.error());
@@ -103,10 +106,15 @@ int calibrate(const CalibrateOptions& options) {
     fmt::print("{}", text);
     return 0;
   }
-  out.open(options.output, std::ios::trunc);
+  out.open(part, std::ios::trunc);
   out << text;
   out.close();
-  return out ? 0 : fail(fmt::format("cannot write {}", options.output));
+  if (!out || std::rename(part.c_str(), options.output.c_str()) != 0) {
+    std::remove(part.c_str());
+    return fail(fmt::format("cannot write {}", options.output));
+  }
+  fmt::print(stderr, "tulle: wrote {}\n", options.output);
+  return 0;
 }
 
 }  // namespace tulle::cli

@@ -133,6 +133,45 @@ TEST_F(CliTest, RunKeepsWhatIsPreloaded) {
       << preload.text;
 }
 
+// What has no meaning is refused, and nothing is done.
+TEST_F(CliTest, WordsAndVariablesWithoutMeaningAreRefused) {
+  for (const char* command : {"fabric down second", "fabric status second", "fabric list second"}) {
+    const Outcome outcome = tulle(command);
+    EXPECT_EQ(outcome.status, 2) << command;
+    EXPECT_TRUE(contains(outcome.text, "not expected: second")) << outcome.text;
+  }
+  const std::vector<std::pair<std::string, std::string>> variables = {
+      {"TULLE_ROCE", "v3"},   {"TULLE_RECOVERY", "foo"}, {"TULLE_OFFLOAD", "no"},
+      {"TULLE_DIRECT", "no"}, {"TULLE_BUSY_POLL", "x"},  {"TULLE_SHARE_MEMORY", "yes"}};
+  for (const auto& [name, value] : variables) {
+    setenv(name.c_str(), value.c_str(), 1);
+    const Outcome outcome = tulle("run -- true");
+    unsetenv(name.c_str());
+    EXPECT_EQ(outcome.status, 2) << name;
+    EXPECT_EQ(outcome.text.rfind("tulle: " + name + "=" + value + " is no", 0), 0u) << outcome.text;
+  }
+  const Outcome interface = tulle("run --interface loo -- true");
+  EXPECT_EQ(interface.status, 2);
+  EXPECT_TRUE(contains(interface.text, "there is no network interface \"loo\"; did you mean lo?"))
+      << interface.text;
+}
+
+TEST_F(CliTest, UsageNamesWhatACommandTakes) {
+  EXPECT_TRUE(contains(tulle("run --help").text, "Usage: tulle run [OPTIONS] [--] PROGRAM"));
+  EXPECT_TRUE(
+      contains(tulle("fabric up --help").text, "Usage: tulle fabric up [OPTIONS] [FILE]\n"));
+  EXPECT_TRUE(contains(tulle("fabric --help").text, "Usage: tulle fabric [OPTIONS] COMMAND\n"));
+}
+
+TEST_F(CliTest, ProgramsOfAdministratorsAreFound) {
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", "/usr/bin:/bin", 1);
+  const Outcome outcome = tulle("run -- ldconfig --version");
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_EQ(tulle("run -- no-such-program").status, 127);
+}
+
 // Any library that has symbols that ours lacks stands for the system's libibverbs of a later day.
 TEST_F(CliTest, RunWarnsOfALibraryThatIsNewer) {
   Dl_info c_library;

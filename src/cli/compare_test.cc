@@ -279,7 +279,7 @@ TEST_F(CompareTest, Checkpoints) {
   expect_refused(step + " --set traffic.checkpoint.storage=2",
                  "traffic.step: 2 storage servers leave none of 2 to train");
   expect_refused(step + " --storage 1 --set traffic.checkpoint.speed=2",
-                 "traffic.checkpoint.speed: is no key");
+                 "traffic.checkpoint.speed: is not a known key");
 }
 
 TEST_F(CompareTest, AFabricThatDoesNotFinishIsNoSuccess) {
@@ -303,7 +303,7 @@ TEST_F(CompareTest, MistakesGetOneLine) {
   expect_refused("--workload step:llama-3-8 --gpus 64", "did you mean llama-3-8b? ");
   expect_refused("--workload allreduce --servers dgx-h10", "did you mean dgx-h100? ");
   expect_refused(std::string(small) + "--set host.mut=3",
-                 "--set: host.mut: is no key that is known here; did you mean mtu?");
+                 "--set: host.mut: is not a known key; did you mean mtu?");
   expect_refused(std::string(small) + "--hosts x", "--hosts", 2);
   folder.write("file", "");
   expect_refused(std::string(small) + "-o " + folder.path("file"), folder.path("file"), 1);

@@ -184,7 +184,10 @@ int command(const std::string& name, const live::FabricHello& hello) {
   auto address = fabric_address(name);
   if (!address) return fail(address.error().message);
   const auto done = live::command_fabric(*address, hello);
-  return done ? 0 : fail(done.error().message);
+  if (done) return 0;
+  // The fabric refuses what it does not know, such as a node's name.
+  const bool is_wrong = done.error().error_number == EINVAL;
+  return is_wrong ? refuse(done.error().message) : fail(done.error().message);
 }
 
 void say_nothing(const std::string&) {}
@@ -306,11 +309,11 @@ int fabric_up(const FabricUpOptions& options) {
   live::FabricOptions live_options;
   auto read = options.topology.empty() ? read_usual(live_options)
                                        : read_file(options.topology, live_options);
-  if (!read) return fail(read.error().message);
+  if (!read) return refuse(read.error().message);
   const fabric::Topology& topology = live_options.topology;
-  if (auto fits = check(topology); !fits) return fail(fits.error().message);
+  if (auto fits = check(topology); !fits) return refuse(fits.error().message);
   if (auto placed = place_nodes(options, live_options); !placed) {
-    return fail(placed.error().message);
+    return refuse(placed.error().message);
   }
   find_all();  // removes what dead ones left behind
   auto folder = folder_of(options.name);

@@ -127,6 +127,8 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
     command->add_option("ends", ends, end_help)->type_name("END")->required()->expected(2);
     command->callback([cuts, &status] { status = fabric_cable(name, cuts, ends); });
   }
+  // What `tulle fabric` itself takes, to name it, its commands do not.
+  for (CLI::App* each : {up, down, show, list}) each->allow_extras(false);
 }
 
 }  // namespace tulle::cli

@@ -65,9 +65,8 @@ std::string usage(const CLI::App& app, const std::string& name) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) text += " " + positional_usage(*option);
   }
-  if (app.get_require_subcommand_min() > 0 || app.get_require_subcommand_max() == 1) {
-    text += " COMMAND";
-  }
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (!commands.empty()) text += " COMMAND";
   if (app.get_prefix_command()) text += " [--] PROGRAM [ARGUMENTS...]";
   return text;
 }

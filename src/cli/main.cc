@@ -49,7 +49,8 @@ constexpr char run_examples[] =
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
-    "TULLE_RECOVERY and TULLE_BUSY_POLL for the program. --no-offload and --no-direct set "
+    "TULLE_RECOVERY, TULLE_ROCE and TULLE_BUSY_POLL for the program. --no-offload and --no-direct "
+    "set "
     "TULLE_OFFLOAD and\n"
     "TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets\n"
     "TULLE_FABRIC and TULLE_HOST.\n";
@@ -66,8 +67,8 @@ constexpr char roce_help[] =
     "Version of RoCE by which the device's addresses are used: v2 (default), v1, or both, each "
     "with GID indices of its own. RoCE v1 stays on its link, and needs CAP_NET_RAW";
 constexpr char busy_poll_help[] =
-    "How long a thread that is about to sleep on a completion channel looks for packets first, "
-    "while that is of use (50); 0 lets it sleep at once";
+    "How long a thread polls for packets before it sleeps on a completion channel, where polling "
+    "pays (50); 0: it sleeps at once";
 constexpr char faults_help[] =
     "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
@@ -112,11 +113,12 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help);
-  command->add_flag("--no-mpi-defaults", options.no_mpi_defaults,
-                    "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
-                    "_opal_common_ucx_devices "
-                    "and _opal_common_ucx_tls as they are; otherwise, where they are not set, they "
-                    "have MPI libraries use the device");
+  command->add_flag(
+      "--no-mpi-defaults", options.no_mpi_defaults,
+      "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
+      "_opal_common_ucx_devices "
+      "and _opal_common_ucx_tls as they are; by default, those that are unset are set "
+      "so that MPI libraries use the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
@@ -260,6 +262,9 @@ bool is_simulators(const CommandLine& line) {
 int tulle_main(const std::vector<std::string>& arguments) {
   const CommandLine line(arguments);
   if (is_simulators(line)) return become_simulator(arguments);
+  // An agent that a program starts on demand gets what that program has read.
+  const std::string wrong = live::wrong_setting();
+  if (!wrong.empty() && line.first() != "complete") return refuse(wrong);
   CLI::App app(about, "tulle");
   prepare(app);
   app.footer(examples);

@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/near_names.h"
+#include "base/quoted.h"
+#include "base/split.h"
 #include "cli/commands.h"
 #include "cli/layout.h"
 #include "cli/own_files.h"
@@ -174,12 +178,31 @@ const char* without_effect_on_fabric(const RunOptions& options) {
   return nullptr;
 }
 
+// Returns a line about the first of these interfaces that this machine has not, or nothing.
+std::string absent_interface(const std::string& interfaces) {
+  for (const std::string_view name : split(interfaces, ',')) {
+    if (if_nametoindex(std::string(name).c_str()) != 0) continue;
+    std::vector<std::string> there;
+    struct if_nameindex* const all = if_nameindex();
+    for (const auto* each = all; each != nullptr && each->if_index != 0; ++each) {
+      there.emplace_back(each->if_name);
+    }
+    if (all != nullptr) if_freenameindex(all);
+    return fmt::format("there is no network interface {}{}", tulle::quoted(name),
+                       did_you_mean(std::string(name), there, "`ip link` lists them"));
+  }
+  return {};
+}
+
 // Makes the program one of a host of a software fabric.
 int enter_host(const RunOptions& options) {
   auto address = fabric_address(options.fabric);
   if (!address) return fail(address.error().message);
   const auto port = live::describe_host({*address, options.host});
-  if (!port) return fail(port.error().message);
+  if (!port) {
+    const bool is_unknown = port.error().error_number == EINVAL;
+    return is_unknown ? refuse(port.error().message) : fail(port.error().message);
+  }
   const auto entered = live::enter_host_network({*address, options.host});
   if (!entered) return fail(entered.error().message);
   set_manager_folder(*address);
@@ -205,6 +228,9 @@ int run(const RunOptions& options) {
   if (!options.secure.empty()) {
     const auto keys = live::read_key_file(options.secure);
     if (!keys) return refuse(keys.error().message);
+  }
+  if (const std::string absent = absent_interface(options.interfaces); !absent.empty()) {
+    return refuse(absent);
   }
   const fs::path folder = library_folder();
   std::error_code error;
@@ -255,6 +281,13 @@ int run(const RunOptions& options) {
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());
   const int number = errno;
+  // Debian has the programs of infiniband-diags and opensm where an ordinary user's PATH does not
+  // lead.
+  if (number == ENOENT && arguments[0].find('/') == std::string::npos) {
+    for (const char* folder : {"/usr/local/sbin/", "/usr/sbin/", "/sbin/"}) {
+      execv((folder + arguments[0]).c_str(), pointers.data());
+    }
+  }
   fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
   return number == ENOENT ? not_found_status : not_executable_status;
 }

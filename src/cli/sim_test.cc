@@ -150,8 +150,7 @@ TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused(s + " --variant fats", "has no variant \"fats\"; did you mean fast? ");
   expect_refused(s + " --set traffic.bytes", "write KEY=VALUE, such as traffic.bytes=4MB");
   expect_refused(s + " --set traffic.bytes=[20KB", "--set traffic.bytes: \"[20KB\" is no value");
-  expect_refused(s + " --set trafic.bytes=20KB",
-                 "trafic: is no key that is known here; did you mean");
+  expect_refused(s + " --set trafic.bytes=20KB", "trafic: is not a known key; did you mean");
   expect_refused(s + " --set traffic.byte=20KB", "did you mean bytes?");
   expect_refused(s + " --set 'traffic.bytes=\"20Gbps\"'",
                  "--set: traffic.bytes: must be an amount");
@@ -173,7 +172,7 @@ TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
       "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
       "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n";
   folder.write("s.toml", std::string(text) + "traffic.size = \"1B\"\n");
-  expect_refused(folder.path("s.toml"), "s.toml:10: traffic.size: is no key");
+  expect_refused(folder.path("s.toml"), "s.toml:10: traffic.size: is not a known key");
   folder.write("s.toml", text);
   folder.write("file", "");
   expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"), 1);

@@ -18,8 +18,10 @@ constexpr char package[] = TULLE_SIMULATOR_PACKAGE;
 
 std::string missing(const std::string& command) {
   if (*package != 0) {
-    return fmt::format("tulle {0} is in the package {1}; run: sudo apt-get install {1}", command,
-                       package);
+    return fmt::format(
+        "tulle {} is in the package {}; install its file, which lies beside that of "
+        "tulle's: {}_*.deb",
+        command, package, package);
   }
   return fmt::format("tulle {} needs {}, which is not there; install all of Tulle again", command,
                      simulator_program().string());

@@ -242,7 +242,7 @@ void TableReader::finish() {
   const std::string_view key = *unknown.begin();
   const std::string meant = did_you_mean(key, asked_);
   findings_->add(*find(key), path_ + std::string(key),
-                 fmt::format("is no key that is known here{}",
+                 fmt::format("is not a known key{}",
                              meant.empty() ? fmt::format("; there are {}", known) : meant));
 }
 

@@ -121,7 +121,7 @@ TEST(Reader, AChoiceNamesWhatIsAllowed) {
 
 TEST(Reader, AKeyThatNobodyAskedForIsWrong) {
   EXPECT_EQ(found("b = 1\na = 2\nc = 3", [](TableReader& r) { r.integer("a", 1, 0, 9); }),
-            "f.toml:1: b: is no key that is known here; there are a");
+            "f.toml:1: b: is not a known key; there are a");
   EXPECT_EQ(found("[t]\nx = 1\n[t.u]\ny = 2",
                   [](TableReader& r) {
                     TableReader t = r.table("t");
@@ -131,7 +131,7 @@ TEST(Reader, AKeyThatNobodyAskedForIsWrong) {
                     u.finish();
                     t.finish();
                   }),
-            "f.toml:4: t.u.y: is no key that is known here; there are z");
+            "f.toml:4: t.u.y: is not a known key; there are z");
   EXPECT_EQ(found("t = 5", [](TableReader& r) { r.table("t"); }),
             "f.toml:1: t: must be a table: [t]");
 }
@@ -204,8 +204,7 @@ TEST(Layers, KeysOfAllAreKnownOrNot) {
   t.integer("y", 0, 0, 9);
   t.table("u");
   t.finish();
-  EXPECT_EQ(layered.findings.first(),
-            "f.toml:5: t.x: is no key that is known here; there are u, y");
+  EXPECT_EQ(layered.findings.first(), "f.toml:5: t.x: is not a known key; there are u, y");
 }
 
 }  // namespace

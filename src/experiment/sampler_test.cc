@@ -111,7 +111,8 @@ TEST(Samples, WhatIsWrongIsSaid) {
   EXPECT_EQ(wrong("report.nodes = [\"leaf 0\"]"),
             "--set: report.nodes: there is no \"leaf 0\" here; nodes are called \"host 0\" to "
             "\"switch 0\"");
-  EXPECT_NE(wrong("report.every = \"1us\"").find("report.every: is no key"), std::string::npos);
+  EXPECT_NE(wrong("report.every = \"1us\"").find("report.every: is not a known key"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ UniqueFd stop_signals();
 // Returns true if a signal to stop has come.
 bool has_stop_signal(const UniqueFd& signals);
 
-// Raises the limit of open files as far as this user may, since each client is an open file. Returns
-// how many may be open now, or 0 if the system does not say.
+// Raises the limit of open files as far as this user may, since each client is an open file.
+// Returns how many may be open now, or 0 if the system does not say.
 std::uint64_t raise_file_limit();
 
 // Lets the standard descriptors go. A pipe of whoever started the process would never reach its

@@ -1,10 +1,16 @@
 #include "live/settings.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <vector>
+
+#include "base/quoted.h"
 
 namespace tulle::live {
 namespace {
@@ -34,6 +40,44 @@ bool is(const char* name, std::string_view value) {
 }
 
 }  // namespace
+
+std::string wrong_setting() {
+  struct Words {
+    const char* name;
+    std::vector<std::string_view> words;
+  };
+  const std::vector<Words> all = {{"TULLE_ROCE", {"v2", "v1", "both"}},
+                                  {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
+                                  {"TULLE_OFFLOAD", {"on", "off"}},
+                                  {"TULLE_DIRECT", {"on", "off"}},
+                                  {"TULLE_SHARE_MEMORY", {"on", "off"}}};
+  for (const auto& [name, words] : all) {
+    const char* text = variable(name);
+    const bool is_set = text != nullptr && *text != '\0';
+    if (is_set && std::ranges::find(words, text) == words.end()) {
+      return fmt::format("{}={} is none of {}", name, one_line(text), fmt::join(words, ", "));
+    }
+  }
+  constexpr std::int64_t most_seconds = 1'000'000;
+  struct Range {
+    const char* name;
+    std::int64_t least, most;
+  };
+  for (const Range& range :
+       {Range{"TULLE_PORT", 1, 65'535}, Range{"TULLE_IDLE_EXIT", 0, most_seconds},
+        Range{"TULLE_BUSY_POLL", 0, busy_poll_max}}) {
+    const char* text = variable(range.name);
+    if (text == nullptr || *text == '\0') continue;
+    std::int64_t number = range.least - 1;
+    const char* end = text + std::strlen(text);
+    const auto [rest, error] = std::from_chars(text, end, number);
+    if (error != std::errc() || rest != end || number < range.least || number > range.most) {
+      return fmt::format("{}={} is no number from {} to {}", range.name, one_line(text),
+                         range.least, range.most);
+    }
+  }
+  return {};
+}
 
 RoceVersions roce_versions(std::string_view text) {
   if (text == "v1") return RoceVersions::v1;

@@ -54,8 +54,8 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
   const std::string path = folder + "/" + std::string(file_of(launch.library));
   if (access(path.c_str(), R_OK) != 0) {
     return Error{fmt::format(
-        "{} has started {} ranks, but {} is missing: build Tulle where {} is installed, or set "
-        "TULLE_MPI=none",
+        "{} has started {} ranks, but {} is missing: install {}'s headers, run cmake again in the "
+        "build folder (`cmake build`) and build, or set TULLE_MPI=none",
         name_of(launch.library), launch.size, path, name_of(launch.library))};
   }
   if (!is_trusted(path)) {

@@ -68,7 +68,8 @@ std::string gallery_index(const std::vector<GalleryEntry>& entries) {
   std::string text =
       "# Gallery\n"
       "\n"
-      "What the scenarios that come along show. `build/bin/tulle sim --gallery` writes these pages "
+      "What the scenarios that ship with Tulle show. `build/bin/tulle sim --gallery` writes these "
+      "pages "
       "anew, the same bytes\nfrom the same seeds.\n"
       "\n"
       "| | |\n"

@@ -80,7 +80,8 @@ TEST_F(Fabrics, AreChosenByName) {
 
 TEST_F(Fabrics, MistakesAreToldWithTheirPlace) {
   EXPECT_TRUE(contains(wrong("[fabric]\n"), "new.toml: title: is needed"));
-  EXPECT_TRUE(contains(wrong("title = \"T\"\n[traffic]\n"), "new.toml:2: traffic: is no key"));
+  EXPECT_TRUE(
+      contains(wrong("title = \"T\"\n[traffic]\n"), "new.toml:2: traffic: is not a known key"));
   EXPECT_TRUE(
       contains(wrong("title = \"T\"\nfabric = 3\n"), "new.toml:2: fabric: must be a table"));
   EXPECT_TRUE(contains(wrong("title = \n"), "new.toml:1: "));
@@ -182,9 +183,10 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
   EXPECT_EQ(said([](auto& o) { o.prices = "p\xE6.toml"; }).find("--prices: the path \""), 0u);
   EXPECT_EQ(said([](auto& o) { o.bytes = "1\xE6"; }).find("--bytes: \"1\xE6\" is not UTF-8"), 0u);
   EXPECT_NE(said([](auto& o) { o.workload = "step:\xE6", o.hosts = {}; }), "");
-  EXPECT_EQ(
-      said([](auto& o) { o.set = {"traffic.size = 3"}; }).find("--set: traffic.size: is no key"),
-      0u);
+  EXPECT_EQ(said([](auto& o) {
+              o.set = {"traffic.size = 3"};
+            }).find("--set: traffic.size: is not a known key"),
+            0u);
 }
 
 TEST_F(Fabrics, HostsAreDealtOverLeavesWithoutOversubscription) {

@@ -72,7 +72,7 @@ TEST(ScenarioErrors, Faults) {
       {link + "parallel = 2", "s.toml:8: fault.parallel: there are 2 such links"},
       {link + "at = \"2us\"\nuntil = \"2us\"", "s.toml:9: fault.until: must be later than at"},
       {link + "at = 2", "s.toml:8: fault.at: must be a time"},
-      {link + "rate = 1", "s.toml:8: fault.rate: is no key that is known here"},
+      {link + "rate = 1", "s.toml:8: fault.rate: is not a known key"},
       {"kind = \"link-flap\"\n" + link, "s.toml:6: fault.down: is needed"},
       {"kind = \"link-flap\"\ndown = \"1us\"\nperiod = \"1us\"\n" + link,
        "s.toml:9: fault.period: must be longer than down"},
@@ -96,8 +96,8 @@ TEST(ScenarioErrors, Faults) {
   for (const auto& [fault, expected] : cases) {
     EXPECT_TRUE(contains(said_of(fault), expected)) << said_of(fault) << "\n" << fault;
   }
-  EXPECT_TRUE(
-      contains(said_of(link, "[recovery]\ntraps = true\n"), "s.toml:7: recovery.traps: is no key"));
+  EXPECT_TRUE(contains(said_of(link, "[recovery]\ntraps = true\n"),
+                       "s.toml:7: recovery.traps: is not a known key"));
   EXPECT_TRUE(contains(
       said_of(link, "[fabric]\nkind = \"infiniband\"\n[recovery]\nsweep_interval = \"0ns\"\n"),
       "s.toml:9: recovery.sweep_interval: must be more than zero"));

@@ -180,7 +180,7 @@ TEST(JobsOfAScenario, RefusesWhatCannotBe) {
   EXPECT_TRUE(contains(said(sum("gpus = 4\nname = \"x\"") + sum("gpus = 4\nname = \"x\"")),
                        "jobs.name: \"x\" is there twice"));
   EXPECT_TRUE(contains(said(sum("gpus = 4\nname = \"a,b\"")), "jobs.name: "));
-  EXPECT_TRUE(contains(said(sum("gpus = 4\ncolour = 3")), "jobs.colour: is no key"));
+  EXPECT_TRUE(contains(said(sum("gpus = 4\ncolour = 3")), "jobs.colour: is not a known key"));
 }
 
 TEST(JobsOfAScenario, RefusesWorkloadsThatAreNone) {
@@ -210,7 +210,7 @@ TEST(JobsOfAScenario, GoWithoutOtherTraffic) {
   EXPECT_TRUE(contains(wrong(topology + "[traffic]\npattern = \"jobs\"\n"),
                        "traffic.pattern: \"jobs\" needs the list [[jobs]]"));
   EXPECT_TRUE(contains(wrong(topology + "[traffic]\nbytes = \"1MB\"\n" + sum("gpus = 8")),
-                       "traffic.bytes: is no key"));
+                       "traffic.bytes: is not a known key"));
   EXPECT_TRUE(contains(wrong(topology), "traffic: is needed"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"report.alone = true"}), "report.alone: compares"));
   EXPECT_TRUE(contains(wrong("jobs = 3\n" + topology), "jobs: must be a list of tables: [[jobs]]"));

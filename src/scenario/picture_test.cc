@@ -37,7 +37,7 @@ TEST(ReadPicture, MistakesAreToldWithTheirPlace) {
   EXPECT_EQ(wrong("kind = \"pie\""),
             "s.toml:2: picture.kind: must be \"bars\", \"cdf\", \"by-size\", \"progress\" or "
             "\"over-time\"");
-  EXPECT_EQ(wrong("colour = 1").find("s.toml:2: picture.colour: is no key"), 0u)
+  EXPECT_EQ(wrong("colour = 1").find("s.toml:2: picture.colour: is not a known key"), 0u)
       << wrong("colour = 1");
   EXPECT_EQ(wrong("show = \"fct_us\""),
             "s.toml:2: picture.show: needs .min, .median, .p99 or .max after \"fct_us\"");

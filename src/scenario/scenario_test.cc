@@ -162,9 +162,9 @@ TEST(Scenario, ATableMayTakeTheNameOfAnother) {
 
 TEST(ScenarioErrors, KeysAndValues) {
   EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "sise = \"1KB\"\n"),
-                       "s.toml:9: traffic.sise: is no key that is known here"));
+                       "s.toml:9: traffic.sise: is not a known key"));
   EXPECT_TRUE(contains(wrong(std::string("sede = 3\n") + four_hosts),
-                       "s.toml:1: sede: is no key that is known here"));
+                       "s.toml:1: sede: is not a known key"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_rate = \"100GB\""}),
                        "--set: topology.link_rate: must be a rate"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_delay = 5"}),
@@ -263,7 +263,7 @@ TEST(ScenarioErrors, Variants) {
                          "s.toml:9: variant.name: names a folder"));
   }
   EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"a\"\ntraffic.bites = 3\n"),
-                       "s.toml:11: traffic.bites: is no key"));
+                       "s.toml:11: traffic.bites: is not a known key"));
 }
 
 TEST(ScenarioErrors, FilesThatAreNotThereOrWrong) {
@@ -289,7 +289,7 @@ TEST(ScenarioErrors, FilesThatAreNotThereOrWrong) {
                        "host.profile: there is no profile \"none\" in "));
   folder.write("profiles/hosts/mine.toml", "[send]\ndoorbel = \"1ns\"\n");
   EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"mine\""}, folder.path()),
-                       "profiles/hosts/mine.toml:2: send.doorbel: is no key"));
+                       "profiles/hosts/mine.toml:2: send.doorbel: is not a known key"));
   folder.write("profiles/hosts/mine.toml", "[send\n");
   EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"mine\""}, folder.path()),
                        "profiles/hosts/mine.toml:1: "));
@@ -336,7 +336,8 @@ TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
   const std::string infiniband = "fabric = { kind = \"infiniband\" ";
   for (const std::string& text : {torus, dragonfly}) {
     EXPECT_TRUE(contains(wrong(text), "can lock up"));
-    EXPECT_TRUE(contains(wrong(text, {"routing.lanes = true"}), "routing.lanes: is no key"));
+    EXPECT_TRUE(
+        contains(wrong(text, {"routing.lanes = true"}), "routing.lanes: is not a known key"));
     EXPECT_TRUE(built(text, {infiniband + "}"}).path_lanes.has_value());
     EXPECT_TRUE(contains(wrong(text, {infiniband + "}", "routing.lanes = false"}), "can lock up"));
     EXPECT_FALSE(built(text, {infiniband + "}", "routing.kind = \"up-down\""}).path_lanes);
@@ -394,7 +395,7 @@ TEST(ScenarioErrors, TrafficBesideOtherTrafficHasANameOfItsOwn) {
   EXPECT_EQ(wrong(text + "name = \"b\"\n"), "");
   EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"6\"\n"), "must be hosts such as"));
   EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"3\"\n"), "must be two or more"));
-  EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nnotify = true\n"), "is no key"));
+  EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nnotify = true\n"), "is not a known key"));
 }
 
 TEST(Scenario, ChoosingAmongPathsNeedsRoutesWithSeveral) {
@@ -449,7 +450,8 @@ TEST(ScenarioErrors, Lanes) {
       contains(wrong(four_hosts, {lanes + "\"0,1\" }"}), "fabric.sl_to_vl: must be a list"));
   EXPECT_TRUE(contains(wrong(four_hosts, {lanes + "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] }"}),
                        "fabric.sl_to_vl: must be up to 16"));
-  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.sl_to_vl = [0]"}), "fabric.sl_to_vl: is no key"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.sl_to_vl = [0]"}),
+                       "fabric.sl_to_vl: is not a known key"));
   EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], port::vl15);
 }
 
@@ -466,7 +468,7 @@ TEST(ScenarioErrors, Shares) {
   EXPECT_EQ(quantum[7], 0u);
   EXPECT_TRUE(contains(
       wrong(four_hosts, {"fabric = { kind = \"infiniband\", shares = [1, 1, 1, 1, 1, 1, 1, 1] }"}),
-      "fabric.shares: is no key"));
+      "fabric.shares: is not a known key"));
 }
 
 TEST(ScenarioErrors, Arbitration) {
@@ -525,7 +527,7 @@ TEST(ScenarioErrors, Partitions) {
   }
   EXPECT_TRUE(contains(said("pkey = 1\nfull = \"0\"\nlimited = \"0\""),
                        "partition.limited: host 0 is in partition 1 already"));
-  EXPECT_TRUE(contains(said("pkey = 1\nhosts = \"0\""), "partition.hosts: is no key"));
+  EXPECT_TRUE(contains(said("pkey = 1\nhosts = \"0\""), "partition.hosts: is not a known key"));
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"partition = 1"}), "must be a list of tables: [[partition]]"));
   EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "[[partition]]\npkey = 1\n"),
@@ -574,7 +576,7 @@ TEST(ScenarioErrors, CongestionControl) {
       contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));
   EXPECT_EQ(wrong(four_hosts, {"congestion.control = \"dcqcn\"", "fabric.ecn = {}"}), "");
   EXPECT_TRUE(contains(wrong(four_hosts, {"congestion = { control = \"none\", g = 0.5 }"}),
-                       "congestion.g: is no key"));
+                       "congestion.g: is not a known key"));
   EXPECT_TRUE(contains(
       wrong(four_hosts,
             {"congestion = { control = \"dcqcn\", alpha_interval = \"0us\" }", "fabric.ecn = {}"}),
@@ -593,12 +595,12 @@ TEST(ScenarioErrors, InfinibandCongestionControl) {
   EXPECT_TRUE(contains(said(", table = \"0\""), "congestion.table: must be up to"));
   EXPECT_TRUE(contains(said(", ccti_limit = 128"), "ccti_limit: is beyond the table's last entry"));
   EXPECT_TRUE(contains(said(", ccti_limit = 3, ccti_min = 4"), "ccti_min: is beyond the limit"));
-  EXPECT_TRUE(contains(said(", g = 0.5"), "congestion.g: is no key"));
+  EXPECT_TRUE(contains(said(", g = 0.5"), "congestion.g: is not a known key"));
   EXPECT_TRUE(contains(wrong(four_hosts, {on}), "congestion.control: fabric.congestion has"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"congestion.control = \"infiniband\""}),
                        "congestion.control: infiniband needs switches that mark packets"));
-  EXPECT_TRUE(
-      contains(wrong(four_hosts, {"fabric.congestion = {}"}), "fabric.congestion: is no key"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.congestion = {}"}),
+                       "fabric.congestion: is not a known key"));
   for (const char* key : {"threshold = 16", "marking_rate = 65536", "packet_size = \"16321B\"",
                           "victim_mask = \"some\""}) {
     const std::string name = std::string(key).substr(0, std::string(key).find(' '));

@@ -80,9 +80,11 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
   auto owner = peer_of(connection->get());
   if (!owner) return owner.error();
   if (!is_trusted(owner->uid)) {
-    return Error{fmt::format("the Tulle agent of this network namespace belongs to user {}; ask "
-                             "them to stop it, or set TULLE_AGENT to another name",
-                             owner->uid),
+    return Error{fmt::format("the Tulle agent of this network namespace belongs to user {}, and "
+                             "serves that user alone. It ends {} seconds after that user's last "
+                             "program. Wait for that, use another network namespace, or let root "
+                             "start `tulle agent`, which serves all users",
+                             owner->uid, Settings{}.idle_exit_seconds),
                  EPERM};
   }
   return connection;

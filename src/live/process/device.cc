@@ -86,15 +86,19 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
 Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t agents_key_id) {
   if (settings.secure.empty()) {
     if (agents_key_id == 0) return std::unique_ptr<Seal>();
-    return Error{"the running host agent seals its datagrams: try `tulle run --secure KEYFILE`",
+    return Error{fmt::format("the running host agent seals its datagrams: try `tulle run --secure "
+                             "KEYFILE`, or wait until it ends, {} seconds after its last program",
+                             Settings{}.idle_exit_seconds),
                  EPROTO};
   }
   auto seal = Seal::create(settings.secure);
   if (seal && (*seal)->key_id() != agents_key_id) {
-    return Error{fmt::format("the running host agent at {} does not seal with the first key of {}: "
-                             "stop it, or start it with `tulle agent --secure {}`",
-                             settings.agent, settings.secure, settings.secure),
-                 EPROTO};
+    return Error{
+        fmt::format("the running host agent at {} does not seal with the first key of {}: "
+                    "wait until it ends, {} seconds after its last program, or end it and "
+                    "start `tulle agent --secure {}`",
+                    settings.agent, settings.secure, Settings{}.idle_exit_seconds, settings.secure),
+        EPROTO};
   }
   return seal;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // Which objects there are. A program that names an object by a pointer that was never one of this
-// library's, or that it has destroyed, gets an error, as from a kernel, which looks handles up. Only
-// calls that do not move data ask; the others trust the program, as drivers do.
+// library's, or that it has destroyed, gets an error, as from a kernel, which looks handles up.
+// Only calls that do not move data ask; the others trust the program, as drivers do.
 
 #include "shim/ibverbs/objects.h"
 

@@ -1,5 +1,6 @@
-/* A server that forks its workers, as many do: the parent uses librdmacm first, then each child connects by itself. Prints
-   a line for each connection: who made it, its queue pair number, and what became of its message.
+/* A server that forks its workers, as many do: the parent uses librdmacm first, then each child
+   connects by itself. Prints a line for each connection: who made it, its queue pair number, and
+   what became of its message.
 
      forked PORT CHILDREN     the clients; `forked PORT` is the peer that takes their messages */
 
