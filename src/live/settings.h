@@ -39,8 +39,8 @@ struct Settings {
   int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };
 
-// Returns what is wrong with these variables, in one line, or nothing. `tulle` refuses to begin with
-// such settings. Programs that are started otherwise go by the defaults in their place.
+// Returns what is wrong with these variables, in one line, or nothing. `tulle` refuses to begin
+// with such settings. Programs that are started otherwise go by the defaults in their place.
 std::string wrong_setting();
 
 // Any other text than "v1" and "both" is RoCE v2.

@@ -33,7 +33,7 @@ class FabricTest(ClientTest):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         if self.prefix:
-            self.folder.chmod(0o777)  # those programs run as another user
+            self.folder.chmod(0o1777)  # those programs run as another user
         # OpenSM keeps what it has learnt of a fabric, which is none of the next one.
         self.environment = {"XDG_RUNTIME_DIR": folder.name, "OSM_CACHE_DIR": folder.name}
         arguments = [*self.options, *([] if self.own_manager else ["--no-manager"])]
