@@ -99,8 +99,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->add_option("--interface,-i", options.interfaces,
                    "Network interface to use, or several: eth0,eth1")
       ->type_name("IF");
-  auto* host = command->add_option(
-      "--host", options.host, "Run on this host of a software fabric (tulle fabric up): h0, h1 …");
+  auto* host =
+      command->add_option("--host", options.host,
+                          "Run on this host of a software fabric (tulle fabric up), such as h0");
   host->type_name("HOST");
   command->add_option("--fabric", options.fabric, "Name of the fabric, for --host (default)")
       ->type_name("NAME")

@@ -2,9 +2,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <net/if.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -33,8 +37,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char verbs_library[] = "libibverbs.so.1";
+constexpr std::array our_libraries = {verbs_library, "librdmacm.so.1", "libibumad.so.3"};
 constexpr char paths_library[] = "libtulle-paths.so";
 constexpr char advice_library[] = "libtulle-advice.so";
+// Debian has infiniband-diags and opensm where an ordinary user's PATH does not lead.
+constexpr char administrators_folders[] = "/usr/local/sbin:/usr/sbin:/sbin";
 
 void set(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -125,7 +132,7 @@ fs::path system_folder() {
 // it, ends before its first instruction. The dynamic linker's message then names no cause. This
 // function prints one line that says which library is newer.
 void warn_of_newer_libraries(const fs::path& folder) {
-  for (const char* name : {verbs_library, "librdmacm.so.1", "libibumad.so.3"}) {
+  for (const char* name : our_libraries) {
     std::error_code error;
     const fs::path system = fs::canonical(system_folder() / name, error);
     if (error) continue;
@@ -136,6 +143,65 @@ void warn_of_newer_libraries(const fs::path& folder) {
                     "that need {}{} do not start",
                     system.filename().string(), missing.front(),
                     missing.size() > 1 ? fmt::format(" (or {} more)", missing.size() - 1) : ""));
+  }
+}
+
+// Returns the file that a command's name stands for, or an empty path.
+fs::path program_of(const std::string& command) {
+  if (command.find('/') != std::string::npos) return command;
+  const char* list = std::getenv("PATH");
+  std::string folders = list != nullptr ? list : "";
+  folders += (folders.empty() ? "" : ":") + std::string(administrators_folders);
+  for (const std::string_view folder : split(folders, ':')) {
+    const fs::path file = fs::path(folder.empty() ? "." : folder) / command;
+    std::error_code error;
+    if (access(file.c_str(), X_OK) == 0 && fs::is_regular_file(file, error)) return file;
+  }
+  return {};
+}
+
+// A program that the dynamic linker does not lead to our libraries sees no device, and does not
+// know why. This function says so, or preloads our libraries where that leads the program to them.
+// What the program starts, it cannot know.
+void look_at(const fs::path& program, const fs::path& folder) {
+  struct stat its {};
+  if (program.empty() || stat(program.c_str(), &its) != 0) return;
+  const shim::Linking linking = shim::linking_of(program);
+  // Without new privileges, nothing is gained.
+  const bool may_gain = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0;
+  const bool has_capabilities =
+      getuid() != 0 && getxattr(program.c_str(), "security.capability", nullptr, 0) > 0;
+  const bool changes_user = (its.st_mode & S_ISUID) != 0 && its.st_uid != geteuid();
+  const bool changes_group = (its.st_mode & S_ISGID) != 0 && its.st_gid != getegid();
+  const std::string name = program.filename();
+  const bool wants_device = std::ranges::any_of(our_libraries, [&](const char* each) {
+    return std::ranges::find(linking.needed, each) != linking.needed.end();
+  });
+  const bool starts_others = name == "sudo" || name == "su" || name == "doas" || name == "pkexec";
+  if (may_gain && (has_capabilities || changes_user || changes_group) &&
+      (wants_device || starts_others)) {
+    fail(
+        fmt::format("warning: {} gets rights that its starter has not. The system then leaves out "
+                    "the libraries of `tulle run`, and no device of Tulle's is seen{}",
+                    program.string(),
+                    starts_others ? fmt::format(": try `{} tulle run -- PROGRAM`", name) : ""));
+    return;
+  }
+  if (linking.is_program && !linking.is_dynamic) {
+    fail(
+        fmt::format("warning: {} is statically linked, and sees no device of Tulle's: link it to "
+                    "libibverbs as a shared library",
+                    program.string()));
+  }
+  // These folders come before LD_LIBRARY_PATH, but a library that is loaded is not looked for.
+  for (const std::string_view each : split(linking.rpath, ':')) {
+    for (const char* library : our_libraries) {
+      std::string there = std::string(each);
+      if (const auto at = there.find("$ORIGIN"); at != std::string::npos) {
+        there.replace(at, 7, program.parent_path().string());
+      }
+      if (access((there + "/" + library).c_str(), F_OK) == 0) preload(folder / library);
+    }
   }
 }
 
@@ -272,6 +338,7 @@ int run(const RunOptions& options) {
   if (!options.no_mpi_defaults) set_mpi_defaults();
   if (!options.no_mpi_defaults && !options.host.empty()) set_remote_shell(folder / "tulle-rsh");
   warn_of_newer_libraries(folder);
+  look_at(program_of(options.command[0]), folder);
   show_devices();
 
   std::vector<std::string> arguments = options.command;
@@ -281,13 +348,7 @@ int run(const RunOptions& options) {
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());
   const int number = errno;
-  // Debian has the programs of infiniband-diags and opensm where an ordinary user's PATH does not
-  // lead.
-  if (number == ENOENT && arguments[0].find('/') == std::string::npos) {
-    for (const char* folder : {"/usr/local/sbin/", "/usr/sbin/", "/sbin/"}) {
-      execv((folder + arguments[0]).c_str(), pointers.data());
-    }
-  }
+  if (number == ENOENT) execv(program_of(arguments[0]).c_str(), pointers.data());
   fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
   return number == ENOENT ? not_found_status : not_executable_status;
 }

@@ -1,8 +1,10 @@
 """Tests what programs that list devices see."""
 
+import os
 import pathlib
 import tempfile
 
+import unprivileged_test
 from harness import TULLE, ClientTest, wait_until
 
 
@@ -34,7 +36,7 @@ class Devices(ClientTest):
         self.assertEqual("", output)  # `tulle run` adds nothing to a program's output
 
 
-SANITIZED = """
+PROGRAM = """
 #include <infiniband/verbs.h>
 #include <stdio.h>
 int main(void) {
@@ -47,26 +49,61 @@ int main(void) {
 """
 
 
-class Sanitized(ClientTest):
-    """A program that GCC has built with AddressSanitizer, whose runtime wants to be the first library."""
+class Built(ClientTest):
+    """Programs that GCC builds in a certain way."""
 
-    def build(self, text):
+    def build(self, text, *options, libraries=("-libverbs",)):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        os.chmod(folder.name, 0o755)
         source, program = pathlib.Path(folder.name) / "program.c", pathlib.Path(folder.name) / "program"
         source.write_text(text)
-        self.run_program("gcc", "-fsanitize=address", "-g", "-o", program, source, "-libverbs")
+        self.run_program("gcc", *options, "-o", program, source, *libraries)
         return program
 
+
+class Sanitized(Built):
+    """With AddressSanitizer, whose runtime wants to be the first library."""
+
     def test_it_starts(self):
-        process = self.run_program(*self.over_tulle([self.build(SANITIZED)]))
+        process = self.run_program(*self.over_tulle([self.build(PROGRAM, "-fsanitize=address", "-g")]))
         self.assertEqual("1 device\n", process.stdout, process.describe())
         self.assertEqual("", process.stderr, process.describe())
 
     def test_its_faults_are_found(self):
-        leaky = SANITIZED.replace("ibv_free_device_list(list);", "char* volatile all = (char*)list; all[1 << 20] = 1;")
-        process = self.run_program(*self.over_tulle([self.build(leaky)]), expect=None)
+        faulty = PROGRAM.replace("ibv_free_device_list(list);", "char* volatile all = (char*)list; all[1 << 20] = 1;")
+        process = self.run_program(*self.over_tulle([self.build(faulty, "-fsanitize=address", "-g")]), expect=None)
         self.assertIn("ERROR: AddressSanitizer", process.stderr, process.describe())
+
+
+class Linked(Built):
+    """So that LD_LIBRARY_PATH does not lead to Tulle's libraries."""
+
+    def test_by_a_folder_that_comes_first(self):
+        """DT_RPATH, as Spack's packages have it."""
+        machine = self.run_program("gcc", "-print-multiarch").stdout.strip()
+        for rpath in (f"/usr/lib/{machine}", "/nowhere:$ORIGIN/../../usr/lib:" + f"/usr/lib/{machine}"):
+            program = self.build(PROGRAM, f"-Wl,--disable-new-dtags,-rpath,{rpath}")
+            process = self.run_program(*self.over_tulle([program]))
+            self.assertEqual(("1 device\n", ""), (process.stdout, process.stderr), process.describe())
+
+    def test_statically(self):
+        program = self.build("int main(void) { return 3; }", "-static", libraries=())
+        process = self.run_program(*self.over_tulle([program]), expect=3)
+        self.assertIn("is statically linked, and sees no device", process.stderr)
+        self.assertEqual(1, process.stderr.count("\n"), process.describe())
+
+    def test_with_more_rights_than_its_starter(self):
+        if os.geteuid() != 0 or not unprivileged_test.maps_all_users():
+            self.skipTest("only root makes such programs")
+        user = unprivileged_test.NOBODY
+        prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        unprivileged_test.skip_out_of_reach(self, prefix)
+        program = self.build(PROGRAM)
+        os.chmod(program, 0o4755)
+        self.assertEqual("", self.run_program(*self.over_tulle([program])).stderr)  # root's own
+        process = self.run_program(*prefix, *self.over_tulle([program]), expect=None)
+        self.assertIn("warning: " + str(program) + " gets rights that its starter has not", process.stderr)
 
 
 class Devinfo(ClientTest):

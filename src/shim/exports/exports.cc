@@ -112,21 +112,52 @@ bool is_offered(const Elf64_Sym& symbol) {
          (binding == STB_GLOBAL || binding == STB_WEAK);
 }
 
-std::vector<std::string> exports_of_file(const std::filesystem::path& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
+// Returns what `read` reads from the bytes of a file, or what it reads from none.
+template <typename Read>
+auto from_file(const std::filesystem::path& path, Read read) {
+  auto result = read(Bytes{});
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return result;
   struct stat status {};
-  std::vector<std::string> names;
   if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
     const auto size = static_cast<std::size_t>(status.st_size);
     void* mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (mapped != MAP_FAILED) {
-      names = exports({static_cast<const std::byte*>(mapped), size});
+      result = read(Bytes{static_cast<const std::byte*>(mapped), size});
       munmap(mapped, size);
     }
   }
   close(fd);
-  return names;
+  return result;
+}
+
+bool has_interpreter(Bytes elf, const Elf64_Ehdr& header) {
+  Elf64_Phdr segment;
+  for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
+    if (!read_at(elf, header.e_phoff + i * sizeof segment, segment)) return false;
+    if (segment.p_type == PT_INTERP) return true;
+  }
+  return false;
+}
+
+void read_dynamic(Bytes elf, const Elf64_Ehdr& header, Linking& out) {
+  const Bytes sections =
+      piece(elf, header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr));
+  Elf64_Shdr section, names;
+  bool has_runpath = false;
+  for (std::uint64_t i = 0; read_at(sections, i * sizeof section, section); ++i) {
+    if (section.sh_type != SHT_DYNAMIC) continue;
+    if (!read_at(sections, std::uint64_t{section.sh_link} * sizeof names, names)) continue;
+    const Bytes entries = piece(elf, section.sh_offset, section.sh_size);
+    const Bytes table = piece(elf, names.sh_offset, names.sh_size);
+    Elf64_Dyn entry;
+    for (std::uint64_t j = 0; read_at(entries, j * sizeof entry, entry); ++j) {
+      has_runpath = has_runpath || entry.d_tag == DT_RUNPATH;
+      if (entry.d_tag == DT_RPATH) out.rpath = text_at(table, entry.d_un.d_val);
+      if (entry.d_tag == DT_NEEDED) out.needed.emplace_back(text_at(table, entry.d_un.d_val));
+    }
+  }
+  if (has_runpath) out.rpath.clear();
 }
 
 }  // namespace
@@ -153,13 +184,25 @@ std::vector<std::string> exports(Bytes elf) {
 
 std::vector<std::string> exports_missing(const std::filesystem::path& ours,
                                          const std::filesystem::path& theirs) {
-  const std::vector<std::string> own = exports_of_file(ours);
+  const std::vector<std::string> own = from_file(ours, exports);
   if (own.empty()) return {};
-  const std::vector<std::string> others = exports_of_file(theirs);
+  const std::vector<std::string> others = from_file(theirs, exports);
   std::vector<std::string> missing;
   std::set_difference(others.begin(), others.end(), own.begin(), own.end(),
                       std::back_inserter(missing));
   return missing;
 }
+
+Linking linking(Bytes elf) {
+  Elf64_Ehdr header;
+  if (!read_at(elf, 0, header) || !is_for_this_machine(header)) return {};
+  Linking out;
+  out.is_program = true;
+  out.is_dynamic = has_interpreter(elf, header);
+  read_dynamic(elf, header, out);
+  return out;
+}
+
+Linking linking_of(const std::filesystem::path& program) { return from_file(program, linking); }
 
 }  // namespace tulle::shim

@@ -1,7 +1,8 @@
 #pragma once
 
-// Reads from a shared library's file what the library offers to programs that are linked to it.
-// `tulle run` thereby finds out whether the library that ours replaces offers more than ours.
+// Reads from a shared library's file what the library offers to programs that are linked to it, and
+// from a program's file how it finds its libraries. `tulle run` thereby finds out whether the
+// library that ours replaces offers more than ours, and whether the program will find ours.
 
 #include <cstddef>
 #include <filesystem>
@@ -20,5 +21,19 @@ std::vector<std::string> exports(std::span<const std::byte> elf);
 // read.
 std::vector<std::string> exports_missing(const std::filesystem::path& ours,
                                          const std::filesystem::path& theirs);
+
+// How a program is linked to shared libraries.
+struct Linking {
+  bool is_program = false;  // an ELF file for this machine; scripts are none
+  bool is_dynamic = false;  // a dynamic linker loads it
+  // DT_RPATH, whose folders come before LD_LIBRARY_PATH. Empty where DT_RUNPATH takes its place,
+  // whose folders come behind.
+  std::string rpath;
+  std::vector<std::string> needed;  // DT_NEEDED: the libraries that it names
+};
+
+// Reads it from a file's bytes, which may be any.
+Linking linking(std::span<const std::byte> elf);
+Linking linking_of(const std::filesystem::path& program);
 
 }  // namespace tulle::shim

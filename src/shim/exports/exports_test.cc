@@ -146,5 +146,32 @@ TEST(Exports, WhatOneLibraryLacksIsNamed) {
   EXPECT_TRUE(exports_missing(older, folder).empty());
 }
 
+TEST(Linking, IsReadFromAProgram) {
+  const Linking own = linking_of("/proc/self/exe");
+  EXPECT_TRUE(own.is_program);
+  EXPECT_TRUE(own.is_dynamic);
+  EXPECT_EQ(std::ranges::count(own.needed, "libc.so.6"), 1);
+  EXPECT_EQ(own.rpath, "");
+  EXPECT_FALSE(linking_of("/proc/self/cmdline").is_program);
+  EXPECT_FALSE(linking_of("/nonexistent").is_program);
+  const Linking library = linking_of(c_library());
+  EXPECT_TRUE(library.is_program);
+}
+
+TEST(Linking, OfDamagedFilesReadsNothingBeyondThem) {
+  const auto whole = bytes_of("/proc/self/exe");
+  constexpr std::size_t looked_at = sizeof(Elf64_Ehdr);
+  for (std::size_t at = 0; at < looked_at; ++at) {
+    for (const unsigned value : {0x00u, 0x7Fu, 0x80u, 0xFFu}) {
+      auto damaged = whole;
+      damaged[at] = std::byte(value);
+      (void)linking(damaged);
+    }
+  }
+  for (std::size_t length = 0; length < 2 * looked_at; ++length) {
+    EXPECT_FALSE(linking(std::span(whole).first(length)).is_dynamic);
+  }
+}
+
 }  // namespace
 }  // namespace tulle::shim
