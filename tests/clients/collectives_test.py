@@ -249,7 +249,7 @@ class BadInput(Collectives):
         self.assertIn("needs a power of two", self.refused("allreduce:1MiB", "-n", "3", "--algorithm", "halving-doubling"))
 
     def test_no_device(self):
-        line = self.run_program(*self.over_tulle([TULLE, "bench", "allreduce:1MiB"], ("--interface", "none0")), expect=1)
+        line = self.run_program(TULLE, "bench", "allreduce:1MiB", env={"TULLE_INTERFACE": "none0"}, expect=1)
         self.assertRegex(line.stderr, r"rank \d: there is no RDMA device")
 
 

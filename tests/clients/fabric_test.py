@@ -186,9 +186,9 @@ class WithoutManager(FabricTest):
             (("cut", "h0", "h1"), "no cable joins h0 and h1"),
             (("cut", "h0:2", "switch4"), 'h0 has the ports 1 to 1, and not "2"'),
         ):
-            self.assertIn(message, self.fabric(*arguments, expect=1).stderr)
+            self.assertIn(message, self.fabric(*arguments, expect=2).stderr)
         self.assertIn('the fabric has no host "switch4"; its hosts are h0 to h3',
-                      self.tool("switch4", "ibstat", expect=1).stderr)
+                      self.tool("switch4", "ibstat", expect=2).stderr)
 
 
     @unittest.skipIf(os.geteuid() != 0, "only root has other users to test with")
@@ -471,7 +471,7 @@ class BadInput(ClientTest):
             file = pathlib.Path(folder) / "fabric.toml"
             file.write_text(topology)
             return self.run_program(TULLE, "fabric", "up", "--foreground", file, env={"XDG_RUNTIME_DIR": folder},
-                                    expect=1).stderr
+                                    expect=2).stderr
 
     def test_files(self):
         self.assertIn("topology is needed", self.up("title = 'nothing'\n").replace(":", ""))

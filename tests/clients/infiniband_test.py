@@ -161,7 +161,7 @@ class Fabric(OnFabric):
             before = self.sent_by("h0")
             wait_until(lambda: self.sent_by("h0") > before + 1000, "traffic by the other spine")  # noqa: B023
             self.fabric("join", "leaf0", spine)
-        self.finish(server, client, limit=60)
+        self.finish(server, client, limit=180)
 
     def test_a_host_without_a_cable_is_told_and_comes_back(self):
         """Its program gets the port's events, and its connection goes on if the cable comes back in time."""

@@ -1,5 +1,7 @@
 #include "shim/ibverbs/known.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 namespace tulle::shim {
@@ -9,9 +11,13 @@ struct Contexts {
   std::mutex mutex;  // taken before a device's lock
   std::vector<Context*> open;
 };
-// Never destroyed, because other threads may use devices while the process ends.
+// Never destroyed, because other threads may use devices while the process ends. In a forked child
+// nobody holds the mutex, whichever thread of the parent's did.
 Contexts& contexts() {
-  static auto* instance = new Contexts;
+  static auto* instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { new (&contexts().mutex) std::mutex; });
+    return new Contexts;
+  }();
   return *instance;
 }
 
