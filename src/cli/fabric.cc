@@ -331,7 +331,9 @@ int fabric_up(const FabricUpOptions& options) {
              live_options.name, topology.switches, hosts, hosts - 1, topology.links.size());
   if (options.keeps_rates) fmt::print("Its links keep to their rates.\n");
   if (options.no_manager) {
-    fmt::print("Run a subnet manager on a host, such as `tulle run --host h0 -- opensm`.\n");
+    fmt::print(
+        "Run a subnet manager on a host, such as `tulle run --host h0 -- opensm -f "
+        "$PWD/opensm.log`.\n");
   } else if (live_options.machines.empty()) {
     fmt::print("Its own subnet manager has made the ports active.\n");
   } else {

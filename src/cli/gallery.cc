@@ -124,6 +124,7 @@ int gallery(const SimOptions& options) {
   if (auto written = write_index(folder, *scenarios); !written) {
     return fail(written.error());
   }
+  fmt::print("The pages are in {}.\n", folder.string());
   if (!with_pictures) {
     fmt::print(stderr,
                "tulle: the pages have no pictures, because gnuplot is missing: install {}\n",

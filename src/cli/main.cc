@@ -40,7 +40,7 @@ constexpr char examples[] =
     "  tulle compare --workload incast               the same traffic on several fabrics\n";
 constexpr char run_examples[] =
     "Examples:\n"
-    "  tulle run -- ibv_rc_pingpong                  a server\n"
+    "  tulle run -- ibv_rc_pingpong -g 0             a server; its client needs -g 0, too\n"
     "  tulle run --interface eth0 --device mlx5_0 -- ucx_info -d\n"
     "                                                a device of that name, over eth0\n"
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"

@@ -153,7 +153,7 @@ fs::path program_of(const std::string& command) {
   std::string folders = list != nullptr ? list : "";
   folders += (folders.empty() ? "" : ":") + std::string(administrators_folders);
   for (const std::string_view folder : split(folders, ':')) {
-    const fs::path file = fs::path(folder.empty() ? "." : folder) / command;
+    fs::path file = fs::path(folder.empty() ? "." : folder) / command;
     std::error_code error;
     if (access(file.c_str(), X_OK) == 0 && fs::is_regular_file(file, error)) return file;
   }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/own_group.h"
 #include "live/system_error.h"
 #include "live/unique_fd.h"
 
@@ -18,14 +19,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t others_write = S_IWGRP | S_IWOTH;
+bool others_may_write(const struct stat& its) {
+  return (its.st_mode & S_IWOTH) != 0 ||
+         ((its.st_mode & S_IWGRP) != 0 && !is_own_group(its.st_gid));
+}
 
 // Returns why the folder must not be used, or nothing.
 std::string fault_of(const struct stat& its, const std::string& path, uid_t owner_of_all) {
   if (!is_trusted(its.st_uid) && its.st_uid != owner_of_all) {
     return fmt::format("{} belongs to user {}", path, its.st_uid);
   }
-  if ((its.st_mode & others_write) != 0 && (its.st_mode & S_ISVTX) == 0) {
+  if (others_may_write(its) && (its.st_mode & S_ISVTX) == 0) {
     return fmt::format("other users may write to {}", path);
   }
   return {};
@@ -71,7 +75,7 @@ Result<std::string> private_folder(const std::string& path) {
   }
   struct stat its {};
   if (lstat(whole.c_str(), &its) != 0 || !S_ISDIR(its.st_mode) || its.st_uid != geteuid() ||
-      (its.st_mode & others_write) != 0) {
+      others_may_write(its)) {
     return Error{fmt::format("{} must be a folder that only this user can write to: remove it, and "
                              "Tulle makes a new one",
                              whole),

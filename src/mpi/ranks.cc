@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "base/own_group.h"
 #include "base/quoted.h"
 
 namespace tulle::mpi {
@@ -24,7 +25,8 @@ bool is_trusted(const std::string& path) {
   if (stat(path.c_str(), &file) != 0 || stat("/proc/self/exe", &program) != 0) return false;
   const bool is_ours =
       file.st_uid == 0 || file.st_uid == geteuid() || file.st_uid == program.st_uid;
-  return is_ours && S_ISREG(file.st_mode) && (file.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const bool is_groups = (file.st_mode & S_IWGRP) != 0 && !is_own_group(file.st_gid);
+  return is_ours && S_ISREG(file.st_mode) && !is_groups && (file.st_mode & S_IWOTH) == 0;
 }
 
 static_assert(sim::Processes::pieces_max == TULLE_MPI_PIECES_MAX);
@@ -59,7 +61,10 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
         name_of(launch.library), launch.size, path, name_of(launch.library))};
   }
   if (!is_trusted(path)) {
-    return Error{fmt::format("{} is not loaded, because other users may have changed it", path)};
+    return Error{
+        fmt::format("{} is not loaded, because other users may have changed it: try "
+                    "`chmod go-w`, or see whose it is",
+                    path)};
   }
   // The MPI library loads parts of itself, which look for its functions among all.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -355,6 +355,12 @@ class ClientTest(unittest.TestCase):
 # --- perftest ------------------------------------------------------------------------------------------------------
 
 
+def lost_the_clock(process):
+    """Says whether perftest could not compare the processor's counter with the clock, because others had its processor
+    meanwhile. It then prints 0 for each rate."""
+    return "Correlation coefficient r^2" in process.stderr
+
+
 def table_rows(output):
     """Returns the rows of perftest's result table: lists of numbers, the first of which is the size in bytes. Some
     numbers are inf or nan if perftest could not find out the clock's rate, or if one time is far off the others."""
