@@ -18,9 +18,9 @@ bool is_trusted(uid_t user);
 // Returns the path of a folder without links in it, if nobody but trusted users can change which
 // folder that is. It and each folder above must belong to one of them, and nobody else may write
 // there, the user's own group excepted, unless the folder is sticky, like /tmp. (Whoever makes a
-// file in a sticky folder has to look at what is there.) The owner of "/" is trusted too, since root
-// may have no number in a user namespace. Otherwise the error says which folder belongs to whom
-// (EPERM).
+// file in a sticky folder has to look at what is there.) The owner of "/" is trusted too, since
+// root may have no number in a user namespace. Otherwise the error says which folder belongs to
+// whom (EPERM).
 Result<std::string> trusted_folder(const std::string& path);
 
 // Makes a folder at that path, in a trusted one, or accepts one that belongs to this user and that
