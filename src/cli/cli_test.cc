@@ -2,6 +2,7 @@
 // coming and going of the host agent.
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -148,7 +149,8 @@ TEST_F(CliTest, WordsAndVariablesWithoutMeaningAreRefused) {
     const Outcome outcome = tulle("run -- true");
     unsetenv(name.c_str());
     EXPECT_EQ(outcome.status, 2) << name;
-    EXPECT_EQ(outcome.text.rfind("tulle: " + name + "=" + value + " is no", 0), 0u) << outcome.text;
+    const std::string said = fmt::format("tulle: {}={} is no", name, value);
+    EXPECT_TRUE(outcome.text.starts_with(said)) << outcome.text;
   }
   const Outcome interface = tulle("run --interface loo -- true");
   EXPECT_EQ(interface.status, 2);
