@@ -1,5 +1,6 @@
 #include "config/document.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -34,11 +35,11 @@ TEST(Document, WhatLiesTooDeepIsRefused) {
 }
 
 TEST(Document, DotsAndBracketsThatAreNoKeysDoNotCount) {
-  const std::string dots = repeated(".", 100), brackets = repeated("[{", 100);
+  const std::string dots = repeated(".", 100) + repeated("[{", 100);
   for (const std::string& text :
-       {"a = \"" + dots + brackets + "\"\n", "a = '" + dots + brackets + "'\n",
-        "a = \"\"\"\n" + dots + "\\\"" + brackets + "\n\"\"\"\nb = '''" + dots + "'''\n",
-        "# " + dots + brackets + "\na = 1\n", "a = [" + repeated("0.1, ", 100) + "0.2]\n",
+       {fmt::format("a = \"{}\"\n", dots), fmt::format("a = '{}'\n", dots),
+        fmt::format("a = \"\"\"\n\\\"{}\n\"\"\"\nb = '''{}'''\n", dots, dots),
+        fmt::format("# {}\na = 1\n", dots), fmt::format("a = [{}0.2]\n", repeated("0.1, ", 100)),
         std::string("a = \"\"\nb = ''\n[c.b]\n"), std::string("a = [[1.5, 2.5], [3.5]]\n")}) {
     EXPECT_EQ(error_of(text), "") << text;
   }
