@@ -80,16 +80,6 @@ void preload(const fs::path& library) {
   set("LD_PRELOAD", is_empty ? library.string() : std::string(before) + ":" + library.string());
 }
 
-// A program that GCC built with AddressSanitizer ends at once if anything is preloaded, unless it
-// is told not to look. The runtime's own functions still come before the C library's. What the
-// environment says already comes later in the list, and counts.
-void let_sanitized_programs_start() {
-  const char* before = std::getenv("ASAN_OPTIONS");
-  const std::string option = "verify_asan_link_order=0";
-  set("ASAN_OPTIONS",
-      before == nullptr || *before == '\0' ? option : option + ":" + std::string(before));
-}
-
 // Returns a name for the network namespace that the devices belong to. Each namespace has separate
 // addresses and a separate host agent, and may share /tmp with others.
 std::string network_namespace() {
@@ -310,7 +300,9 @@ int run(const RunOptions& options) {
   prepend("LD_LIBRARY_PATH", folder.string());
   const fs::path paths = folder / paths_library;
   if (fs::exists(paths, error)) preload(paths);
-  let_sanitized_programs_start();
+  // A program that GCC built with AddressSanitizer ends at once if anything is preloaded, unless it
+  // is told not to look. Its runtime's functions still come before the C library's.
+  prepend("ASAN_OPTIONS", "verify_asan_link_order=0");
   const fs::path advice = folder / advice_library;
   if (options.share_memory || live::read_settings().share_memory) {
     if (!fs::exists(advice, error)) {

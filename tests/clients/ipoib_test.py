@@ -125,8 +125,8 @@ class Programs(Ipoib):
         """Both families, across both switches, and no longer one with "do not fragment"."""
         self.ping("h0", "h3-ib0", "-M", "do", "-s", LONGEST - 28)
         self.ping("h0", self.ipv6_of("h3") + "%ib0", "-M", "do", "-s", LONGEST - 48)
-        self.assertIn("essage too long", self.on("h0", "ping", "-c", 1, "-M", "do", "-s", LONGEST - 27, "h3-ib0",
-                                                  expect=1).stderr)
+        refused = self.on("h0", "ping", "-c", 1, "-M", "do", "-s", LONGEST - 27, "h3-ib0", expect=1)
+        self.assertRegex(refused.stderr, "[Mm]essage too long")
         # Fragments of a longer one come, too.
         self.ping("h1", "h2-ib0", "-s", 20_000)
 

@@ -317,11 +317,11 @@ class ByOpenSm(TwoMachines):
 
 
 class BadInput(TwoMachines):
-    def refused(self, message, *options, text=None):
+    def refused(self, message, *options, text=None, status=1):
         if text is not None:
             self.file.write_text(text)
         process = self.start(TULLE, "fabric", "up", *options, self.file, net=self.alpha.net, env=self.alpha.environment)
-        self.assertIn(process.wait(10), (1, 2), process.describe())
+        self.assertEqual(status, process.wait(10), process.describe())
         self.assertIn(message, process.stderr)
         self.assertEqual(1, process.stderr.count("\n"), process.stderr)
 
@@ -335,8 +335,8 @@ class BadInput(TwoMachines):
         self.refused('there is no machine "delta"', "--machine", "delta", text=self.text())
         self.refused('machine "beta": cannot open a UDP socket at 10.0.0.2: Cannot assign requested address',
                      "--machine", "beta")
-        self.refused("has no host or switch", text=self.text() + 'nodes = ["h9"]\n')
-        self.refused("machine.address: is needed", text=self.text() + '[[machine]]\nname = "gamma"\n')
+        self.refused("has no host or switch", text=self.text() + 'nodes = ["h9"]\n', status=2)
+        self.refused("machine.address: is needed", text=self.text() + '[[machine]]\nname = "gamma"\n', status=2)
 
     def test_names_do_not_steer_a_terminal(self):
         self.file.write_text(self.text().replace('"beta"', '"b\\u001b[31m\\u009bta"'))

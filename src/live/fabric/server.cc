@@ -40,6 +40,7 @@
 #include "live/message/socket.h"
 #include "live/service_process.h"
 #include "live/system_random.h"
+#include "live/trusted_folder.h"
 
 namespace tulle::live {
 namespace {
@@ -359,7 +360,7 @@ void FabricServer::accept_all() {
     session->connection = std::move(connection);
     session->id = next_id_++;
     watch(session->connection.get(), session.get());
-    if (!peer || (peer->uid != geteuid() && peer->uid != 0)) {
+    if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
     } else if (sessions_.size() >= sessions_max) {
       refuse(*session,
