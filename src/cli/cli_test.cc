@@ -247,6 +247,16 @@ TEST_F(CliTest, AForegroundAgentStaysAndStops) {
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
 }
 
+// A program that ignores a wrong variable starts its agent with it.
+TEST_F(CliTest, AnAgentStartsForAProgramWithAWrongVariable) {
+  setenv("TULLE_BUSY_POLL", "x", 1);
+  const Outcome by_hand = tulle("agent");
+  const Outcome on_demand = tulle("agent --on-demand");
+  unsetenv("TULLE_BUSY_POLL");
+  EXPECT_EQ(by_hand.status, 2) << by_hand.text;
+  EXPECT_EQ(on_demand.status, 0) << on_demand.text;
+}
+
 TEST_F(CliTest, ASecondAgentIsRefused) {
   ASSERT_EQ(tulle("devices").status, 0);
   const Outcome second = tulle("agent");

@@ -73,4 +73,8 @@ int fabric_cable(const std::string& name, bool cuts, const std::vector<std::stri
 // process runs, or else the one called "default".
 Result<std::string> fabric_address(const std::string& name);
 
+// Does what fail() does with an error that a fabric answers. The status is usage_status if the
+// fabric does not know what it was asked for, such as a node's name.
+int fail_at_fabric(const Error& error);
+
 }  // namespace tulle::cli

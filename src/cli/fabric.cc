@@ -185,9 +185,7 @@ int command(const std::string& name, const live::FabricHello& hello) {
   if (!address) return fail(address.error().message);
   const auto done = live::command_fabric(*address, hello);
   if (done) return 0;
-  // The fabric refuses what it does not know, such as a node's name.
-  const bool is_wrong = done.error().error_number == EINVAL;
-  return is_wrong ? refuse(done.error().message) : fail(done.error().message);
+  return fail_at_fabric(done.error());
 }
 
 void say_nothing(const std::string&) {}
@@ -303,6 +301,10 @@ Result<std::string> fabric_address(const std::string& name) {
   auto folder = folder_of(name);
   if (!folder) return folder.error();
   return live::fabric_socket(*folder);
+}
+
+int fail_at_fabric(const Error& error) {
+  return error.error_number == EINVAL ? refuse(error.message) : fail(error.message);
 }
 
 int fabric_up(const FabricUpOptions& options) {

@@ -2,6 +2,7 @@
 // simulator, for the commands of that one.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -260,12 +261,19 @@ bool is_simulators(const CommandLine& line) {
   return words.size() > 1 && simulator_command(words.front()) != nullptr;
 }
 
+// Returns false if the command serves another program: a shell, or a program that needs an agent.
+// The agent inherits that program's environment, and the program has warned of what is wrong there.
+bool is_for_a_person(const CommandLine& line, const std::vector<std::string>& arguments) {
+  if (line.first() == "agent")
+    return std::ranges::find(arguments, "--on-demand") == arguments.end();
+  return line.first() != "complete";
+}
+
 int tulle_main(const std::vector<std::string>& arguments) {
   const CommandLine line(arguments);
   if (is_simulators(line)) return become_simulator(arguments);
-  // An agent that a program starts on demand gets what that program has read.
   const std::string wrong = live::wrong_setting();
-  if (!wrong.empty() && line.first() != "complete") return refuse(wrong);
+  if (!wrong.empty() && is_for_a_person(line, arguments)) return refuse(wrong);
   CLI::App app(about, "tulle");
   prepare(app);
   app.footer(examples);

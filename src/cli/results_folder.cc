@@ -124,9 +124,11 @@ Result<void> check_content(const std::string& folder, ResultsOf kind) {
 std::optional<std::string> read_results_file(const std::string& path) {
   constexpr std::uintmax_t bytes_max = std::uintmax_t{256} << 20;
   std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > bytes_max) return {};
+  if (!fs::is_regular_file(path, error)) return {};
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error || bytes > bytes_max) return {};
   std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(fs::file_size(path, error)), '\0');
+  std::string text(static_cast<std::size_t>(bytes), '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(text.size()))) return {};
   return text;
 }

@@ -255,10 +255,7 @@ int enter_host(const RunOptions& options) {
   auto address = fabric_address(options.fabric);
   if (!address) return fail(address.error().message);
   const auto port = live::describe_host({*address, options.host});
-  if (!port) {
-    const bool is_unknown = port.error().error_number == EINVAL;
-    return is_unknown ? refuse(port.error().message) : fail(port.error().message);
-  }
+  if (!port) return fail_at_fabric(port.error());
   const auto entered = live::enter_host_network({*address, options.host});
   if (!entered) return fail(entered.error().message);
   set_manager_folder(*address);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/folder_test.h"
 #include "base/own_group.h"
 
 namespace tulle::live {
@@ -15,20 +16,17 @@ namespace fs = std::filesystem;
 
 class TrustedFolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tulle-trust-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    base = fs::canonical(name);
-  }
-  void TearDown() override { fs::remove_all(base); }
-
   fs::path made(const std::string& name, fs::perms permissions = fs::perms::owner_all) const {
     fs::create_directory(base / name);
     fs::permissions(base / name, permissions);
     return base / name;
   }
 
-  fs::path base;
+ private:
+  Folder folder_;
+
+ protected:
+  const fs::path base = fs::canonical(folder_.path());
 };
 
 constexpr fs::perms sticky = fs::perms::all | fs::perms::sticky_bit;

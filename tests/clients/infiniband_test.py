@@ -11,7 +11,7 @@ import fabric_test
 import frame
 import mpich
 import openmpi
-from harness import BUILD, TULLE, cpu_ticks, lost_the_clock, table_rows, wait_until
+from harness import BUILD, TULLE, cpu_ticks, table_rows, wait_until, with_the_clock
 from mpi_jobs import MPICH, OPEN_MPI
 
 MIGRATION = BUILD / "bin" / "migration"
@@ -46,10 +46,7 @@ class OnFabric(fabric_test.FabricTest):
 
     def perftest(self, program, *options, iterations=200, **keywords):
         argv = [program, "-F", "-n", str(iterations), *map(str, options)]
-        for _ in range(5):
-            server, client = self.on_two_hosts(argv, **keywords)
-            if not lost_the_clock(client):
-                break
+        server, client = with_the_clock(lambda: self.on_two_hosts(argv, **keywords))
         rows = table_rows(client.stdout)
         self.assertTrue(rows, f"{server.describe()}\n{client.describe()}")
         self.assertIn("Link type       : IB", client.stdout)

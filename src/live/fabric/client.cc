@@ -37,7 +37,7 @@ Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<con
     return Error{fmt::format("no fabric runs at {}; `tulle fabric up` starts one", socket),
                  connection.error().error_number};
   }
-  // What it says is believed, and what it hands over is entered.
+  // The client believes what the fabric says, and enters the namespaces that it hands over.
   auto owner = peer_of(connection->get());
   if (!owner) return owner.error();
   if (!is_trusted(owner->uid)) {

@@ -26,8 +26,8 @@ std::vector<std::string> exports_missing(const std::filesystem::path& ours,
 struct Linking {
   bool is_program = false;  // an ELF file for this machine; scripts are none
   bool is_dynamic = false;  // a dynamic linker loads it
-  // DT_RPATH, whose folders come before LD_LIBRARY_PATH. Empty where DT_RUNPATH takes its place,
-  // whose folders come behind.
+  // The value of DT_RPATH. The linker searches its folders before LD_LIBRARY_PATH. It is empty
+  // where there is a DT_RUNPATH, which the linker searches after LD_LIBRARY_PATH.
   std::string rpath;
   std::vector<std::string> needed;  // DT_NEEDED: the libraries that it names
 };

@@ -1,7 +1,8 @@
 #pragma once
 
-// Which objects there are. A program that names an object by a pointer that was never one of this
-// library's, or that it has destroyed, gets an error, as from a kernel, which looks handles up.
+// This file keeps a list of the objects that exist. A program gets an error if it names an object
+// by a pointer that was never one of this library's, or by that of a destroyed object. A kernel
+// does the same, since it looks handles up.
 // Only calls that do not move data ask; the others trust the program, as drivers do.
 
 #include "shim/ibverbs/objects.h"

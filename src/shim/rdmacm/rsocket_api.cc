@@ -82,7 +82,7 @@ using NameOf = int (Socket::*)(sockaddr_storage&);
 int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
-  // Without room for an address, it is asked how long that is: so librspreload learns its family.
+  // A null address and a length of 0 ask for the length alone: so librspreload learns the family.
   if (bytes == nullptr || (address == nullptr && *bytes > 0)) return answer(EFAULT);
   sockaddr_storage found = {};
   const int error = ((*socket).*name_of)(found);
