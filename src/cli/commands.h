@@ -24,6 +24,7 @@ struct RunOptions {
   std::string recovery;
   std::string roce;
   std::string busy_poll;  // microseconds
+  bool explain = false;
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;
@@ -58,6 +59,7 @@ struct FabricUpOptions {
   std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
   bool foreground = false;
   bool no_manager = false;      // it has no subnet manager of its own
+  std::string manager_key;      // a key file, "none", or empty: a key that nobody else knows
   bool keeps_rates = false;     // packets take time on its links
   bool shared_network = false;  // the hosts share the IP network of this machine
   std::string machine;          // the name of this machine in the file; empty: by its address

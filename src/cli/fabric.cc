@@ -22,11 +22,13 @@
 #include "base/write_best_effort.h"
 #include "cli/commands.h"
 #include "cli/own_files.h"
+#include "config/files.h"
 #include "config/network.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
 #include "live/fabric/fabric_folder.h"
 #include "live/fabric/server.h"
+#include "live/security/key_file.h"
 #include "live/service_process.h"
 #include "live/trusted_folder.h"
 #include "live/unique_fd.h"
@@ -132,8 +134,14 @@ std::vector<Found> find_all() {
 }
 
 // Reads a scenario's topology, and its list of machines.
-Result<void> read_file(const std::string& path, live::FabricOptions& out) {
-  auto network = config::read_network(path);
+// The name is that of a file, or of a scenario that comes with Tulle.
+Result<void> read_file(const std::string& name, live::FabricOptions& out) {
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(name, error);
+  auto path =
+      is_file ? Result<std::string>(name) : config::find_named_or_file("", "", name, "scenario");
+  if (!path) return path.error();
+  auto network = config::read_network(*path);
   if (!network) return network.error();
   out.topology = std::move(network->topology);
   out.machines = std::move(network->machines);
@@ -307,6 +315,14 @@ int fail_at_fabric(const Error& error) {
   return error.error_number == EINVAL ? refuse(error.message) : fail(error.message);
 }
 
+namespace {
+
+std::string counted(std::size_t count, const char* one, const char* several) {
+  return fmt::format("{} {}", count, count == 1 ? one : several);
+}
+
+}  // namespace
+
 int fabric_up(const FabricUpOptions& options) {
   live::FabricOptions live_options;
   auto read = options.topology.empty() ? read_usual(live_options)
@@ -323,14 +339,22 @@ int fabric_up(const FabricUpOptions& options) {
   live_options.name = name_or_default(options.name);
   live_options.folder = *folder;
   live_options.has_manager = !options.no_manager;
+  if (options.manager_key == "none") {
+    live_options.manager_key = 0;
+  } else if (!options.manager_key.empty()) {
+    auto key = live::read_manager_key(options.manager_key);
+    if (!key) return refuse(key.error().message);
+    live_options.manager_key = *key;
+  }
   live_options.has_networks = !options.shared_network;
   live_options.keeps_rates = options.keeps_rates;
   if (options.foreground) return live::run_fabric(live_options, say_nothing);
   std::string network;
   if (const int status = start_detached(live_options, network); status != 0) return status;
   const std::uint32_t hosts = topology.adapters();
-  fmt::print("The fabric \"{}\" is up: {} switches, {} hosts (h0 to h{}), {} cables.\n",
-             live_options.name, topology.switches, hosts, hosts - 1, topology.links.size());
+  fmt::print("The fabric \"{}\" is up: {}, {} hosts (h0 to h{}), {}.\n", live_options.name,
+             counted(topology.switches, "switch", "switches"), hosts, hosts - 1,
+             counted(topology.links.size(), "cable", "cables"));
   if (options.keeps_rates) fmt::print("Its links keep to their rates.\n");
   if (options.no_manager) {
     fmt::print(

@@ -74,12 +74,21 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   fabric->footer(fabric_examples);
 
   auto* up = fabric->add_subcommand("up", "Start a fabric");
-  up->add_option("topology", up_options.topology,
-                 "A scenario's file, of which [topology] is used (two switches, four hosts)")
+  up->add_option(
+        "topology", up_options.topology,
+        "A scenario, of which [topology] is used: a file, or a name of `tulle sim --list`'s "
+        "(two switches, four hosts)")
       ->type_name("FILE");
   add_name(up, up_options.name);
-  up->add_flag("--no-manager", up_options.no_manager,
-               "Leave the ports as they are until a subnet manager runs on a host");
+  auto* no_manager =
+      up->add_flag("--no-manager", up_options.no_manager,
+                   "Leave the ports as they are until a subnet manager runs on a host");
+  up->add_option("--manager-key", up_options.manager_key,
+                 "A file with the M_Key and SM_Key of the fabric's own manager (such as "
+                 "0x1b2c3d4e5f607182), for tools and managers that are to change the fabric; "
+                 "or none: any program may change it. By default, only the manager knows the key")
+      ->type_name("KEYFILE")
+      ->excludes(no_manager);
   up->add_flag("--shared-network", up_options.shared_network,
                "Let the hosts share this machine's IP network");
   up->add_flag("--rates", up_options.keeps_rates,

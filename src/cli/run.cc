@@ -319,6 +319,7 @@ int run(const RunOptions& options) {
   // A host agent that is started for the program runs in another folder.
   if (!options.secure.empty()) set("TULLE_SECURE", fs::absolute(options.secure).string());
   set("TULLE_AGENT", options.agent);
+  if (options.explain) set("TULLE_EXPLAIN", "1");
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
   set("TULLE_RECOVERY", options.recovery);

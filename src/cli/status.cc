@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/quoted.h"
 #include "cli/commands.h"
 #include "live/process/agent_client.h"
 
@@ -78,11 +79,13 @@ void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
              "BYTES IN");
   for (const ProcessStatus& p : processes) {
     fmt::print("{:>8}  {:<10} {:<15} {:<10} {:>4} {:>5} {:>12} {:>12} {:>12} {:>12}\n", p.pid,
-               user_name(p.uid), p.command, p.device, p.slot, counter(p, "queue_pairs"),
-               counter(p, "packets_sent"), counter(p, "packets_received"),
-               size_text(counter(p, "bytes_sent")), size_text(counter(p, "bytes_received")));
+               user_name(p.uid), one_line(p.command), one_line(p.device), p.slot,
+               counter(p, "queue_pairs"), counter(p, "packets_sent"),
+               counter(p, "packets_received"), size_text(counter(p, "bytes_sent")),
+               size_text(counter(p, "bytes_received")));
     if (!p.connected) fmt::print("{:>8}  not connected to this host agent\n", "");
     if (const std::string text = remarks(p); !text.empty()) fmt::print("{:>8}  {}\n", "", text);
+    if (!p.refusal.empty()) fmt::print("{:>8}  refused: {}\n", "", p.refusal);
   }
 }
 
@@ -105,6 +108,7 @@ void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                     {"first_qp", p.first_qp},
                     {"qp_count", p.qp_count},
                     {"connected", p.connected},
+                    {"last_refusal", p.refusal},
                     {"counters", named(p.counters)}});
   }
   const json_t out = {{"agent",

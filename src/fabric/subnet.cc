@@ -248,6 +248,12 @@ void Subnet::lose(Time now, std::uint32_t link) {
   bring_up(now, link);
 }
 
+void Subnet::end_leases() {
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    if (!is_elsewhere_[node]) nodes_[node].agent.end_lease();
+  }
+}
+
 void Subnet::forget(std::uint32_t index) {
   auto& agent = nodes_[index].agent;
   for (std::uint32_t port = agent.is_switch() ? 0 : 1; port <= agent.ports(); ++port) {

@@ -7,11 +7,7 @@
 #include "fabric/manager_routes.h"
 
 namespace tulle::fabric {
-namespace {
 
-// Returns the nodes at which managers are: in each connected part the first switch, or without
-// switches the last host. Its GUID is higher than those of all other hosts, so that a program's
-// manager of the same priority has precedence.
 std::vector<std::uint32_t> places_of_managers(const Topology& topology) {
   std::vector<std::uint32_t> part(topology.nodes());
   std::iota(part.begin(), part.end(), 0);
@@ -31,8 +27,6 @@ std::vector<std::uint32_t> places_of_managers(const Topology& topology) {
   for (std::uint32_t host = topology.hosts; host > 0; --host) put(host - 1);
   return places;
 }
-
-}  // namespace
 
 SubnetManagers::SubnetManagers(Time now, Subnet& subnet,
                                management::subnet::ManagerSettings settings)

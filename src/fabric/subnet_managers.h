@@ -16,6 +16,11 @@
 
 namespace tulle::fabric {
 
+// Returns the nodes at which managers are: in each connected part the first switch, or without
+// switches the last host. Its GUID is higher than those of all other hosts, so that a program's
+// manager of the same priority has precedence.
+std::vector<std::uint32_t> places_of_managers(const Topology& topology);
+
 class SubnetManagers {
  public:
   // The subnet must outlive this object. Nobody but the managers may know the seed. `settings` are

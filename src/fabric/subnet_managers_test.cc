@@ -121,8 +121,98 @@ TEST(SubnetManagersTest, TwoHostsNeedNoSwitch) {
   EXPECT_TRUE(all.managers.manager(0).is_up());
 }
 
+// Sets a table of partitions at a host's port, as a program of another host may try. Returns true
+// if that is answered.
+bool sets_partitions(ManagedSubnet& all, std::uint32_t from, std::uint32_t to, std::uint64_t key) {
+  const auto& up = all.subnet.wiring().peer(from, 0);
+  const auto& down = all.subnet.wiring().peer(to, 0);
+  EXPECT_EQ(up.node, down.node);
+  management::subnet::Exchange exchange(9);
+  exchange.set_keys(key, key);
+  exchange.ask(management::subnet::set_question(
+      management::subnet::Route().by(1).by(static_cast<std::uint8_t>(down.port + 1)),
+      wire::attribute_pkey_table, 0, management::subnet::AttributeData{}));
+  all.subnet.send(all.now, from, 1, *exchange.take_packet(all.now));
+  bool has_come = false;
+  all.subnet.run(all.now);
+  while (const auto arrival = all.subnet.take_arrival()) {
+    has_come = has_come || exchange.receive(arrival->packet).has_value();
+    all.managers.receive(all.now, *arrival);
+  }
+  return has_come;
+}
+
+// Only the manager sets nodes up. Attempts of others do not make it lose its key in time.
+TEST(SubnetManagersTest, AKeyKeepsOthersOut) {
+  ManagerSettings settings;
+  settings.ports.key = 0x1234;
+  ManagedSubnet all(built(single_switch({.hosts = 3})), settings);
+  all.settle();
+  EXPECT_TRUE(all.managers.manager(0).is_up());
+  const auto pkey = [&] { return static_cast<std::uint16_t>(all.subnet.node(1).pkeys(1)[0]); };
+  ASSERT_EQ(pkey(), 0xFFFF);
+  for (int second = 0; second < 300; ++second) {
+    EXPECT_FALSE(sets_partitions(all, 0, 1, second % 2 == 0 ? 0 : 0x4321));
+    all.run_for(Time::seconds(1));
+  }
+  EXPECT_EQ(pkey(), 0xFFFF);
+  for (std::uint32_t node = 0; node < 4; ++node) {
+    const auto& info = all.subnet.node(node).port_info(node < 3 ? 1 : 0);
+    EXPECT_EQ(info.management_key, 0x1234u);
+    EXPECT_EQ(wire::key_protection_of(info), 1u);
+  }
+  EXPECT_GE(all.subnet.node(1).port_info(1).management_key_violations, 300u);
+  EXPECT_TRUE(sets_partitions(all, 0, 1, 0x1234));
+  EXPECT_EQ(pkey(), 0);
+}
+
+// A manager that does not come back keeps the next one out until its key's lease ends.
+TEST(SubnetManagersTest, AnotherManagerTakesOverAfterTheLease) {
+  const Topology topology = built(single_switch({.hosts = 3}));
+  Subnet subnet(Time::seconds(1), topology);
+  Time now = Time::seconds(1);
+  for (const std::uint64_t key : {5u, 6u, 0u}) {
+    ManagerSettings settings;
+    settings.ports.key = key;
+    SubnetManagers managers(now, subnet, settings);
+    for (const Time end = now + Time::seconds(100); now < end; now += Time::milliseconds(50)) {
+      settle(now, subnet, managers, [] { return false; });
+    }
+    EXPECT_TRUE(managers.manager(0).is_up());
+    EXPECT_EQ(managers.manager(0).errors(), 0u);
+    for (std::uint32_t host = 0; host < 3; ++host) {
+      EXPECT_EQ(subnet.node(host).port_info(1).management_key, key);
+    }
+  }
+}
+
+// A program's manager at the port of the fabric's own finds ports without a key.
+TEST(SubnetManagersTest, AManagerThatRestsHasTakenItsKeyBack) {
+  Topology pair;
+  pair.hosts = 2;
+  pair.ports = {1, 1};
+  pair.links.push_back({0, 1, 0, 0, 100'000'000'000, Time::zero()});
+  ManagerSettings settings;
+  settings.ports.key = 7;
+  ManagedSubnet all(pair, settings);
+  all.settle();
+  EXPECT_EQ(all.subnet.node(0).port_info(1).management_key, 7u);
+  all.managers.set_program(all.now, 1, true);
+  all.settle();
+  for (std::uint32_t host = 0; host < 2; ++host) {
+    EXPECT_EQ(all.subnet.node(host).port_info(1).management_key, 0u);
+    EXPECT_EQ(wire::key_protection_of(all.subnet.node(host).port_info(1)), 0u);
+  }
+  EXPECT_TRUE(all.managers.next_timeout().is_never());
+  all.managers.set_program(all.now, 1, false);
+  all.settle();
+  EXPECT_EQ(all.subnet.node(0).port_info(1).management_key, 7u);
+}
+
 // Two subnets that a cable joins have two masters for a moment. The one with precedence remains.
-TEST(SubnetManagersTest, OfTwoMastersOneHandsOver) {
+class TwoMasters : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(TwoMasters, OneHandsOver) {
   Topology topology =
       built(from_csv("a,b,gbps,delay_ns\n0,4,100,1\n1,4,100,1\n2,5,100,1\n"
                      "3,5,100,1\n4,5,100,1\n",
@@ -136,6 +226,7 @@ TEST(SubnetManagersTest, OfTwoMastersOneHandsOver) {
     ManagerSettings settings;
     settings.port_guid = subnet.node(node).port_guid(0);
     settings.seed = node;
+    settings.ports.key = GetParam() == 0 ? 0 : GetParam() + node;
     subnet.set_manager(now, node, 0, true);
     managers.push_back(std::make_unique<Manager>(now, settings, route_subnet));
   }
@@ -170,9 +261,14 @@ TEST(SubnetManagersTest, OfTwoMastersOneHandsOver) {
     EXPECT_EQ(subnet.node(host).state(1), wire::PortState::active);
   }
   subnet.set_cut(now, 4, true);
-  run_until(Time::seconds(90));
+  run_until(Time::seconds(200));
   EXPECT_TRUE(managers[1]->is_up());
+  EXPECT_EQ(managers[1]->errors(), 0u);
+  for (std::uint32_t host = 2; host < 4; ++host) {
+    EXPECT_EQ(subnet.node(host).port_info(1).management_key, GetParam() == 0 ? 0 : GetParam() + 5);
+  }
 }
+INSTANTIATE_TEST_SUITE_P(Keys, TwoMasters, testing::Values(0, 100));
 
 // The packets of a group reach each receiver once, on whatever topology.
 TEST(SubnetManagersTest, GroupsHaveTrees) {

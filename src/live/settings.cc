@@ -46,11 +46,10 @@ std::string wrong_setting() {
     const char* name;
     std::vector<std::string_view> words;
   };
-  const std::vector<Words> all = {{"TULLE_ROCE", {"v2", "v1", "both"}},
-                                  {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
-                                  {"TULLE_OFFLOAD", {"on", "off"}},
-                                  {"TULLE_DIRECT", {"on", "off"}},
-                                  {"TULLE_SHARE_MEMORY", {"on", "off"}}};
+  const std::vector<Words> all = {
+      {"TULLE_ROCE", {"v2", "v1", "both"}}, {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
+      {"TULLE_OFFLOAD", {"on", "off"}},     {"TULLE_DIRECT", {"on", "off"}},
+      {"TULLE_EXPLAIN", {"0", "1"}},        {"TULLE_SHARE_MEMORY", {"on", "off"}}};
   for (const auto& [name, words] : all) {
     const char* text = variable(name);
     const bool is_set = text != nullptr && *text != '\0';
@@ -104,6 +103,7 @@ Settings read_settings() {
   settings.busy_poll_microseconds = std::min(settings.busy_poll_microseconds, busy_poll_max);
   settings.offload = !is("TULLE_OFFLOAD", "off");
   settings.direct = !is("TULLE_DIRECT", "off");
+  settings.explain = is("TULLE_EXPLAIN", "1");
   settings.share_memory = is("TULLE_SHARE_MEMORY", "on");
   std::string recovery;
   read("TULLE_RECOVERY", recovery);

@@ -261,7 +261,10 @@ VerbsStatus QueuePair::check(const verbs::SendRequest& request) const {
   if (!transport.sends.has(request.opcode)) return transport.refusal;
   if (transport.is_datagram) {
     const verbs::AddressHandle* handle = request.address_handle;
-    if (handle == nullptr || handle->pd != init.pd || handle->to.port != attributes_.port) {
+    if (handle == nullptr || handle->to.port != attributes_.port) {
+      return VerbsStatus::invalid_argument;
+    }
+    if (handle->pd != init.pd && !transport.finds_foreign_handles_late) {
       return VerbsStatus::invalid_argument;
     }
   }

@@ -83,7 +83,8 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
   if (request.address_handle != nullptr) {
     // NICs send the low 24 bits of the number that the application gives, whatever the others are.
     const QpNumber remote_qp{request.remote_qp.value & qp_number_max};
-    extensions_[wqe.slot].datagram = {request.address_handle->to, remote_qp, request.remote_qkey};
+    extensions_[wqe.slot].datagram = {request.address_handle->to, remote_qp, request.remote_qkey,
+                                      request.address_handle->pd};
   }
   if (request.xrc_srq != 0) [[unlikely]]
     extensions_[wqe.slot].xrc_srq = request.xrc_srq;

@@ -70,6 +70,7 @@ struct DatagramTarget {
   verbs::AddressVector to;
   QpNumber qp;
   Qkey qkey;
+  const verbs::ProtectionDomain* pd = nullptr;  // of the address handle
 };
 struct BindTarget {
   verbs::MemoryWindow* window = nullptr;

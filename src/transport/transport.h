@@ -57,6 +57,9 @@ struct Transport {
   ScheduledBy scheduled_by = ScheduledBy::adapter;
   // Each request names its destination by an address handle; else the queue pair has one peer.
   bool is_datagram = false;
+  // Of these: a handle of another domain is found when the request is processed (IBTA 11.6.2), and
+  // not when it is posted.
+  bool finds_foreign_handles_late = false;
   // It may be attached to multicast groups (IBTA 10.5).
   bool takes_multicast = false;
   // Shared receive queues of tag matching may be used.

@@ -21,9 +21,9 @@ struct Requirements {
 
 // One row for each step. The columns are the first five ladders. SRD's is UD's with rnr_retry added
 // (Linux, drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Raw packets have a port and
-// nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to RESET and to
-// ERROR are allowed from every state, with no attribute. The two halves of XRC use the first
-// column, and each ignores the attributes that only the other half needs.
+// nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). A step to RESET is allowed
+// from every state, and one to ERROR from every state but RESET, with no attribute. The two halves
+// of XRC use the first column, and each ignores the attributes that only the other half needs.
 struct Step {
   QpState from;
   QpState to;
@@ -136,10 +136,13 @@ QpAttributeMask ignored_by(Ladder ladder) {
 
 }  // namespace
 
-LadderVerdict check_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes) {
+StepFinding find_in_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes) {
   const QpAttributeMask given = attributes.without(A::state);
+  // Linux has no step from RESET to ERROR (drivers/infiniband/core/verbs.c: qp_state_table).
+  if (from == QpState::reset && to == QpState::error) return {LadderVerdict::no_such_step, {}};
   if (to == QpState::reset || to == QpState::error) {
-    return given.any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
+    if (given.any()) return {LadderVerdict::attribute_not_allowed, given};
+    return {};
   }
   for (const Step& step : steps) {
     if (step.from != from || step.to != to) continue;
@@ -147,13 +150,13 @@ LadderVerdict check_step(Ladder ladder, QpState from, QpState to, QpAttributeMas
     if (from == QpState::sqe && column == 0) break;
     const Requirements& row = step.by_ladder[column];
     const QpAttributeMask ignored = ignored_by(ladder);
-    if (!given.has_all(row.required.without(ignored))) return LadderVerdict::attribute_missing;
-    if (given.without(row.required | row.optional | ignored).any()) {
-      return LadderVerdict::attribute_not_allowed;
-    }
-    return LadderVerdict::ok;
+    const QpAttributeMask missing = row.required.without(ignored).without(given);
+    if (missing.any()) return {LadderVerdict::attribute_missing, missing};
+    const QpAttributeMask extra = given.without(row.required | row.optional | ignored);
+    if (extra.any()) return {LadderVerdict::attribute_not_allowed, extra};
+    return {};
   }
-  return LadderVerdict::no_such_step;
+  return {LadderVerdict::no_such_step, {}};
 }
 
 }  // namespace tulle::verbs

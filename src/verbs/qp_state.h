@@ -53,8 +53,17 @@ enum class Ladder : std::uint8_t {
   xrc_target,
 };
 
+struct StepFinding {
+  LadderVerdict verdict = LadderVerdict::ok;
+  QpAttributeMask attributes;  // those that are missing, or not allowed
+};
+
 // Checks a step from one state to another with exactly these attributes. Two attributes are in no
 // row: `state` is implied, and `current_state` is allowed where IBTA allows it.
-LadderVerdict check_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes);
+StepFinding find_in_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes);
+inline LadderVerdict check_step(Ladder ladder, QpState from, QpState to,
+                                QpAttributeMask attributes) {
+  return find_in_step(ladder, from, to, attributes).verdict;
+}
 
 }  // namespace tulle::verbs

@@ -147,6 +147,10 @@ Time Device::now() { return Impl::now(); }
 SharedRegions::Hold Device::share_memory(const void*, std::uint64_t) { return {}; }
 void Device::tidy_memory() {}
 void SharedRegions::Hold::reset() {}
+// A test reads the reason in the environment.
+void Device::keep_refusal(const std::string& text) {
+  setenv("TULLE_TEST_REFUSAL", text.c_str(), 1);
+}
 void Device::transmit() { impl_->deliver(); }
 void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());

@@ -50,6 +50,97 @@ TEST_F(Verbs, GidsAreListed) {
   EXPECT_EQ(ibv_get_pkey_index(context, 1, pkey), 0);
 }
 
+// A verb that is refused says why.
+class Refusals : public Verbs {
+ protected:
+  void SetUp() override {
+    Verbs::SetUp();
+    a = create(IBV_QPT_RC);
+    b = create(IBV_QPT_RC);
+    ASSERT_EQ(to_init(a), 0);
+    to_rtr.qp_state = IBV_QPS_RTR;
+    to_rtr.path_mtu = IBV_MTU_1024;
+    to_rtr.dest_qp_num = b->qp_num;
+    to_rtr.max_dest_rd_atomic = 1;
+    to_rtr.ah_attr = path();
+  }
+  void expect_refused(const std::string& why, int error = EINVAL, int mask = rtr_mask) {
+    unsetenv("TULLE_TEST_REFUSAL");
+    EXPECT_EQ(ibv_modify_qp(a, &to_rtr, mask), error);
+    EXPECT_EQ(errno, error);
+    expect_said("ibv_modify_qp: " + std::string(std::strerror(error)) + ": " + why);
+  }
+  static void expect_said(const std::string& wanted) {
+    const char* said = std::getenv("TULLE_TEST_REFUSAL");
+    ASSERT_NE(said, nullptr);
+    EXPECT_TRUE(std::string(said).starts_with(wanted)) << said;
+  }
+
+  static constexpr int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  ibv_qp_attr to_rtr = {};
+};
+
+TEST_F(Refusals, OfAStep) {
+  expect_refused("the step from INIT to RTR needs IBV_QP_AV, IBV_QP_RQ_PSN", EINVAL,
+                 rtr_mask & ~(IBV_QP_AV | IBV_QP_RQ_PSN));
+  expect_refused("the step from INIT to RTR does not take IBV_QP_TIMEOUT", EINVAL,
+                 rtr_mask | IBV_QP_TIMEOUT);
+  expect_refused("attr_mask 0x40000001 has unknown bits", EINVAL, 0x4000'0001);
+  to_rtr.qp_state = IBV_QPS_RTS;
+  expect_refused("there is no step from INIT to RTS");
+  to_rtr.qp_state = IBV_QPS_UNKNOWN;
+  expect_refused("qp_state 7 is no state");
+}
+
+TEST_F(Refusals, OfAValue) {
+  const ibv_qp_attr right = to_rtr;
+  to_rtr.path_mtu = IBV_MTU_4096;
+  expect_refused("path_mtu is 4096 and the port's active_mtu 1024");
+  to_rtr.path_mtu = static_cast<ibv_mtu>(7);
+  expect_refused("path_mtu 7 is no enum ibv_mtu");
+  to_rtr = right;
+  to_rtr.max_dest_rd_atomic = 255;
+  expect_refused("max_dest_rd_atomic is 255, and ");
+  to_rtr = right;
+  to_rtr.min_rnr_timer = 32;
+  expect_refused("min_rnr_timer is 32, and 31 is the most");
+  to_rtr = right;
+  to_rtr.ah_attr.is_global = 0;
+  expect_refused("ah_attr.is_global is 0; RoCE needs a GRH");
+  to_rtr = right;
+  to_rtr.ah_attr.grh.sgid_index = 3;
+  expect_refused("there is no GID at ah_attr.grh.sgid_index 3");
+  to_rtr.ah_attr.grh.sgid_index = 1;
+  expect_refused("the GID at ah_attr.grh.sgid_index 1 is of IPv6, and ah_attr.grh.dgid is not");
+  to_rtr = right;
+  to_rtr.ah_attr.port_num = 2;
+  expect_refused("ah_attr.port_num is 2; the device has ports 1 to 1");
+  to_rtr = right;
+  EXPECT_EQ(ibv_modify_qp(a, &to_rtr, rtr_mask), 0);
+}
+
+TEST_F(Refusals, OfObjects) {
+  ibv_ah_attr nowhere = {};
+  nowhere.port_num = 1;
+  EXPECT_EQ(ibv_create_ah(pd, &nowhere), nullptr);
+  expect_said("ibv_create_ah: Invalid argument: ah_attr.is_global is 0");
+  EXPECT_EQ(ibv_reg_mr(pd, memory.data(), 0, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  expect_said("ibv_reg_mr: Invalid argument: the length is 0");
+  EXPECT_EQ(ibv_reg_mr(pd, memory.data(), 8, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  expect_said(
+      "ibv_reg_mr: Invalid argument: remote writes and atomics need IBV_ACCESS_LOCAL_WRITE");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  EXPECT_EQ(ibv_reg_mr(pd, reinterpret_cast<void*>(4096), 8, 0), nullptr);
+  expect_said("ibv_reg_mr: Bad address: the memory is not mapped");
+  ibv_qp_init_attr wanted = {};
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.cap = {1, 1, 1'000, 1, 0};
+  EXPECT_EQ(ibv_create_qp(pd, &wanted), nullptr);
+  expect_said("ibv_create_qp: Invalid argument: cap.max_send_sge is 1000, and ");
+}
+
 TEST_F(Verbs, SharedReceiveQueueServesAndWarns) {
   ibv_srq_init_attr init = {nullptr, {8, 2, 0}};
   ibv_srq* srq = ibv_create_srq(pd, &init);

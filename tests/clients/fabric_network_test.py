@@ -186,6 +186,14 @@ class Surroundings(fabric_test.FabricTest):
         last = self.up_and_down(*forbid)
         self.assertEqual("Its hosts share this machine's IP network: cannot make namespaces: No space left on device.", last)
 
+    def test_on_a_full_disk(self):
+        """What can work at another time is a failure, which a script sees."""
+        full = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4k none "$XDG_RUNTIME_DIR"; '
+                'head -c 8192 /dev/zero > "$XDG_RUNTIME_DIR/fill" 2>/dev/null; exec "$@"', "sh"]
+        process = self.run_program(*full, TULLE, "fabric", "up", env=self.environment, expect=1)
+        self.assertRegex(process.stderr, r"cannot make the hosts' networks: cannot write .*/hosts: No space left on device "
+                                         r"\(--shared-network goes without\)")
+
     def test_without_the_command_ip(self):
         last = self.up_and_down(env={"PATH": str(self.folder)})
         self.assertEqual("Its hosts share this machine's IP network: cannot run `ip`, which the package iproute2 has: No such "

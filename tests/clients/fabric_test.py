@@ -402,6 +402,16 @@ class OwnManager(FabricTest):
             self.assertIn(value, path)
         self.assertIn(f"{lid('h1')}\n", asks("-L", "h1 tulle0"))
 
+    def test_programs_cannot_set_nodes_up(self):
+        """The manager's key is not known to anybody else."""
+        wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)
+        for key in ((), ("-y", "0x1")):
+            self.tool("h3", "ibportstate", "-t", "100", *key, self.lid("switch5"), "1", "disable", expect=255)
+        self.assertEqual({"active"}, self.states())
+        shown = self.tool("h3", "smpquery", "-K", "portinfo", self.lid("switch5"), "0").stdout
+        self.assertRegex(shown, r"Mkey:\.+0x0{16}\n")
+        self.assertRegex(shown, r"ProtectBits:\.+1\n")
+
     def test_ibping(self):
         self.start(*self.on_host("h1", TOOLS + "ibping", "-S"), env=self.environment)
         wait_until(lambda: self.nodes()["h1"]["programs"] == 1, "the server")
@@ -437,6 +447,52 @@ class OwnManager(FabricTest):
                    pause=0.2)
         self.assertEqual(36, self.tool("h0", "saquery", "-p").stdout.count("PathRecord"))
         self.assertEqual({"active"}, self.states())
+
+
+class KnownKey(FabricTest):
+    """The manager's key is given, for tools and other managers."""
+
+    own_manager = True
+    key = "0x1b2c3d4e5f607182"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "key"
+        path.write_text(self.key + "\n")
+        path.chmod(0o600)
+        self.options = ("--manager-key", path)
+        super().setUp()
+        wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)
+
+    def test_tools_that_know_it_change_nodes(self):
+        port = [str(self.nodes()["switch5"]["lids"][0]), "2"]  # to h3
+        self.tool("h0", "ibportstate", "-t", "100", *port, "disable", expect=255)
+        self.tool("h0", "ibportstate", "-y", self.key, *port, "disable")
+        wait_until(lambda: self.nodes()["h3"]["ports"][0]["state"] == "down", "the link to go")
+        self.tool("h0", "ibportstate", "-y", self.key, *port, "enable")
+        wait_until(lambda: self.states() == {"active"}, "the link to come back")
+
+    def test_an_opensm_that_knows_it_takes_over(self):
+        settings = self.folder / "opensm.conf"
+        settings.write_text(f"m_key {self.key}\nsm_key {self.key}\nm_key_protection_level 1\n")
+        manager, log = self.start_manager("h0", "-F", settings)
+        wait_until(lambda: "SUBNET UP" in log.read_text(), "SUBNET UP", pause=0.05)
+        self.assertEqual({"active"}, self.states())
+        sm_lid = self.nodes()["h0"]["lids"][0]
+        wait_until(lambda: f"sm lid {sm_lid} " in self.tool("h3", "sminfo").stdout, "OpenSM to be the master")
+        manager.end()
+        own_lid = self.nodes()["switch4"]["lids"][0]
+        wait_until(lambda: f"sm lid {own_lid} " in self.tool("h3", "sminfo", expect=None).stdout,
+                   "the fabric's own manager")
+
+    def test_an_opensm_that_does_not_know_it_changes_nothing(self):
+        _, log = self.start_manager("h0")
+        own_lid = self.nodes()["switch4"]["lids"][0]
+        wait_until(lambda: "non-matching sm_key" in log.read_text() or "doesn't match" in log.read_text(), "its complaint")
+        self.run_program("sleep", "3")
+        self.assertEqual({"active"}, self.states())
+        self.assertIn(f"sm lid {own_lid} ", self.tool("h3", "sminfo").stdout)
 
 
 class OwnLarge(FabricTest):

@@ -1,7 +1,9 @@
 """Runs programs of InfiniBand, each on a software fabric of its own: see infiniband.py."""
 
+import pathlib
 import re
 import shutil
+import tempfile
 import unittest
 
 import fabric_test
@@ -39,6 +41,8 @@ class Tools(fabric_test.FabricTest):
 
 class Programs:
     """What is run under either manager."""
+
+    key = ()  # the options that give a tool the manager's key
 
     def test_ibnetdiscover(self):
         found = self.says("h1", "ibnetdiscover", "-p")
@@ -91,7 +95,7 @@ class Programs:
         self.says("h1", "perfquery", "-x", self.lid("switch4"), "3", wanted=["PortXmitPkts"])
 
     def test_ibportstate(self):
-        port = [self.lid("switch5"), "2"]  # to h3
+        port = [*self.key, self.lid("switch5"), "2"]  # to h3
         self.says("h1", "ibportstate", *port, wanted=["Peer PortInfo"])
         self.says("h1", "ibportstate", *port, "disable")
         wait_until(lambda: self.nodes()["h3"]["ports"][0]["state"] == "down", "the link to go")
@@ -99,7 +103,7 @@ class Programs:
         wait_until(lambda: self.nodes()["h3"]["ports"][0]["state"] == "active", "the link to come back")
 
     def test_ibportstate_speed(self):
-        port = [self.lid("switch5"), "2"]  # to h3
+        port = [*self.key, self.lid("switch5"), "2"]  # to h3
         self.says("h1", "ibportstate", *port, "speed", "1", "espeed", "30")
         self.says("h1", "ibportstate", *port, "reset")
         wait_until(lambda: self.nodes()["h3"]["ports"][0]["gbps"] < 100, "the slower link")
@@ -204,7 +208,14 @@ class OpenSm(Programs, Tools):
 
 class OwnManager(Programs, Tools):
     own_manager = True
+    key = ("-y", "0x1b2c")
 
     def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "key"
+        path.write_text(self.key[1])
+        path.chmod(0o600)
+        self.options = ("--manager-key", path)
         super().setUp()
         wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)

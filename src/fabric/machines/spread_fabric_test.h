@@ -22,12 +22,19 @@
 
 namespace tulle::fabric {
 
+// Returns the settings of a manager that has an M_Key of its own in each life.
+inline management::subnet::ManagerSettings with_key(std::uint64_t key) {
+  management::subnet::ManagerSettings settings;
+  settings.ports.key = key;
+  return settings;
+}
+
 // One machine's process.
 struct SpreadMachine {
   SpreadMachine(Time now, const Topology& topology, const Tunnels::Settings& settings,
                 SubnetTraffic::SlotOf slot_of)
       : subnet(now, topology, Tunnels::elsewhere(settings)),
-        managers(now, subnet, {}),
+        managers(now, subnet, with_key(settings.session)),
         traffic(now, subnet, slot_of),
         tunnels(now, settings, subnet, traffic) {}
 

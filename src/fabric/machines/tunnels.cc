@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fabric/subnet_managers.h"
+
 namespace tulle::fabric {
 namespace {
 
@@ -45,6 +47,9 @@ Tunnels::Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& tra
   const Topology& topology = subnet.topology();
   for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
     if (subnet.leads_elsewhere(link)) peers_[machine_beyond(link)].links.push_back(link);
+  }
+  for (const std::uint32_t node : places_of_managers(topology)) {
+    peers_[settings_.machines[node]].has_manager = true;
   }
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
     if (subnet.is_elsewhere(node)) continue;
@@ -284,6 +289,8 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
   }
   if (!is_heard(machine) || peer.session != hello.session) {
     lose(now, machine);
+    // A manager that has started anew does not know the key that it had before.
+    if (peer.session != hello.session && peer.has_manager) subnet_.end_leases();
     peer.session = hello.session;
     peer.received = header.sequence;
     peer.state = State::heard;

@@ -109,6 +109,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint32_t sent = 0;            // sequence of the last datagram
     std::uint32_t received = 0;        // sequence of the newest datagram
     std::vector<std::uint32_t> links;  // that lead to its nodes
+    bool has_manager = false;          // of the fabric's own ones, at one of its nodes
     std::vector<CreditRecord> credits;
     std::size_t untold = 0;  // ports from this one on have not been told to it
   };

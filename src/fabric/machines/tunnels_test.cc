@@ -234,6 +234,29 @@ TEST(TunnelsTest, AnotherLifeOfAMachineIsNoticed) {
   EXPECT_EQ(spread.stream(a, c, 100).size(), 100u);
 }
 
+// Neither does the manager's machine: the nodes elsewhere do not wait until its key's lease ends.
+TEST(TunnelsTest, AnotherLifeOfTheManagersMachineSetsTheSubnetUp) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  const auto key_of = [&](std::uint32_t node) {
+    return spread.at(node)
+        .subnet.node(node)
+        .port_info(spread.topology.is_host(node) ? 1 : 0)
+        .management_key;
+  };
+  const std::uint64_t before = key_of(c.host);
+  EXPECT_NE(before, 0u);
+  spread.start(0);
+  spread.run_for(Time::seconds(4));
+  EXPECT_TRUE(spread.is_up());
+  EXPECT_NE(key_of(c.host), before);
+  EXPECT_EQ(key_of(c.host), key_of(a.host));
+  // A machine without the manager leaves the others' keys alone.
+  spread.start(1);
+  spread.run_for(Time::seconds(4));
+  EXPECT_EQ(wire::key_protection_of(spread.at(a.host).subnet.node(a.host).port_info(1)), 1u);
+}
+
 // A process that stood still itself does not take the others for gone.
 TEST(TunnelsTest, AProcessThatStoodStillLosesNobody) {
   Spread spread(two_leaves());
@@ -401,6 +424,9 @@ TEST(TunnelsTest, MulticastComesOnceFromEachMachine) {
       packet.mad = management::request_of(wire::subnet_class, management::method_set,
                                           wire::attribute_multicast_forwarding, 0);
       packet.mad[wire::subnet_data_offset + 2 * 5 + 1] = std::byte{1u << 1 | 1u << 2 | 1u << 3};
+      wire::SubnetHeader header;
+      header.management_key = spread.at(node).subnet.node(node).port_info(0).management_key;
+      management::put_attribute(header, wire::subnet_header_offset, packet.mad);
       spread.at(0).subnet.send(spread.now, 0, 1, packet);
       spread.run_for(Time::milliseconds(1));
       EXPECT_TRUE(spread.at(node).subnet.node(node).forwards_multicast(Lid(group), 3));

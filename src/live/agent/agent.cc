@@ -201,6 +201,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
     auto seal = Seal::create(settings_.secure);
     if (!seal) return seal.error();
     seal_ = std::move(*seal);
+    seal_->refuse_earlier();
   }
   signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));

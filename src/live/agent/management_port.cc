@@ -45,7 +45,7 @@ std::optional<std::span<const std::byte>> ManagementPort::accept(
   wire::Packet packet;
   std::span<const std::byte> payload;
   if (seal_ != nullptr) {
-    const auto opened = seal_->open(datagram);
+    const auto opened = seal_->open(ip, datagram);
     if (!opened) return std::nullopt;
     datagram = *opened;
   }
@@ -77,7 +77,7 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   std::span<std::byte> datagram = plain;
   if (seal_ != nullptr) {
     datagram = std::span(room).first(bytes + seal_bytes);
-    if (!seal_->seal(datagram)) return;
+    if (!seal_->seal(ip, datagram)) return;
   }
   iovec whole{datagram.data(), datagram.size()};
   SendAddress address;

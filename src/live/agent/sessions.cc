@@ -355,6 +355,7 @@ ProcessStatus AgentCore::status_of(const Session& session) {
   status.qp_count = qps_per_process;
   status.connected = session.state == State::process;
   status.counters = session.counters.read();
+  status.refusal = session.counters.read_refusal();
   return status;
 }
 

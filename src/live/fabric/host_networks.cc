@@ -44,9 +44,9 @@ Result<void> write_names(const std::string& path, const std::vector<bool>& is_el
   }
   constexpr mode_t readable = 0644;
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, readable));
-  if (file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) {
-    return {};
-  }
+  const ssize_t written = file ? write(file.get(), text.data(), text.size()) : -1;
+  if (written == static_cast<ssize_t>(text.size())) return {};
+  if (written >= 0) errno = ENOSPC;  // no room for the rest
   return system_error("cannot write " + path);
 }
 

@@ -39,7 +39,6 @@
 #include "live/message/port_attributes.h"
 #include "live/message/socket.h"
 #include "live/service_process.h"
-#include "live/system_random.h"
 #include "live/trusted_folder.h"
 
 namespace tulle::live {
@@ -111,9 +110,7 @@ class FabricServer {
   static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
                                                              fabric::Subnet& subnet) {
     if (!options.has_manager) return nullptr;
-    management::subnet::ManagerSettings settings;
-    settings.seed = system_random();
-    return std::make_unique<fabric::SubnetManagers>(now(), subnet, settings);
+    return std::make_unique<fabric::SubnetManagers>(now(), subnet, manager_settings(options));
   }
   // Returns the time since the process began. A Time has 106 days, and a machine may have been up
   // for longer.

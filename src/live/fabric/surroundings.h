@@ -12,6 +12,7 @@
 #include "fabric/topology.h"
 #include "live/fabric/host_networks.h"
 #include "live/fabric/other_machines.h"
+#include "management/subnet/manager.h"
 
 namespace tulle::live {
 
@@ -20,6 +21,9 @@ struct FabricOptions {
   std::string folder;  // of its socket and files; it belongs to this user alone
   fabric::Topology topology;
   bool has_manager = false;  // it has a subnet manager of its own
+  // That manager's M_Key and SM_Key, which other managers know; 0: it has no M_Key. Without a
+  // value, it has an M_Key that nobody else knows.
+  std::optional<std::uint64_t> manager_key{};
   // The hosts have IP networks of their own, where this machine can make them.
   bool has_networks = false;
   bool keeps_rates = false;  // packets take time on its links
@@ -32,6 +36,9 @@ struct FabricOptions {
   // means that none is.
   std::vector<bool> is_elsewhere(std::uint32_t own) const;
 };
+
+// Returns the settings of the fabric's own managers, with numbers that nobody can predict.
+management::subnet::ManagerSettings manager_settings(const FabricOptions& options);
 
 struct Surroundings {
   std::optional<MachineSocket> socket;   // none: the fabric has one machine

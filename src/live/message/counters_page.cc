@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/quoted.h"
 #include "live/shared_memory.h"
 
 namespace tulle::live {
@@ -19,27 +20,27 @@ Result<CountersPage> CountersPage::create() {
 }
 
 Result<CountersPage> CountersPage::map(UniqueFd fd) {
-  static_assert(sizeof(Values) <= page_bytes);
+  static_assert(sizeof(Page) <= page_bytes);
   auto memory = map_shared_memory(fd.get(), page_bytes);
   if (!memory) return memory.error();
-  return CountersPage(std::move(fd), static_cast<Values*>(*memory));
+  return CountersPage(std::move(fd), static_cast<Page*>(*memory));
 }
 
 CountersPage::CountersPage(CountersPage&& other) noexcept
-    : fd_(std::move(other.fd_)), values_(std::exchange(other.values_, nullptr)) {}
+    : fd_(std::move(other.fd_)), page_(std::exchange(other.page_, nullptr)) {}
 
 CountersPage& CountersPage::operator=(CountersPage&& other) noexcept {
   std::swap(fd_, other.fd_);
-  std::swap(values_, other.values_);
+  std::swap(page_, other.page_);
   return *this;
 }
 
 CountersPage::~CountersPage() {
-  if (values_ != nullptr) munmap(static_cast<void*>(values_), page_bytes);
+  if (page_ != nullptr) munmap(static_cast<void*>(page_), page_bytes);
 }
 
 void CountersPage::publish(device::Adapter& adapter, const DriverCounters& driver) {
-  if (values_ == nullptr) return;
+  if (page_ == nullptr) return;
   const device::Counters& c = adapter.counters();
   const auto verdict = [&](port::Verdict v) {
     return c.received_by_verdict[static_cast<std::size_t>(v)];
@@ -72,6 +73,7 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       driver.send_delays,
       driver.send_errors,
       driver.receive_calls,
+      driver.kernel_drops,
       driver.unsealed_drops,
       driver.queue_pairs_by_memory,
       driver.direct_transfers,
@@ -94,17 +96,35 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       driver.faults_reordered,
   };
   for (std::size_t i = 0; i < now.size(); ++i) {
-    (*values_)[i].store(now[i], std::memory_order_relaxed);
+    page_->values[i].store(now[i], std::memory_order_relaxed);
   }
 }
 
 std::array<std::uint64_t, counter_count> CountersPage::read() const {
   std::array<std::uint64_t, counter_count> values{};
-  if (values_ == nullptr) return values;
+  if (page_ == nullptr) return values;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = (*values_)[i].load(std::memory_order_relaxed);
+    values[i] = page_->values[i].load(std::memory_order_relaxed);
   }
   return values;
+}
+
+void CountersPage::keep_refusal(std::string_view text) {
+  if (page_ == nullptr) return;
+  for (std::size_t i = 0; i < page_->refusal.size(); ++i) {
+    page_->refusal[i].store(i < text.size() ? text[i] : '\0', std::memory_order_relaxed);
+  }
+}
+
+std::string CountersPage::read_refusal() const {
+  std::string text;
+  if (page_ == nullptr) return text;
+  for (const std::atomic<char>& each : page_->refusal) {
+    const char next = each.load(std::memory_order_relaxed);
+    if (next == '\0') break;
+    text += next;
+  }
+  return one_line(text);
 }
 
 }  // namespace tulle::live

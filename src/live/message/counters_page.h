@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -21,6 +22,7 @@ struct DriverCounters {
   std::uint64_t send_delays = 0;     // times a socket was full and datagrams waited
   std::uint64_t send_errors = 0;     // datagrams that the kernel refused
   std::uint64_t receive_calls = 0;   // receive calls that brought datagrams
+  std::uint64_t kernel_drops = 0;    // datagrams for which the receiving socket had no room
   std::uint64_t unsealed_drops = 0;  // datagrams that no key of this host had sealed, or repeated
   std::uint64_t queue_pairs_by_memory = 0;  // those whose peer is a process of this host
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
@@ -74,6 +76,7 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "send_delays",
     "send_errors",
     "receive_calls",
+    "kernel_drops",
     "unsealed_drops",
     "queue_pairs_by_memory",
     "direct_transfers",
@@ -123,12 +126,22 @@ class CountersPage {
   void publish(device::Adapter& adapter, const DriverCounters& driver);
   std::array<std::uint64_t, counter_count> read() const;
 
+  // Keeps the reason for which a verb was refused last, of which the first bytes count. Any thread
+  // may call it. What two write at once is read mixed.
+  void keep_refusal(std::string_view text);
+  // Returns it in one line, as the process wrote it. It may have any bytes.
+  std::string read_refusal() const;
+
  private:
-  using Values = std::array<std::atomic<std::uint64_t>, counter_count>;
-  explicit CountersPage(UniqueFd fd, Values* values) : fd_(std::move(fd)), values_(values) {}
+  static constexpr std::size_t refusal_bytes_max = 240;
+  struct Page {
+    std::array<std::atomic<std::uint64_t>, counter_count> values;
+    std::array<std::atomic<char>, refusal_bytes_max> refusal;
+  };
+  explicit CountersPage(UniqueFd fd, Page* page) : fd_(std::move(fd)), page_(page) {}
 
   UniqueFd fd_;
-  Values* values_ = nullptr;
+  Page* page_ = nullptr;
 };
 
 }  // namespace tulle::live

@@ -58,7 +58,7 @@ void fields(Archive& archive, AgentStatus& message) {
 template <typename Archive>
 void fields(Archive& archive, ProcessStatus& message) {
   archive(message.pid, message.uid, message.command, message.device, message.slot, message.first_qp,
-          message.qp_count, message.connected, message.counters);
+          message.qp_count, message.connected, message.counters, message.refusal);
 }
 template <typename Archive>
 void fields(Archive&, End&) {}

@@ -156,6 +156,7 @@ struct ProcessStatus {
   std::uint32_t qp_count = 0;
   bool connected = true;
   std::array<std::uint64_t, counter_names.size()> counters{};
+  std::string refusal;  // why a verb was refused last; empty: none was
 };
 struct End {
   static constexpr auto kind = MessageKind::end;

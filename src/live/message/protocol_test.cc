@@ -119,11 +119,13 @@ TEST(Protocol, StatusRoundTrips) {
   status.pid = 4711;
   status.command = "x";
   status.connected = false;
+  status.refusal = "ibv_modify_qp: no";
   for (std::size_t i = 0; i < counter_count; ++i) status.counters[i] = i * i;
   ProcessStatus back;
   ASSERT_TRUE(decode(encode(status), back));
   EXPECT_EQ(back.pid, 4711);
   EXPECT_FALSE(back.connected);
+  EXPECT_EQ(back.refusal, status.refusal);
   EXPECT_EQ(back.counters, status.counters);
 }
 

@@ -11,11 +11,13 @@
 #include <map>
 #include <mutex>
 
+#include "base/write_best_effort.h"
 #include "fabric/faults.h"
 #include "live/fabric/client.h"
 #include "live/process/agent_client.h"
 #include "live/process/competition.h"
 #include "live/process/device_impl.h"
+#include "live/settings.h"
 
 namespace tulle::live {
 namespace {
@@ -251,6 +253,13 @@ SharedRegions::Hold Device::share_memory(const void* memory, std::uint64_t bytes
 }
 void Device::tidy_memory() { SharedRegions::of_process().tidy(); }
 void Device::transmit() { impl_->transmit(); }
+void Device::keep_refusal(const std::string& text) {
+  impl_->keep_refusal(text);
+  static const bool explains = read_settings().explain;
+  if (!explains) return;
+  const std::string line = "tulle: " + text + "\n";
+  write_best_effort(STDERR_FILENO, line.data(), line.size());
+}
 void Device::progress() { impl_->progress(); }
 bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
   if (!impl_->vain_polls_are_many()) return false;

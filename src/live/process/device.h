@@ -60,6 +60,9 @@ class Device {
   // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
   // posting work or modifying a queue pair.
   void transmit();
+  // Keeps the reason for which a verb was refused, for `tulle status`, and writes it to standard
+  // error if TULLE_EXPLAIN asks for it. Needs no lock.
+  void keep_refusal(const std::string& text);
   // Makes progress on behalf of a caller that polls: receives, runs due timers, transmits and hands
   // out events. While callers poll, the device's thread stays out of their way.
   void progress();

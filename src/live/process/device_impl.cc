@@ -514,7 +514,7 @@ int Device::Impl::receive(Time at) {
     seal_->look_at_file(at);
   const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
     if (seal_ != nullptr) [[unlikely]] {
-      const auto opened = seal_->open(bytes);
+      const auto opened = seal_->open(ip, bytes);
       if (!opened) {
         ++counters_.unsealed_drops;
         return;
@@ -640,6 +640,7 @@ void Device::Impl::publish(Time at) {
     counters_.direct_transfers = direct_path_->moved().transfers;
     counters_.direct_bytes = direct_path_->moved().bytes;
   }
+  counters_.kernel_drops = receiver_.kernel_drops();
   using Unshared = SharedRegions::Unshared;
   const SharedRegions::Counters shared = SharedRegions::of_process().counters();
   counters_.shared_files = shared.files;

@@ -106,6 +106,7 @@ class Device::Impl {
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
   void transmit();
+  void keep_refusal(const std::string& text) { page_.keep_refusal(text); }
   void progress();
   void hand_over();
   void expect_sleeper(EventChannel& channel);

@@ -16,7 +16,7 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::string_view blanks = " \t\r";
+constexpr std::string_view blanks = " \t\r\n";
 
 std::string_view trimmed(std::string_view line) {
   const std::size_t first = line.find_first_not_of(blanks);
@@ -61,10 +61,27 @@ Result<std::vector<SecretKey>> parse_keys(std::string_view text) {
   return keys;
 }
 
-Result<std::vector<SecretKey>> read_key_file(const std::string& path) {
-  const auto failed = [&](const std::string& why, int error) {
-    return Error{fmt::format("cannot use the key file {}: {}", path, why), error};
-  };
+Result<std::uint64_t> parse_manager_key(std::string_view text) {
+  std::string_view digits = trimmed(text);
+  std::uint64_t key = 0;
+  if (digits.starts_with("0x")) digits.remove_prefix(2);
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, key, 16);
+  if (error != std::errc() || rest != end || key == 0) {
+    return Error{"a manager's key is one line such as 0x1b2c3d4e5f607182, and not 0", EINVAL};
+  }
+  return key;
+}
+
+namespace {
+
+Error unusable(const std::string& path, const std::string& why, int error) {
+  return {fmt::format("cannot use the key file {}: {}", path, why), error};
+}
+
+// Returns the file's text. The caller overwrites it after use.
+Result<std::string> read_secret(const std::string& path) {
+  const auto failed = [&](const std::string& why, int error) { return unusable(path, why, error); };
   // O_NONBLOCK: a FIFO must not hold the program up.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -80,10 +97,29 @@ Result<std::vector<SecretKey>> read_key_file(const std::string& path) {
   const ssize_t bytes = read(file.get(), text.data(), text.size());
   if (bytes < 0) return failed(std::strerror(errno), errno);
   if (static_cast<std::size_t>(bytes) > key_file_bytes_max) return failed("it is too long", EFBIG);
-  auto keys = parse_keys(std::string_view(text).substr(0, static_cast<std::size_t>(bytes)));
-  explicit_bzero(text.data(), text.size());
-  if (!keys) return failed(keys.error().message, keys.error().error_number);
-  return keys;
+  text.resize(static_cast<std::size_t>(bytes));
+  return text;
+}
+
+// Reads the file and parses its text.
+template <typename Key>
+Result<Key> read_parsed(const std::string& path, Result<Key> (*parse_text)(std::string_view)) {
+  auto text = read_secret(path);
+  if (!text) return text.error();
+  auto key = parse_text(*text);
+  explicit_bzero(text->data(), text->size());
+  if (!key) return unusable(path, key.error().message, key.error().error_number);
+  return key;
+}
+
+}  // namespace
+
+Result<std::vector<SecretKey>> read_key_file(const std::string& path) {
+  return read_parsed(path, parse_keys);
+}
+
+Result<std::uint64_t> read_manager_key(const std::string& path) {
+  return read_parsed(path, parse_manager_key);
 }
 
 }  // namespace tulle::live

@@ -27,4 +27,10 @@ Result<std::vector<SecretKey>> parse_keys(std::string_view text);
 // Reads the file. Refuses one that other users can read or write, since a key is a secret.
 Result<std::vector<SecretKey>> read_key_file(const std::string& path);
 
+// Reads a file that has a subnet manager's key, such as 0x1b2c3d4e5f607182: one line of "0x" and
+// one to 16 hexadecimal digits, which are not all 0. Refuses the files that read_key_file refuses.
+Result<std::uint64_t> read_manager_key(const std::string& path);
+// Reads the text of such a file.
+Result<std::uint64_t> parse_manager_key(std::string_view text);
+
 }  // namespace tulle::live

@@ -35,6 +35,19 @@ TEST(KeyFile, AnErrorNamesTheLine) {
   EXPECT_FALSE(parse_keys(many));
 }
 
+TEST(KeyFile, AManagersKeyIsOneNumber) {
+  for (const char* text : {"0x1b2c", "1B2C\n", "  0x1b2c \r\n"}) {
+    auto key = parse_manager_key(text);
+    ASSERT_TRUE(key) << text;
+    EXPECT_EQ(*key, 0x1B2Cu);
+  }
+  EXPECT_EQ(*parse_manager_key("0xffffffffffffffff"), ~std::uint64_t{0});
+  for (const char* text : {"", "0x", "0", "0x0", "-1", "0x-1", "1 2", "1\n2", "0x1ffffffffffffffff",
+                           "0x12g", "0x0x1"}) {
+    EXPECT_FALSE(parse_manager_key(text)) << text;
+  }
+}
+
 TEST(KeyFile, OtherUsersMustHaveNoRights) {
   const Folder folder;
   const std::string path = folder.path("keys");
@@ -44,6 +57,7 @@ TEST(KeyFile, OtherUsersMustHaveNoRights) {
     const auto keys = read_key_file(path);
     ASSERT_FALSE(keys);
     EXPECT_NE(keys.error().message.find("chmod 600"), std::string::npos);
+    EXPECT_FALSE(read_manager_key(path));
   }
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   EXPECT_TRUE(read_key_file(path));

@@ -17,7 +17,7 @@ namespace tulle::live {
 namespace {
 
 constexpr std::uint8_t seal_opcode = 0xFE;
-constexpr std::uint8_t seal_version = 1;
+constexpr std::uint8_t seal_version = 2;
 
 struct Header {
   std::uint8_t opcode = seal_opcode;
@@ -30,6 +30,14 @@ struct Header {
   be32 time;
 };
 static_assert(sizeof(Header) == seal_header_bytes);
+
+// What is authenticated and not encrypted.
+struct Clear {
+  Header header;
+  Gid source;
+  Gid destination;
+};
+static_assert(sizeof(Clear) == seal_header_bytes + 2 * sizeof(Gid));
 
 // A sender takes another key long before its counter could wrap.
 constexpr std::uint64_t datagrams_per_key = std::uint64_t{1} << 36;
@@ -80,31 +88,31 @@ SenderCipher::SenderCipher(const Libcrypto& library, const SecretKey& common,
   library.begin_decryption(decryption_.get(), cipher, nullptr, octets(key.data()), nullptr);
 }
 
-bool SenderCipher::encrypt(std::span<const std::byte> header, std::span<std::byte> text,
+bool SenderCipher::encrypt(std::span<const std::byte> clear, std::span<std::byte> text,
                            std::span<std::byte, seal_tag_bytes> tag) {
   EVP_CIPHER_CTX* const context = encryption_.get();
   int bytes = 0;
-  const auto nonce = nonce_of(header);
+  const auto nonce = nonce_of(clear);
   return library_.begin_encryption(context, nullptr, nullptr, nullptr, nonce.data()) == 1 &&
-         library_.encrypt(context, nullptr, &bytes, octets(header.data()),
-                          static_cast<int>(header.size())) == 1 &&
+         library_.encrypt(context, nullptr, &bytes, octets(clear.data()),
+                          static_cast<int>(clear.size())) == 1 &&
          library_.encrypt(context, octets(text.data()), &bytes, octets(text.data()),
                           static_cast<int>(text.size())) == 1 &&
          library_.end_encryption(context, nullptr, &bytes) == 1 &&
          library_.control(context, EVP_CTRL_AEAD_GET_TAG, seal_tag_bytes, tag.data()) == 1;
 }
 
-bool SenderCipher::decrypt(std::span<const std::byte> header, std::span<const std::byte> text,
+bool SenderCipher::decrypt(std::span<const std::byte> clear, std::span<const std::byte> text,
                            std::span<std::byte> plain,
                            std::span<const std::byte, seal_tag_bytes> tag) {
   EVP_CIPHER_CTX* const context = decryption_.get();
   int bytes = 0;
-  const auto nonce = nonce_of(header);
+  const auto nonce = nonce_of(clear);
   std::array<std::byte, seal_tag_bytes> expected;
   std::ranges::copy(tag, expected.begin());
   return library_.begin_decryption(context, nullptr, nullptr, nullptr, nonce.data()) == 1 &&
-         library_.decrypt(context, nullptr, &bytes, octets(header.data()),
-                          static_cast<int>(header.size())) == 1 &&
+         library_.decrypt(context, nullptr, &bytes, octets(clear.data()),
+                          static_cast<int>(clear.size())) == 1 &&
          library_.decrypt(context, octets(plain.data()), &bytes, octets(text.data()),
                           static_cast<int>(text.size())) == 1 &&
          library_.control(context, EVP_CTRL_AEAD_SET_TAG, seal_tag_bytes, expected.data()) == 1 &&
@@ -186,13 +194,14 @@ const Seal::Key* Seal::find_key(std::uint16_t id) const {
   return found == keys_.end() ? nullptr : &*found;
 }
 
-bool Seal::seal(std::span<std::byte> room) {
+bool Seal::seal(const wire::IpUdp& ip, std::span<std::byte> room) {
   const LibcryptoUse use;
   if (!use.is_allowed()) return false;
   if (sent_ == datagrams_per_key) begin_sending();
   const auto header = room.first(seal_header_bytes);
   const auto text = room.subspan(seal_header_bytes, room.size() - seal_bytes);
-  Header fields;
+  Clear clear{{}, ip.source, ip.destination};
+  Header& fields = clear.header;
   fields.key_id = keys_.front().id;
   wire::Bth bth;
   if (text.size() >= sizeof bth) {
@@ -203,49 +212,56 @@ bool Seal::seal(std::span<std::byte> room) {
   fields.counter = ++sent_;
   fields.time = static_cast<std::uint32_t>(clock_());
   std::memcpy(header.data(), &fields, sizeof fields);
-  return own_->encrypt(header, text, room.last<seal_tag_bytes>());
+  return own_->encrypt(std::as_bytes(std::span(&clear, 1)), text, room.last<seal_tag_bytes>());
 }
 
-std::optional<std::span<const std::byte>> Seal::open(std::span<const std::byte> datagram) {
+std::optional<std::span<const std::byte>> Seal::open(const wire::IpUdp& ip,
+                                                     std::span<const std::byte> datagram) {
   const LibcryptoUse use;
   if (!use.is_allowed()) return {};
-  Header fields;
   if (datagram.size() < seal_bytes) return {};
-  std::memcpy(&fields, datagram.data(), sizeof fields);
+  Clear clear{{}, ip.source, ip.destination};
+  const Header& fields = clear.header;
+  std::memcpy(&clear.header, datagram.data(), sizeof clear.header);
   if (fields.opcode != seal_opcode || fields.version != seal_version) return {};
-  const auto header = datagram.first(seal_header_bytes);
+  const auto header = std::as_bytes(std::span(&clear, 1));
   const auto text = datagram.subspan(seal_header_bytes, datagram.size() - seal_bytes);
   const auto tag = datagram.last<seal_tag_bytes>();
   if (opened_.size() < text.size()) opened_.resize(text.size());
   const std::span<std::byte> plain(opened_.data(), text.size());
+  const std::int64_t sealed_at{fields.time};
   const auto known = senders_.find(fields.sender);
   if (known != senders_.end()) {
     Sender& sender = known->second;
     if (sender.key_id != fields.key_id || !sender.cipher.decrypt(header, text, plain, tag))
       return {};
     if (!sender.window.admit(fields.counter)) return {};
+    sender.sealed_at = std::max(sender.sealed_at, sealed_at);
     by_silence_.splice(by_silence_.begin(), by_silence_, sender.place);
     return plain;
   }
   // Nothing is remembered of a sender before one of its datagrams has proved genuine.
   const Key* key = find_key(fields.key_id);
-  const std::int64_t age = clock_() - std::int64_t{fields.time};
+  const std::int64_t age = clock_() - sealed_at;
   if (key == nullptr || age > age_seconds_max || age < -age_seconds_max) return {};
-  SenderCipher cipher(library_, key->secret, fields.sender);
-  if (!cipher.decrypt(header, text, plain, tag)) return {};
-  remember(fields.sender, fields.key_id, std::move(cipher), fields.counter);
+  if (sealed_at < not_before_) return {};
+  Sender sender{
+      fields.key_id, SenderCipher(library_, key->secret, fields.sender), {}, sealed_at, {}};
+  if (!sender.cipher.decrypt(header, text, plain, tag)) return {};
+  sender.window.admit(fields.counter);
+  remember(fields.sender, std::move(sender));
   return plain;
 }
 
-void Seal::remember(const SenderCipher::SenderId& id, std::uint16_t key_id, SenderCipher cipher,
-                    std::uint64_t number) {
+void Seal::remember(const SenderCipher::SenderId& id, Sender sender) {
   if (senders_.size() == senders_max) {
-    senders_.erase(by_silence_.back());
+    const auto forgotten = senders_.find(by_silence_.back());
+    not_before_ = std::max(not_before_, forgotten->second.sealed_at + 1);
+    senders_.erase(forgotten);
     by_silence_.pop_back();
   }
   by_silence_.push_front(id);
-  Sender sender{key_id, std::move(cipher), {}, by_silence_.begin()};
-  sender.window.admit(number);
+  sender.place = by_silence_.begin();
   senders_.emplace(id, std::move(sender));
 }
 

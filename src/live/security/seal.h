@@ -9,7 +9,7 @@
 // IBTA leaves to manufacturers, and the destination's queue pair number lies at its place.
 //
 //   bytes  0       opcode 0xFE
-//          1       version 1
+//          1       version 2
 //          2..3    key ID: tells which of several keys was used
 //          4       0
 //          5..7    destination queue pair number
@@ -17,7 +17,7 @@
 //          20..27  counter of the sender's datagrams, which is the nonce
 //          28..31  time of sealing: seconds since 1970
 //          32..    the RoCE v2 packet from BTH to ICRC, encrypted with AES-256-GCM
-//          last 16 the authentication tag, of the header too
+//          last 16 the authentication tag, of the header and of both IP addresses too
 //
 // Numbers are big-endian. The sender's key is HMAC-SHA-256(common key, label | sender): a key
 // derivation function with one block (NIST SP 800-108).
@@ -38,6 +38,7 @@
 #include "base/time.h"
 #include "live/security/key_file.h"
 #include "live/security/libcrypto.h"
+#include "wire/ip_udp.h"
 
 namespace tulle::live {
 
@@ -51,11 +52,11 @@ class SenderCipher {
   using SenderId = std::array<std::byte, 12>;
   SenderCipher(const Libcrypto& library, const SecretKey& common, const SenderId& sender);
 
-  // Encrypts `text` in place, or decrypts it, and writes the tag or compares it. The header is
-  // authenticated and contains the nonce.
-  [[nodiscard]] bool encrypt(std::span<const std::byte> header, std::span<std::byte> text,
+  // Encrypts `text` in place, or decrypts it, and writes the tag or compares it. `clear` is
+  // authenticated, and begins with the header, which contains the nonce.
+  [[nodiscard]] bool encrypt(std::span<const std::byte> clear, std::span<std::byte> text,
                              std::span<std::byte, seal_tag_bytes> tag);
-  [[nodiscard]] bool decrypt(std::span<const std::byte> header, std::span<const std::byte> text,
+  [[nodiscard]] bool decrypt(std::span<const std::byte> clear, std::span<const std::byte> text,
                              std::span<std::byte> plain,
                              std::span<const std::byte, seal_tag_bytes> tag);
 
@@ -85,7 +86,8 @@ class ReplayWindow {
 // Seals and opens the datagrams of one process.
 class Seal {
  public:
-  // Senders that are remembered. If more come, the one that was silent for longest is forgotten.
+  // Senders that are remembered. If more come, the one that was silent for longest is forgotten,
+  // and what unknown senders sealed until then is refused: it could come again.
   static constexpr std::size_t senders_max = 1'024;
   // A sender that is not yet known must have sealed its datagram no longer ago than this, by the
   // clocks of both hosts. What somebody recorded earlier cannot be repeated to a new process.
@@ -107,12 +109,19 @@ class Seal {
   void look_at_file(Time now);
   void rebase(Time by) { tulle::rebase(by, looked_at_); }
 
+  // Refuses from now on what unknown senders sealed before this second, by their clocks. A host
+  // agent, which anybody can address, then takes nothing that its predecessor has taken. A sender
+  // whose clock is slow has to wait for as long as that.
+  void refuse_earlier() { not_before_ = clock_(); }
+
   // Seals a datagram in place: `room` has seal_header_bytes free bytes, then the packet, then
-  // seal_tag_bytes free bytes. Returns false if the cipher failed; the datagram must not be sent.
-  [[nodiscard]] bool seal(std::span<std::byte> room);
-  // Returns the packet of a sealed datagram, or nothing if the datagram is not genuine or not new.
-  // The packet stays valid until the next call.
-  std::optional<std::span<const std::byte>> open(std::span<const std::byte> datagram);
+  // seal_tag_bytes free bytes. It is bound to the addresses of `ip`. Returns false if the cipher
+  // failed; the datagram must not be sent.
+  [[nodiscard]] bool seal(const wire::IpUdp& ip, std::span<std::byte> room);
+  // Returns the packet of a sealed datagram, or nothing if the datagram is not genuine or not new,
+  // or went from or to other addresses. The packet stays valid until the next call.
+  std::optional<std::span<const std::byte>> open(const wire::IpUdp& ip,
+                                                 std::span<const std::byte> datagram);
 
  private:
   struct Key {
@@ -123,6 +132,7 @@ class Seal {
     std::uint16_t key_id = 0;
     SenderCipher cipher;
     ReplayWindow window;
+    std::int64_t sealed_at = 0;  // the latest time in its datagrams
     std::list<SenderCipher::SenderId>::iterator place;
   };
 
@@ -130,8 +140,7 @@ class Seal {
   void set_keys(const std::vector<SecretKey>& secrets);
   void begin_sending();
   const Key* find_key(std::uint16_t id) const;
-  void remember(const SenderCipher::SenderId& id, std::uint16_t key_id, SenderCipher cipher,
-                std::uint64_t number);
+  void remember(const SenderCipher::SenderId& id, Sender sender);
 
   const Libcrypto& library_;
   Clock clock_;
@@ -144,6 +153,7 @@ class Seal {
   std::uint64_t sent_ = 0;
   std::map<SenderCipher::SenderId, Sender> senders_;
   std::list<SenderCipher::SenderId> by_silence_;  // the one heard last is the first
+  std::int64_t not_before_ = 0;                   // unknown senders must have sealed since then
   std::vector<std::byte> opened_;
 };
 

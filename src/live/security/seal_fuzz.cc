@@ -37,10 +37,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto keys = parse_keys({reinterpret_cast<const char*>(data), size});
   TULLE_CHECK(!keys || (!keys->empty() && keys->size() <= keys_max));
   const auto bytes = std::as_bytes(std::span(data, size));
-  TULLE_CHECK(!receiver->open(bytes));
+  TULLE_CHECK(!receiver->open({}, bytes));
   // A genuine datagram, of which the input overwrites a part.
   std::vector<std::byte> room(200);
-  TULLE_CHECK(sender->seal(room));
+  TULLE_CHECK(sender->seal({}, room));
   const std::vector<std::byte> genuine = room;
   if (size >= 2) {
     const std::size_t at = data[0] % room.size();
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::copy_n(bytes.begin() + 1, count, room.begin() + at);
     room.resize(room.size() - data[1] % 8);
   }
-  TULLE_CHECK(receiver->open(room).has_value() == (room == genuine));
-  TULLE_CHECK(room == genuine || receiver->open(genuine));
+  TULLE_CHECK(receiver->open({}, room).has_value() == (room == genuine));
+  TULLE_CHECK(room == genuine || receiver->open({}, genuine));
   return 0;
 }

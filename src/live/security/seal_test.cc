@@ -49,17 +49,25 @@ class SealTest : public testing::Test {
   static Bytes sealed(Seal& seal, const Bytes& packet) {
     Bytes room(packet.size() + seal_bytes);
     std::ranges::copy(packet, room.begin() + seal_header_bytes);
-    EXPECT_TRUE(seal.seal(room));
+    EXPECT_TRUE(seal.seal(route, room));
     return room;
   }
   static bool opens(Seal& seal, const Bytes& datagram, const Bytes& packet) {
-    const auto opened = seal.open(datagram);
+    const auto opened = seal.open(route, datagram);
     if (opened) {
       EXPECT_TRUE(std::ranges::equal(*opened, packet));
     }
     return opened.has_value();
   }
 
+  static wire::IpUdp from_to(std::uint8_t from, std::uint8_t to) {
+    wire::IpUdp ip;
+    ip.source.bytes[15] = from;
+    ip.destination.bytes[15] = to;
+    return ip;
+  }
+
+  static inline const wire::IpUdp route = from_to(1, 2);
   Folder folder_;
   int changes_ = 0;
 };
@@ -120,6 +128,17 @@ TEST_F(SealTest, AnyChangeIsNoticed) {
   EXPECT_TRUE(opens(*two, datagram, packet())) << "forgeries leave no trace";
 }
 
+// Nobody can send a recorded datagram to another host, or from one.
+TEST_F(SealTest, ADatagramIsBoundToItsAddresses) {
+  const auto one = make();
+  const auto two = make();
+  const Bytes datagram = sealed(*one, packet());
+  for (const wire::IpUdp& other : {from_to(2, 1), from_to(1, 3), from_to(3, 2), wire::IpUdp{}}) {
+    EXPECT_FALSE(two->open(other, datagram));
+  }
+  EXPECT_TRUE(two->open(route, datagram));
+}
+
 TEST_F(SealTest, ADatagramIsOpenedOnce) {
   const auto one = make();
   const auto two = make();
@@ -167,6 +186,19 @@ TEST_F(SealTest, AnUnknownSenderMustHaveSealedItNow) {
   seconds = before;
 }
 
+// An agent that starts again does not take a request that the last one took.
+TEST_F(SealTest, WhatWasSealedBeforeMayBeRefused) {
+  const std::int64_t before = seconds;
+  const auto one = make();
+  const Bytes datagram = sealed(*one, packet());
+  seconds = before + 1;
+  const auto two = make();
+  two->refuse_earlier();
+  EXPECT_FALSE(opens(*two, datagram, packet()));
+  EXPECT_TRUE(opens(*two, sealed(*one, packet()), packet()));
+  seconds = before;
+}
+
 TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   const auto one = make();
   const auto two = make();
@@ -207,11 +239,18 @@ TEST_F(SealTest, SendersAreForgottenFromACertainNumberOn) {
   ASSERT_TRUE(opens(*receiver, sealed(*first, packet()), packet()));
   const Bytes datagram = sealed(*first, packet());
   ASSERT_TRUE(opens(*receiver, datagram, packet()));
-  for (std::size_t i = 0; i < Seal::senders_max + 10; ++i) {
+  const std::int64_t before = seconds;
+  // This one is forgotten. What it has sent is not taken again.
+  const Bytes forgotten = sealed(*make(), packet());
+  ASSERT_TRUE(opens(*receiver, forgotten, packet()));
+  seconds = before + 1;
+  for (std::size_t i = 0; i < Seal::senders_max; ++i) {
     ASSERT_TRUE(opens(*receiver, sealed(*make(), packet()), packet())) << i;
     ASSERT_TRUE(opens(*receiver, sealed(*first, packet()), packet())) << "it is never silent";
   }
   EXPECT_FALSE(opens(*receiver, datagram, packet()));
+  EXPECT_FALSE(opens(*receiver, forgotten, packet()));
+  seconds = before;
 }
 
 }  // namespace

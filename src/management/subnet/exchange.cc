@@ -33,7 +33,8 @@ Packet Exchange::packet_of(const Asked& asked) const {
   header.attribute_modifier = question.modifier;
   put_attribute(header, 0, packet.mad);
   wire::SubnetHeader subnet;
-  subnet.management_key = key_;
+  subnet.management_key =
+      question.attribute == wire::attribute_sm_info ? managers_key_ : question.key.value_or(key_);
   subnet.directed_source = subnet.directed_destination = wire::permissive_lid;
   put_attribute(subnet, wire::subnet_header_offset, packet.mad);
   put_attribute(question.data, wire::subnet_data_offset, packet.mad);

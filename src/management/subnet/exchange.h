@@ -26,6 +26,8 @@ struct Question {
   std::uint16_t attribute = 0;
   std::uint32_t modifier = 0;
   AttributeData data{};
+  // The M_Key that the node has, where that is not the manager's.
+  std::optional<std::uint64_t> key;
   // For the asker's use: the node and the place of the port that the question is about.
   std::uint32_t node = no_node;
   std::uint8_t place = 0;
@@ -56,7 +58,11 @@ class Exchange {
 
   explicit Exchange(std::uint64_t seed) : random_(seed) {}
 
-  void set_key(std::uint64_t key) { key_ = key; }
+  // Sets the M_Keys of questions for nodes, and of those for managers (SMInfo), which programs see.
+  void set_keys(std::uint64_t of_nodes, std::uint64_t of_managers) {
+    key_ = of_nodes;
+    managers_key_ = of_managers;
+  }
   void ask(const Question& question) { waiting_.push_back(question); }
   // Forgets all questions.
   void clear();
@@ -84,6 +90,7 @@ class Exchange {
   Random random_;
   std::uint64_t shown_ = 0;  // transactions that programs see
   std::uint64_t key_ = 0;
+  std::uint64_t managers_key_ = 0;
   std::deque<Question> waiting_;
   std::vector<Asked> asked_;
 };

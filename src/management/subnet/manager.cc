@@ -34,7 +34,7 @@ Manager::Manager(Time now, const ManagerSettings& settings, Routing routing)
       exchange_(settings.seed),
       discovery_(settings.limits),
       due_(now) {
-  exchange_.set_key(settings.ports.key);
+  exchange_.set_keys(settings.ports.key, settings.shares_keys ? settings.ports.key : 0);
 }
 
 wire::SmInfo Manager::info() const {
@@ -49,11 +49,11 @@ wire::SmInfo Manager::info() const {
 // --- datagrams ---
 
 void Manager::receive(Time now, const Packet& packet) {
-  if (!is_allowed_) return;
   if (const auto reply = exchange_.receive(packet)) {
     receive_reply(now, *reply);
     return advance(now);
   }
+  if (!is_allowed_) return;
   const wire::MadHeader header = header_of(packet.mad);
   if (header.class_version != wire::subnet_class_version) return;
   if (header.method == method_trap && header.attribute_id == wire::attribute_notice) {
@@ -74,6 +74,11 @@ void Manager::receive_notice(Time now, const Packet& packet) {
     header.method = method_trap_repress;
     header.status = 0;
     put_attribute(header, 0, repress.mad);
+    // A program's trap has no key, and its node lets no answer without one pass.
+    wire::SubnetHeader subnet;
+    std::memcpy(&subnet, packet.mad.data() + wire::subnet_header_offset, sizeof subnet);
+    if (subnet.management_key == 0) subnet.management_key = settings_.ports.key;
+    put_attribute(subnet, wire::subnet_header_offset, repress.mad);
     outgoing_.push_back(repress);
   }
   if (notices_.size() < notices_max) notices_.push_back(notice);
@@ -89,15 +94,30 @@ void Manager::answer(const Packet& packet, Status status) {
   const bool is_directed = goes_by_directed_route(packet);
   const std::uint16_t direction = is_directed ? wire::directed_route_returns : 0;
   begin_answer(packet.mad, status, direction, out.mad);
-  put_attribute(info(), wire::subnet_data_offset, out.mad);
+  wire::SmInfo own = info();
+  if (!has_keys_of(packet)) own.key = 0;  // IBTA 14.2.5.13
+  put_attribute(own, wire::subnet_data_offset, out.mad);
   if (!is_directed && out.source.value == wire::permissive_lid && !graph_.nodes.empty()) {
     out.source = Lid(graph_.nodes[0].lid);
   }
   outgoing_.push_back(out);
 }
 
+// Returns true unless the keys are secret, and the sender does not know them.
+bool Manager::has_keys_of(const Packet& packet) const {
+  if (!settings_.shares_keys) return true;
+  wire::SubnetHeader header;
+  std::memcpy(&header, packet.mad.data() + wire::subnet_header_offset, sizeof header);
+  return header.management_key == settings_.ports.key;
+}
+
 void Manager::receive_control(Time now, const Packet& packet, const wire::MadHeader& header) {
   if (header.method == method_get) return answer(packet, Status::ok);
+  wire::SmInfo sender;
+  std::memcpy(&sender, packet.mad.data() + wire::subnet_data_offset, sizeof sender);
+  if (settings_.shares_keys && sender.key != settings_.manager_key) {
+    return answer(packet, Status::invalid_value);
+  }
   const auto control =
       static_cast<wire::ManagerControl>(static_cast<std::uint32_t>(header.attribute_modifier));
   answer(packet, obey(now, control, packet));
@@ -164,16 +184,16 @@ std::optional<wire::Notice> Manager::take_notice() {
 // --- time ---
 
 Time Manager::next_timeout() const {
-  if (!is_allowed_) return Time::never();
+  if (!is_allowed_) return exchange_.next_timeout();
   if (!outgoing_.empty() || has_groups_to_set()) return Time::zero();
   const Time next = phase_ == Phase::idle ? due_ : Time::never();
   return std::min(next, exchange_.next_timeout());
 }
 
 void Manager::expire(Time now) {
-  if (!is_allowed_) return;
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
+  if (!is_allowed_) return;
   if (has_groups_to_set()) begin_groups();
   advance(now);
   if (phase_ == Phase::idle && due_ <= now) begin_due(now);
@@ -189,7 +209,9 @@ void Manager::set_members(Members members) {
 void Manager::set_allowed(Time now, bool is_allowed) {
   if (is_allowed == is_allowed_) return;
   is_allowed_ = is_allowed;
+  const bool was_master = state_ == State::master;
   restart(now, is_allowed ? State::discovering : State::not_active);
+  if (was_master) ask_to_release(graph_);
 }
 
 void Manager::restart(Time now, State state) {
@@ -236,6 +258,9 @@ void Manager::advance(Time now) {
       case Phase::discovering:
         decide(now);
         break;
+      case Phase::releasing:
+        hand_over();
+        break;
       case Phase::handing_over:
         // It was refused.
         configure();
@@ -278,6 +303,8 @@ void Manager::receive_reply(Time now, const Reply& reply) {
       return;
     case Phase::discovering:
       return discovery_.receive(reply, exchange_);
+    case Phase::releasing:
+      return;  // what it could not release, the next manager takes over when the lease ends
     case Phase::handing_over:
       if (!reply.is_good()) return;
       restart(now, State::standby);
@@ -303,6 +330,7 @@ void Manager::begin_discovery(Time now) {
   wants_sweep_ = is_urgent_ = false;
   sweep_began_ = now;
   errors_ = 0;
+  has_released_ = false;
   discovery_.begin(exchange_, state_ == State::master);
 }
 
@@ -311,7 +339,7 @@ void Manager::begin_discovery(Time now) {
 void Manager::decide(Time now) {
   if (discovery_.graph().nodes.empty()) return rest(now + light_sweep_pause);
   const OtherManager* other = master_or_preferred();
-  if (other != nullptr && state_ == State::master) return hand_over(*other);
+  if (other != nullptr && state_ == State::master) return release(*other);
   if (other != nullptr) return stand_by(now, *other);
   state_ = State::master;
   configure();
@@ -326,6 +354,7 @@ const OtherManager* Manager::master_or_preferred() const {
   const OtherManager* best = nullptr;
   for (const OtherManager& other : discovery_.managers()) {
     if (other.info.guid == settings_.port_guid || other.state() == State::not_active) continue;
+    if (settings_.shares_keys && other.info.key != settings_.manager_key) continue;
     const bool is_master = other.state() == State::master;
     if (!is_master && (other.info.guid == passed_over_guid_ || !has_precedence(other))) continue;
     // If two managers are masters, the one with precedence waits for the other to hand over.
@@ -345,11 +374,22 @@ void Manager::stand_by(Time now, const OtherManager& other) {
   rest(now + poll_pause);
 }
 
-void Manager::hand_over(const OtherManager& other) {
-  phase_ = Phase::handing_over;
+void Manager::release(const OtherManager& other) {
+  phase_ = Phase::releasing;
   polled_ = discovery_.graph().nodes[other.node].route;
   polled_guid_ = other.info.guid;
   polls_in_vain_ = 0;
+  has_released_ = true;
+  ask_to_release(discovery_.graph());
+}
+
+void Manager::ask_to_release(const Graph& graph) {
+  if (settings_.ports.key == 0 || settings_.shares_keys) return;
+  ask(release_questions(graph, settings_.ports.key));
+}
+
+void Manager::hand_over() {
+  phase_ = Phase::handing_over;
   exchange_.ask(set_question(polled_, wire::attribute_sm_info,
                              static_cast<std::uint32_t>(wire::ManagerControl::handover), info()));
 }
@@ -359,6 +399,8 @@ void Manager::configure() {
   working_ = discovery_.take_graph();
   errors_ += lids_.assign(working_, settings_.lmc);
   for (GraphNode& node : working_.nodes) {
+    // The sweep read the key before it took it away.
+    if (has_released_) node.end_port().info.management_key = 0;
     if (!node.is_switch()) continue;
     node.linear.assign(lids_.top() + std::size_t{1}, KnownTables::no_port);
     if (node.lid != 0) node.linear[node.lid] = 0;
@@ -381,7 +423,12 @@ void Manager::receive_set(const Reply& reply) {
   }
   GraphNode& node = working_.nodes[reply.question.node];
   if (reply.question.attribute == wire::attribute_port_info) {
-    node.ports[reply.question.place].info = reply.as<wire::PortInfo>();
+    wire::PortInfo& info = node.ports[reply.question.place].info;
+    info = reply.as<wire::PortInfo>();
+    // A port that had another key does not show the new one.
+    wire::PortInfo wanted;
+    std::memcpy(&wanted, reply.question.data.data(), sizeof wanted);
+    if (reply.question.place == 0) info.management_key = wanted.management_key;
   } else if (reply.question.attribute == wire::attribute_switch_info) {
     node.switch_info = reply.as<wire::SwitchInfo>();
   }
@@ -412,7 +459,8 @@ void Manager::begin_light_sweep() {
   phase_ = Phase::looking;
   for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) {
     const GraphNode& node = graph_.nodes[index];
-    if (!node.is_switch() && index != 0) continue;
+    // A port with a key hears from its manager, whose lease ends otherwise.
+    if (!node.is_switch() && index != 0 && settings_.ports.key == 0) continue;
     Question question;
     question.route = node.route;
     question.node = index;
@@ -435,8 +483,11 @@ void Manager::look_at(const Reply& reply) {
     wants_sweep_ = wants_sweep_ || has_changed;
   } else {
     const auto info = reply.as<wire::PortInfo>();
-    const auto before = node.end_port().info.speed_supported_and_state;
-    wants_sweep_ = wants_sweep_ || info.speed_supported_and_state != before;
+    const wire::PortInfo& before = node.end_port().info;
+    const bool has_changed = info.speed_supported_and_state != before.speed_supported_and_state ||
+                             info.management_key != before.management_key ||
+                             wire::key_protection_of(info) != wire::key_protection_of(before);
+    wants_sweep_ = wants_sweep_ || has_changed;
   }
 }
 

@@ -30,8 +30,12 @@ using Routing = std::function<void(Graph& graph)>;
 struct ManagerSettings {
   std::uint64_t port_guid = 0;  // of the port at which the manager is
   std::uint8_t priority = 0;    // 0 to 15
-  // SM_Key: managers ignore those that have another. OpenSM has 1 unless it is told otherwise.
+  // SM_Key. OpenSM ignores managers that have another than its own, which is 1 by default.
   std::uint64_t manager_key = 1;
+  // True: `manager_key` is a secret. The manager ignores others that have another, as OpenSM does,
+  // and those that have it know the M_Key, too. False: the manager takes its M_Key from the ports
+  // before it hands the subnet over.
+  bool shares_keys = false;
   unsigned lmc = 0;  // adapters get 2^lmc LIDs each
   PortSettings ports;
   DiscoveryLimits limits;
@@ -91,6 +95,7 @@ class Manager {
   enum class Phase : std::uint8_t {
     idle,
     discovering,
+    releasing,  // takes its key from the ports, before it hands over
     handing_over,
     setting_ports,
     setting_tables,
@@ -120,9 +125,12 @@ class Manager {
   void begin_poll();
   void decide(Time now);
   const OtherManager* master_or_preferred() const;
+  bool has_keys_of(const Packet& packet) const;
   bool has_precedence(const OtherManager& other) const;
   void stand_by(Time now, const OtherManager& other);
-  void hand_over(const OtherManager& other);
+  void release(const OtherManager& other);
+  void ask_to_release(const Graph& graph);
+  void hand_over();
   void configure();
   void end_sweep(Time now);
   void restart(Time now, State state);
@@ -142,8 +150,9 @@ class Manager {
   KnownTables tables_;
   KnownGroups groups_;
   Members members_;
-  Graph graph_;    // as it is
-  Graph working_;  // as the sweep makes it
+  Graph graph_;                // as it is
+  Graph working_;              // as the sweep makes it
+  bool has_released_ = false;  // this sweep has taken the key from the ports
   std::deque<Packet> outgoing_;
   std::deque<wire::Notice> notices_;
   Time due_ = Time::zero();  // when an idle manager begins its next work

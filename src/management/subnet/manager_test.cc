@@ -144,6 +144,60 @@ TEST_F(SubnetManagerTest, TellsWhoItIs) {
   EXPECT_NE(header_of(answer->mad).status & wire::directed_route_returns, 0);
 }
 
+// Of two managers with secret keys, each believes the other if that one knows the SM_Key, and shows
+// its own to those who know the M_Key.
+TEST_F(SubnetManagerTest, StrangersDoNotKnowSecretKeys) {
+  ManagerSettings secret = settings();
+  secret.manager_key = secret.ports.key = 0x1234;
+  secret.shares_keys = true;
+  manager = Manager(now, secret, [](Graph&) {});
+  const auto shown_to = [&](std::uint64_t key) {
+    Packet packet = sm_info(method_get);
+    wire::SubnetHeader header;
+    header.management_key = key;
+    put_attribute(header, wire::subnet_header_offset, packet.mad);
+    manager.receive(now, packet);
+    const auto answer = manager.take_packet(now);
+    wire::SmInfo info;
+    std::memcpy(&info, answer->mad.data() + wire::subnet_data_offset, sizeof info);
+    return static_cast<std::uint64_t>(info.key);
+  };
+  EXPECT_EQ(shown_to(0), 0u);
+  EXPECT_EQ(shown_to(1), 0u);
+  EXPECT_EQ(shown_to(0x1234), 0x1234u);
+  set_other(40, 15, ManagerState::master);
+  run();
+  EXPECT_EQ(manager.state(), ManagerState::master);
+  EXPECT_EQ(tell(ManagerControl::acknowledge), static_cast<std::uint16_t>(Status::invalid_value));
+  other.key = 0x1234;
+  other.priority_and_state = wire::halves(15, static_cast<unsigned>(ManagerState::standby));
+  manager.want_sweep(now);
+  now += Time::seconds(1);
+  EXPECT_EQ(run(), std::vector{ManagerControl::handover});
+  EXPECT_EQ(tell(ManagerControl::disable), static_cast<std::uint16_t>(Status::invalid_value));
+  EXPECT_EQ(manager.state(), ManagerState::standby);
+}
+
+// Programs that are managers see the questions for managers.
+TEST_F(SubnetManagerTest, ItsOwnKeyGoesToNodesAlone) {
+  ManagerSettings keyed = settings();
+  keyed.ports.key = 0x1234;
+  manager = Manager(now, keyed, [](Graph&) {});
+  set_other(60, 3, ManagerState::standby);
+  manager.expire(now);
+  int to_managers = 0, to_nodes = 0;
+  while (const auto packet = manager.take_packet(now)) {
+    wire::SubnetHeader header;
+    std::memcpy(&header, packet->mad.data() + wire::subnet_header_offset, sizeof header);
+    const bool is_shown = header_of(packet->mad).attribute_id == wire::attribute_sm_info;
+    EXPECT_EQ(header.management_key, is_shown ? 0u : 0x1234u);
+    (is_shown ? to_managers : to_nodes) += 1;
+    manager.receive(now, answer_of(*packet, pair_answer(*packet)));
+  }
+  EXPECT_GT(to_managers, 0);
+  EXPECT_GT(to_nodes, 0);
+}
+
 TEST_F(SubnetManagerTest, WaitsWhileThereIsAMaster) {
   set_other(60, 0, ManagerState::master);  // without precedence, but it is there already
   EXPECT_TRUE(run().empty());

@@ -239,7 +239,8 @@ bool Node::may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHe
     info.key_protection_and_lid_mask_control &= 0x3F;
   }
   if (info.management_key == 0 || info.management_key == subnet.management_key) {
-    port.key_lease_end = Time::never();
+    // A repress repeats the key of its trap, which is no sign that the manager knows it.
+    if (header.method != method_trap_repress) port.key_lease_end = Time::never();
     return true;
   }
   const unsigned protection = key_protection_of(info);
@@ -265,6 +266,10 @@ bool Node::may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHe
   return false;
 }
 
+void Node::end_lease() {
+  for (Port& port : ports_) port.info.key_protection_and_lid_mask_control &= 0x3F;
+}
+
 Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
   const wire::MadHeader header = header_of(packet);
   const bool is_directed = header.management_class == wire::subnet_directed_class;
@@ -277,8 +282,13 @@ Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {
   }
   if (header.method == method_trap_repress) {
     if (!may_ask(now, header, subnet_header_of(packet), port)) return Outcome::nothing;
-    // A manager in standby sends traps, too, and waits for their answers.
-    return traps_.repress(header) ? Outcome::nothing : Outcome::for_manager;
+    if (traps_.repress(header)) return Outcome::nothing;
+    // A manager in standby sends traps, too, and waits for their answers. It does not learn the
+    // key.
+    wire::SubnetHeader subnet = subnet_header_of(packet);
+    subnet.management_key = 0;
+    std::memcpy(packet.data() + wire::subnet_header_offset, &subnet, sizeof subnet);
+    return Outcome::for_manager;
   }
   if (!asks(header) || header.attribute_id == wire::attribute_sm_info) return Outcome::for_manager;
   const wire::SubnetHeader subnet = subnet_header_of(packet);

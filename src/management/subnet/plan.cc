@@ -28,8 +28,8 @@ void set_addresses(const GraphNode& node, std::uint16_t master, const PortSettin
                    wire::PortInfo& info) {
   info.lid = node.lid;
   info.master_sm_lid = master;
-  info.key_protection_and_lid_mask_control =
-      static_cast<std::uint8_t>(settings.key_protection << 6 | node.lmc);
+  const unsigned protection = settings.key == 0 ? 0u : settings.key_protection;
+  info.key_protection_and_lid_mask_control = static_cast<std::uint8_t>(protection << 6 | node.lmc);
   info.management_key = settings.key;
   info.key_lease_period = settings.key == 0 ? std::uint16_t{0} : settings.key_lease_seconds;
   info.neighbor_mtu_and_master_sm_sl = halves(upper_half(info.neighbor_mtu_and_master_sm_sl), 0);
@@ -66,6 +66,9 @@ Question port_question(const Graph& graph, std::uint32_t index, std::size_t plac
                        const wire::PortInfo& info) {
   const GraphNode& node = graph.nodes[index];
   Question question = set_question(node.route, wire::attribute_port_info, node.number(place), info);
+  // A port that shows another manager's key protects nothing: that one has let its lease end.
+  const std::uint64_t shown = node.end_port().info.management_key;
+  if (shown != 0) question.key = shown;
   question.node = index;
   question.place = static_cast<std::uint8_t>(place);
   return question;
@@ -95,6 +98,21 @@ std::vector<Question> port_questions(const Graph& graph, const PortSettings& set
       if (is_as_wanted(port.info, wanted)) continue;
       questions.push_back(port_question(graph, index, place, without_changes(wanted)));
     }
+  }
+  return questions;
+}
+
+std::vector<Question> release_questions(const Graph& graph, std::uint64_t key) {
+  std::vector<Question> questions;
+  for (std::uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const GraphPort& port = graph.nodes[index].end_port();
+    if (!port.is_known || port.info.management_key != key) continue;
+    wire::PortInfo wanted = without_changes(port.info);
+    wanted.management_key = 0;
+    wanted.key_protection_and_lid_mask_control &= 0x3F;
+    wanted.key_lease_period = 0;
+    wanted.subnet_timeout &= static_cast<std::uint8_t>(~client_reregister);
+    questions.push_back(port_question(graph, index, 0, wanted));
   }
   return questions;
 }

@@ -14,7 +14,11 @@ namespace tulle::management::subnet {
 
 struct PortSettings {
   std::uint64_t key = 0;  // M_Key; 0: anybody may set
-  std::uint8_t key_protection = 0;
+  // IBTA 14.2.4.1, with a key: 0 shows it to everybody, 1 to those who have it, and 2 shows nothing
+  // to others.
+  std::uint8_t key_protection = 1;
+  // How long a port waits for its manager after a stranger's attempt, until it shows its key. A
+  // manager that is there asks each port more often.
   std::uint16_t key_lease_seconds = 60;
   std::uint8_t subnet_timeout = 18;  // 4.096 us * 2^18 is a second
   bool reregisters = false;          // adapters are to ask for their groups and notices anew
@@ -23,6 +27,9 @@ struct PortSettings {
 // Returns the Sets that give each port its LID, its manager and the limits of its link. The LIDs
 // must have been given out.
 std::vector<Question> port_questions(const Graph& graph, const PortSettings& settings);
+
+// Returns the Sets that take this M_Key from the ports that have it, so that anybody may set them.
+std::vector<Question> release_questions(const Graph& graph, std::uint64_t key);
 
 // Returns the Sets that take all links that are in one state into the next.
 std::vector<Question> state_questions(const Graph& graph, wire::PortState from, wire::PortState to);

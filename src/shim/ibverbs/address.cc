@@ -9,6 +9,7 @@
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -118,13 +119,23 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
   verbs::AddressVector to;
-  if (!to_address_vector(context, *attributes, to)) return fail(EINVAL);
-  if (const int error = context.live->resolve(to); error != 0) return fail(error);
+  const auto refuse = [&](int error) {
+    keep_refusal(context, "ibv_create_ah", error, why_no_address(context, *attributes));
+    return fail(error);
+  };
+  if (!to_address_vector(context, *attributes, to)) {
+    const auto guard = context.lock();
+    return refuse(EINVAL);
+  }
+  if (const int error = context.live->resolve(to); error != 0) {
+    keep_refusal(context, "ibv_create_ah", error, no_way_text);
+    return fail(error);
+  }
   auto ah = std::make_unique<Ah>();
   const auto guard = context.lock();
   VerbsStatus status{};
   ah->target = context.adapter().create_ah(*pd.pd, to, status);
-  if (ah->target == nullptr) return fail(to_errno(status));
+  if (ah->target == nullptr) return refuse(to_errno(status));
   const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(ah->target)); });
   ah->context = pd.context;
   ah->pd = ibv_pd;

@@ -14,6 +14,7 @@
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -96,18 +97,30 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
                         unsigned flags) try {
   if (!is_known(ibv_pd)) return fail(EINVAL);
   verbs::AccessFlags access;
-  if (!to_access(flags, access)) return fail(EOPNOTSUPP);
-  Range range{address, length, iova};
-  if (const int error = check_range(range, access); error != 0) return fail(error);
-
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
+  const auto refuse = [&](int error, const char* why) {
+    keep_refusal(context, "ibv_reg_mr", error, why);
+    return fail(error);
+  };
+  if (!to_access(flags, access)) return refuse(EOPNOTSUPP, "an access flag is not offered");
+  Range range{address, length, iova};
+  if (const int error = check_range(range, access); error != 0) {
+    return refuse(error, error == EFAULT
+                             ? "the memory is not mapped, or it is read-only and the "
+                               "access has IBV_ACCESS_LOCAL_WRITE"
+                             : "the length is 0, or the range leaves the address space");
+  }
   const auto hold = share(range, access);
   const auto guard = context.lock();
   VerbsStatus status{};
   auto* region = context.adapter().objects().register_memory(*pd.pd, range.address, range.length,
                                                              range.iova, access, status);
-  if (region == nullptr) return fail(to_errno(status));
+  if (region == nullptr) {
+    return refuse(to_errno(status), status == VerbsStatus::out_of_memory
+                                        ? "the device has no more regions"
+                                        : "remote writes and atomics need IBV_ACCESS_LOCAL_WRITE");
+  }
   const OnThrow undo([&] { destroy(context, region); });
   return add_region(context, ibv_pd, region, address, length);
 } catch (const std::bad_alloc&) {

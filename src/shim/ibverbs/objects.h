@@ -452,6 +452,9 @@ void serve_tags(Cq& cq);
 
 // address.cc
 Gid to_gid(const std::uint8_t* raw);  // from 16 bytes
+// These return false for a state that does not exist, and for a mask with bits that mean nothing.
+bool to_state(ibv_qp_state from, verbs::QpState& to);
+bool to_mask(int from, verbs::QpAttributeMask& to);
 bool to_address_vector(const Context& context, const ibv_ah_attr& attributes,
                        verbs::AddressVector& out);
 void from_address_vector(const verbs::AddressVector& vector, ibv_ah_attr& out);

@@ -6,6 +6,7 @@
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -52,6 +53,8 @@ static_assert(static_cast<std::size_t>(QpState::error) + 1 == states.size());
 
 ibv_qp_state from_state(QpState state) { return states[static_cast<std::size_t>(state)]; }
 
+}  // namespace
+
 bool to_state(ibv_qp_state from, QpState& to) {
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (states[i] != from) continue;
@@ -60,6 +63,17 @@ bool to_state(ibv_qp_state from, QpState& to) {
   }
   return false;
 }
+
+bool to_mask(int from, verbs::QpAttributeMask& to) {
+  for (const AttributeName& name : attribute_names) {
+    if ((from & name.c_api) == 0) continue;
+    to |= name.attribute;
+    from &= ~name.c_api;
+  }
+  return from == 0;
+}
+
+namespace {
 
 static_assert(static_cast<int>(verbs::MigrationState::migrated) == IBV_MIG_MIGRATED &&
               static_cast<int>(verbs::MigrationState::rearm) == IBV_MIG_REARM &&
@@ -97,15 +111,6 @@ int to_type(ibv_qp_type from, QpType& to) {
       return EOPNOTSUPP;
   }
   return EINVAL;
-}
-
-bool to_mask(int from, verbs::QpAttributeMask& to) {
-  for (const AttributeName& name : attribute_names) {
-    if ((from & name.c_api) == 0) continue;
-    to |= name.attribute;
-    from &= ~name.c_api;
-  }
-  return from == 0;
 }
 
 // Returns false for a value that means nothing. Only attributes that the mask names are checked.
@@ -253,7 +258,10 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   }
   VerbsStatus status{};
   qp->pair = context.adapter().create_qp(init, status);
-  if (qp->pair == nullptr) return fail(to_errno(status));
+  if (qp->pair == nullptr) {
+    keep_refusal(context, "ibv_create_qp", to_errno(status), why_not_created(context, attributes));
+    return fail(to_errno(status));
+  }
   attributes.cap = capabilities_of(qp->pair->init);
   ibv_qp& base = qp->qp_base;
   base.pd = pd;
@@ -410,17 +418,25 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   QueuePairAttributes values;
   Context& context = Context::of(ibv->context);
   transport::AlternatePath alternate;
-  if (!to_mask(mask, to_change) || !to_attributes(context, *attributes, mask, alternate, values)) {
-    return report(EINVAL);
-  }
   Qp& qp = Qp::of(ibv);
+  const auto refuse = [&](int error) {
+    keep_refusal(context, "ibv_modify_qp", error, why_not_modified(context, qp, *attributes, mask));
+    return report(error);
+  };
+  if (!to_mask(mask, to_change) || !to_attributes(context, *attributes, mask, alternate, values)) {
+    const auto guard = context.lock();
+    return refuse(EINVAL);
+  }
   if (qp.spreads) return report(EOPNOTSUPP);  // it has no states
   if ((mask & IBV_QP_AV) != 0) {
-    if (const int error = context.live->resolve(values.address); error != 0) return report(error);
+    if (const int error = context.live->resolve(values.address); error != 0) {
+      keep_refusal(context, "ibv_modify_qp", error, no_way_text);
+      return report(error);
+    }
   }
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
-  if (status != VerbsStatus::ok) return report(to_errno(status));
+  if (status != VerbsStatus::ok) return refuse(to_errno(status));
   if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
   context.live->transmit();
   return 0;

@@ -7,6 +7,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "live/settings.h"
 #include "rsockets/sockets/poll_set.h"
 #include "rsockets/sockets/stream.h"
 #include "shim/rdmacm/newer.h"
@@ -107,6 +108,8 @@ int rsocket(int domain, int type, int protocol) try {
   const bool is_datagram =
       domain != AF_IB && type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   if (!is_stream && !is_datagram) return answer(ENOTSUP);
+  // Sockets for datagrams find one another by UDP, in clear.
+  if (is_datagram && !live::read_settings().secure.empty()) return answer(EOPNOTSUPP);
   std::shared_ptr<Socket> socket;
   const int error = is_stream ? rsockets::create_stream(rsocket_device(), domain, socket)
                               : rsockets::create_datagram(rsocket_device(), domain, socket);

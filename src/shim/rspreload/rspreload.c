@@ -2,7 +2,8 @@
 //
 // A socket of such a program is a descriptor that only reserves its number, with an rsocket behind
 // it. Calls on any other descriptor go to the C library. A connection that cannot be made over RDMA
-// is made over TCP or UDP: the number then becomes that of an ordinary socket.
+// is made over TCP or UDP: the number then becomes that of an ordinary socket. A program that seals
+// what it sends (TULLE_SECURE) gets an error in place of it.
 //
 // Like the library of rdma-core that it stands in for, it does not cover epoll, nor sockets that
 // are used on both sides of a fork.
@@ -19,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -65,6 +67,7 @@ REAL(int, getsockname, (int, struct sockaddr*, socklen_t*))
 REAL(int, getsockopt, (int, int, int, void*, socklen_t*))
 REAL(int, setsockopt, (int, int, int, const void*, socklen_t))
 REAL(int, fcntl, (int, int, ...))
+REAL(int, ioctl, (int, unsigned long, ...))
 REAL(int, fcntl64, (int, int, ...))
 REAL(int, dup2, (int, int))
 REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
@@ -112,10 +115,16 @@ static int count_of(int socket) {
   return count;
 }
 
+// Returns true if nothing may leave this host in clear.
+static int is_sealed(void) {
+  const char* key_file = getenv("TULLE_SECURE");
+  return key_file != NULL && *key_file != '\0';
+}
+
 // Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
-// is no descriptor for it, it is closed.
-static int give_number(int socket) {
-  const int fd = open("/dev/null", O_RDWR);
+// is no descriptor for it, it is closed. `flags` are those of socket(2): SOCK_CLOEXEC counts.
+static int give_number(int socket, int flags) {
+  const int fd = open("/dev/null", O_RDWR | ((flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0));
   atomic_int* entry = fd >= 0 ? entry_of(fd, 1) : NULL;
   if (entry == NULL) {
     const int error = errno;
@@ -160,9 +169,10 @@ EXPORT int socket(int domain, int type, int protocol) {
     return find_socket()(domain, type, protocol);
   }
   const int made = INSIDE(int, rsocket(domain, kind, protocol));
+  if (made < 0 && is_sealed()) return -1;
   if (made < 0) return find_socket()(domain, type, protocol);
   if ((type & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(made, F_SETFL, O_NONBLOCK));
-  return give_number(made);
+  return give_number(made, type);
 }
 
 EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
@@ -183,7 +193,7 @@ EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags
   const int accepted = INSIDE(int, raccept(socket, address, bytes));
   if (accepted < 0) return accepted;
   if ((flags & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(accepted, F_SETFL, O_NONBLOCK));
-  return give_number(accepted);
+  return give_number(accepted, flags);
 }
 
 EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
@@ -198,11 +208,13 @@ static int become_plain(int fd, int socket, int family) {
   socklen_t bytes = sizeof type;
   if (INSIDE(int, rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes)) != 0) return -1;
   const int flags = INSIDE(int, rfcntl(socket, F_GETFL));
+  const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
   const int plain = find_socket()(family, type | (flags & O_NONBLOCK), 0);
   if (plain < 0) return -1;
   leave(fd, socket);
   const int result = find_dup2()(plain, fd);
   find_close()(plain);
+  if (result >= 0 && is_closed_by_exec) find_fcntl()(fd, F_SETFD, FD_CLOEXEC);
   return result;
 }
 
@@ -212,7 +224,8 @@ EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int result = INSIDE(int, rconnect(socket, address, bytes));
   const int error = errno;
   if (result == 0 || error == EINPROGRESS || error == EALREADY || error == EISCONN ||
-      error == EINTR || address == NULL) {
+      error == EINTR || address == NULL || is_sealed()) {
+    errno = error;
     return result;
   }
   if (become_plain(fd, socket, address->sa_family) < 0) {
@@ -454,4 +467,15 @@ EXPORT int fcntl64(int fd, int command, ...) {
   const int socket = rsocket_of(fd);
   if (socket < 0) return find_fcntl64()(fd, command, argument);
   return control(fd, socket, command, argument);
+}
+
+// Python and others make a socket non-blocking by this call.
+EXPORT int ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* argument = va_arg(list, void*);
+  va_end(list);
+  const int socket = rsocket_of(fd);
+  if (socket < 0 || request != FIONBIO) return find_ioctl()(fd, request, argument);
+  return INSIDE(int, rfcntl(socket, F_SETFL, *(int*)argument != 0 ? O_NONBLOCK : 0));
 }

@@ -17,6 +17,7 @@ constinit const Transport transport = {
     .ladder = verbs::Ladder::datagram,
     .sends = {SendOpcode::send, SendOpcode::send_with_immediate},
     .is_datagram = true,
+    .finds_foreign_handles_late = true,
     .takes_multicast = true,
     .make = make_queue_pair<Engine>,
 };
@@ -48,7 +49,9 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   if (immediate) out.packet.immediate = wqe.immediate;
 
   CompletionStatus status = CompletionStatus::success;
-  if (wqe.length > qp.mtu_bytes()) {
+  if (target.pd != qp.init.pd) {
+    status = CompletionStatus::local_qp_operation_error;
+  } else if (wqe.length > qp.mtu_bytes()) {
     status = CompletionStatus::local_length_error;
   } else if (!gather(qp, wqe, 0, wqe.length, out)) {
     status = CompletionStatus::local_protection_error;

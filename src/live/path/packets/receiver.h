@@ -50,7 +50,12 @@ class Receiver {
     return count;
   }
 
+  // Returns how many datagrams the kernel has dropped since this object was made, since the socket
+  // was full. Costs a call to the kernel.
+  std::uint64_t kernel_drops();
+
  private:
+  std::uint32_t drops_of_socket() const;
   static constexpr std::size_t buffer_bytes = 64 * 1024 + sizeof(RelayedHeaders);
   int fill();
   std::byte* buffer(int i) { return buffers_.get() + static_cast<std::size_t>(i) * buffer_bytes; }
@@ -58,6 +63,8 @@ class Receiver {
   int socket_;
   std::uint16_t port_;
   From from_;
+  std::uint32_t drops_seen_;  // of the socket, which outlives processes
+  std::uint64_t drops_ = 0;
   std::unique_ptr<std::byte[]> buffers_;
   std::array<mmsghdr, messages_max> messages_{};
   std::array<iovec, messages_max> pieces_{};

@@ -348,7 +348,7 @@ std::span<std::byte> Transmitter::sealed_copy(device::Datagram& datagram,
   // A capture shows what is in the seal.
   if (tap_.is_open()) tap_.sent(datagram.ip(), {room + front, size - front});
   const std::span<std::byte> sealed(room, size + seal_tag_bytes);
-  return options_.seal->seal(sealed) ? sealed : std::span<std::byte>();
+  return options_.seal->seal(datagram.ip(), sealed) ? sealed : std::span<std::byte>();
 }
 
 // Copies the unsent messages, because the application may change their memory once it runs again.

@@ -127,6 +127,32 @@ TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
   EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
 }
 
+// What the kernel drops since nobody receives is counted, and what it dropped before is not.
+TEST_P(UdpSocketTest, TheReceiverKnowsWhatTheKernelHasDropped) {
+  const int least = 1;  // the kernel has a minimum
+  ASSERT_EQ(setsockopt(receiver_.get(), SOL_SOCKET, SO_RCVBUF, &least, sizeof least), 0);
+  constexpr int many = 50;
+  for (int i = 0; i < many; ++i) send(std::vector<std::byte>(1'000), 0);
+  Receiver receiver(receiver_.get(), port);
+  EXPECT_EQ(receiver.kernel_drops(), 0u);
+  const auto drain = [&] {
+    int received = 0;
+    for (;;) {
+      const int before = received;
+      receiver.receive([&](const auto&, auto) { ++received; });
+      if (received == before) return received;
+    }
+  };
+  drain();
+  for (int round = 1; round <= 2; ++round) {
+    for (int i = 0; i < many; ++i) send(std::vector<std::byte>(1'000), 0);
+    const int received = drain();
+    EXPECT_LT(received, many);
+    const auto lost = static_cast<std::uint64_t>(many - received);
+    EXPECT_EQ(receiver.kernel_drops(), lost * static_cast<unsigned>(round));
+  }
+}
+
 // Soft-RoCE sends checksum 0 over either family. RFC 6936 lets the receiver of IPv6 choose.
 TEST_P(UdpSocketTest, ChecksumZeroIsTaken) {
   const int on = 1;
