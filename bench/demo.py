@@ -2,6 +2,7 @@
 """./dev demo: runs Debian's own perftest over Tulle, measures TCP on the same machine, and compares fabrics in
 virtual time."""
 
+import signal
 import subprocess
 import sys
 
@@ -57,3 +58,5 @@ if __name__ == "__main__":
         main()
     except Failed as failure:
         sys.exit(f"demo: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

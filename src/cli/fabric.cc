@@ -136,10 +136,12 @@ std::vector<Found> find_all() {
 // Reads a scenario's topology, and its list of machines.
 // The name is that of a file, or of a scenario that comes with Tulle.
 Result<void> read_file(const std::string& name, live::FabricOptions& out) {
+  const bool is_name = name.find('/') == std::string::npos && !name.ends_with(".toml");
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(name, error);
-  auto path =
-      is_file ? Result<std::string>(name) : config::find_named_or_file("", "", name, "scenario");
+  auto path = is_file   ? Result<std::string>(name)
+              : is_name ? config::find_named(config::shipped_folder(), "", name, "scenario")
+                        : config::find_file("", name);
   if (!path) return path.error();
   auto network = config::read_network(*path);
   if (!network) return network.error();
@@ -259,6 +261,7 @@ json_t to_json(const live::FabricNode& node) {
                 {"guid", fmt::format("0x{:016x}", node.guid)},
                 {"lids", lids}};
   out["subnet_manager"] = node.is_manager;
+  out["master"] = node.is_master;
   if (!node.machine.empty()) out["machine"] = node.machine;
   if (!node.address.empty()) out["address"] = node.address;
   for (const live::FabricInterface& each : node.interfaces) {
@@ -276,7 +279,9 @@ void print_node(const live::FabricNode& node) {
   std::string line = fmt::format("{:<12} {:<8} {:016x} {:>5}  {:<11}  {}", node.name,
                                  node.is_switch ? "switch" : "host", node.guid,
                                  node.lid == 0 ? "-" : std::to_string(node.lid), node.address,
-                                 node.is_manager ? "subnet manager" : "");
+                                 node.is_master    ? "subnet manager"
+                                 : node.is_manager ? "subnet manager, waits"
+                                                   : "");
   if (!node.machine.empty()) line += fmt::format(" on {}", node.machine);
   line.erase(line.find_last_not_of(' ') + 1);
   fmt::print("{}\n", one_line(line));

@@ -248,9 +248,10 @@ void Subnet::lose(Time now, std::uint32_t link) {
   bring_up(now, link);
 }
 
-void Subnet::end_leases() {
+void Subnet::end_leases(std::span<const std::uint32_t> parts, std::uint32_t part,
+                        std::uint16_t manager) {
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-    if (!is_elsewhere_[node]) nodes_[node].agent.end_lease();
+    if (!is_elsewhere_[node] && parts[node] == part) nodes_[node].agent.end_lease(manager);
   }
 }
 

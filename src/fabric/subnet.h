@@ -107,8 +107,8 @@ class Subnet {
   void lose(Time now, std::uint32_t link);
   // Nothing is heard any more of a node elsewhere: what was told of its ports is no longer true.
   void forget(std::uint32_t node);
-  // Ends the leases of the managers' keys at all nodes that are here.
-  void end_leases();
+  // Ends the leases of keys at the nodes of a part that are here and whose manager has that LID.
+  void end_leases(std::span<const std::uint32_t> parts, std::uint32_t part, std::uint16_t manager);
   // Returns how often a link has come up at the end that is here, and 0 if all of it is.
   std::uint32_t ups(std::uint32_t link) const;
   // A datagram that crosses such a link.

@@ -8,7 +8,7 @@
 
 namespace tulle::fabric {
 
-std::vector<std::uint32_t> places_of_managers(const Topology& topology) {
+std::vector<std::uint32_t> parts_of(const Topology& topology) {
   std::vector<std::uint32_t> part(topology.nodes());
   std::iota(part.begin(), part.end(), 0);
   const auto root = [&](std::uint32_t node) {
@@ -16,11 +16,17 @@ std::vector<std::uint32_t> places_of_managers(const Topology& topology) {
     return node;
   };
   for (const Link& link : topology.links) part[root(link.a)] = root(link.b);
+  for (std::uint32_t node = 0; node < part.size(); ++node) part[node] = root(node);
+  return part;
+}
+
+std::vector<std::uint32_t> places_of_managers(const Topology& topology) {
+  const std::vector<std::uint32_t> part = parts_of(topology);
   std::vector<std::uint32_t> places;
   std::vector<bool> has_manager(topology.nodes());
   const auto put = [&](std::uint32_t node) {
-    if (has_manager[root(node)]) return;
-    has_manager[root(node)] = true;
+    if (has_manager[part[node]]) return;
+    has_manager[part[node]] = true;
     places.push_back(node);
   };
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) put(node);
@@ -35,6 +41,9 @@ SubnetManagers::SubnetManagers(Time now, Subnet& subnet,
     if (subnet.is_elsewhere(node)) continue;
     place(now, node, settings);
     ++settings.seed;
+    // Each network has a key of its own, unless others know it.
+    const bool has_own_key = settings.ports.key != 0 && !settings.shares_keys && settings.draw;
+    if (has_own_key) settings.ports.key = std::max<std::uint64_t>(settings.draw(), 1);
   }
 }
 
@@ -59,6 +68,12 @@ void SubnetManagers::set_program(Time now, std::uint32_t host, bool is_manager) 
     each->manager.set_allowed(now, !is_manager);
     subnet_.set_manager(now, host, each->port, true);
   }
+}
+
+bool SubnetManagers::is_at(std::uint32_t host) const {
+  return std::ranges::any_of(managers_, [host](const auto& each) {
+    return each->node == host && each->manager.is_allowed();
+  });
 }
 
 bool SubnetManagers::progress(Time now) {

@@ -20,6 +20,8 @@ namespace tulle::fabric {
 // switches the last host. Its GUID is higher than those of all other hosts, so that a program's
 // manager of the same priority has precedence.
 std::vector<std::uint32_t> places_of_managers(const Topology& topology);
+// Returns for each node the number of the connected part to which it belongs.
+std::vector<std::uint32_t> parts_of(const Topology& topology);
 
 class SubnetManagers {
  public:
@@ -41,6 +43,8 @@ class SubnetManagers {
   // Says whether a program on a host is a subnet manager. A manager of the fabric that has the same
   // port rests as long.
   void set_program(Time now, std::uint32_t host, bool is_manager);
+  // Returns true if a manager of the fabric works at that host, and no program's does.
+  bool is_at(std::uint32_t host) const;
   // Does what is due, and sends what there is to send. Returns true if a datagram was sent.
   bool progress(Time now);
   // Gives a manager a datagram that has arrived at its node.

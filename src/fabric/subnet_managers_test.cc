@@ -166,6 +166,49 @@ TEST(SubnetManagersTest, AKeyKeepsOthersOut) {
   EXPECT_EQ(pkey(), 0);
 }
 
+// A port that has shown the key, as when it was cut off from the manager for long, costs the key its
+// place: all ports get another one.
+TEST(SubnetManagersTest, AKeyThatWasShownIsReplaced) {
+  for (const bool is_switch : {false, true}) {
+    SCOPED_TRACE(testing::Message() << "switch " << is_switch);
+    ManagerSettings settings;
+    settings.ports.key = 0x1234;
+    settings.draw = [] { return std::uint64_t{0x5678}; };
+    ManagedSubnet all(built(single_switch({.hosts = 3})), settings);
+    all.run_for(Time::seconds(25));
+    const std::uint32_t node = is_switch ? 3 : 1;
+    const std::uint8_t port = is_switch ? 0 : 1;
+    wire::PortInfo shown = all.subnet.node(node).port_info(port);
+    std::vector<std::uint32_t> parts = parts_of(all.subnet.topology());
+    all.subnet.end_leases(parts, parts[node], static_cast<std::uint16_t>(shown.master_sm_lid + 1));
+    EXPECT_EQ(wire::key_protection_of(all.subnet.node(node).port_info(port)), 1u) << "of another";
+    all.subnet.end_leases(parts, parts[node], shown.master_sm_lid);
+    EXPECT_EQ(wire::key_protection_of(all.subnet.node(node).port_info(port)), 0u);
+    all.run_for(Time::seconds(25));
+    for (std::uint32_t each = 0; each < 4; ++each) {
+      const auto& info = all.subnet.node(each).port_info(each < 3 ? 1 : 0);
+      EXPECT_EQ(info.management_key, 0x5678u);
+      EXPECT_EQ(wire::key_protection_of(info), 1u);
+    }
+    EXPECT_EQ(all.managers.manager(0).errors(), 0u);
+  }
+}
+
+// Networks without a link between them have different keys.
+TEST(SubnetManagersTest, EachNetworkHasAKey) {
+  ManagerSettings settings;
+  settings.ports.key = 1;
+  std::uint64_t drawn = 1;
+  settings.draw = [&] { return ++drawn; };
+  ManagedSubnet all(built(side_by_side(built(single_switch({.hosts = 2})), 3)), settings);
+  all.settle();
+  std::set<std::uint64_t> keys;
+  for (std::uint32_t host = 0; host < 6; ++host) {
+    keys.insert(all.subnet.node(host).port_info(1).management_key);
+  }
+  EXPECT_EQ(keys.size(), 3u);
+}
+
 // A manager that does not come back keeps the next one out until its key's lease ends.
 TEST(SubnetManagersTest, AnotherManagerTakesOverAfterTheLease) {
   const Topology topology = built(single_switch({.hosts = 3}));

@@ -49,7 +49,8 @@ std::string wrong_setting() {
   const std::vector<Words> all = {
       {"TULLE_ROCE", {"v2", "v1", "both"}}, {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
       {"TULLE_OFFLOAD", {"on", "off"}},     {"TULLE_DIRECT", {"on", "off"}},
-      {"TULLE_EXPLAIN", {"0", "1"}},        {"TULLE_SHARE_MEMORY", {"on", "off"}}};
+      {"TULLE_EXPLAIN", {"0", "1"}},        {"TULLE_STRICT", {"0", "1"}},
+      {"TULLE_SHARE_MEMORY", {"on", "off"}}};
   for (const auto& [name, words] : all) {
     const char* text = variable(name);
     const bool is_set = text != nullptr && *text != '\0';
@@ -104,6 +105,7 @@ Settings read_settings() {
   settings.offload = !is("TULLE_OFFLOAD", "off");
   settings.direct = !is("TULLE_DIRECT", "off");
   settings.explain = is("TULLE_EXPLAIN", "1");
+  settings.strict = is("TULLE_STRICT", "1");
   settings.share_memory = is("TULLE_SHARE_MEMORY", "on");
   std::string recovery;
   read("TULLE_RECOVERY", recovery);

@@ -29,6 +29,7 @@ struct Settings {
   // and more than `busy_poll_max` counts as that
   std::uint32_t busy_poll_microseconds = 50;
   bool explain = false;       // TULLE_EXPLAIN=1: say on standard error why a verb is refused
+  bool strict = false;        // TULLE_STRICT=1: as strict as hardware (docs/strict.md)
   bool share_memory = false;  // TULLE_SHARE_MEMORY=on: registered memory moves to shared files
   // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
   // alike (decision 006).

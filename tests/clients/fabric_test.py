@@ -436,6 +436,8 @@ class OwnManager(FabricTest):
         self.assertIn(f"sm lid {self.lid('h3')} ", self.tool("h0", "sminfo").stdout)
         own = self.tool("h0", "sminfo", self.lid("switch4")).stdout
         self.assertIn("SMINFO_STANDBY", own)
+        managers = [(name, node["master"]) for name, node in self.nodes().items() if node["subnet_manager"]]
+        self.assertEqual([("h3", True), ("switch4", False)], managers)
         before = cpu_ticks(self.up.pid)
         self.run_program("sleep", "3")  # the standby polls in between, and rests otherwise
         self.assertLessEqual(cpu_ticks(self.up.pid) - before, 6)

@@ -40,6 +40,7 @@ Tunnels::Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& tra
       subnet_(subnet),
       traffic_(traffic),
       digest_(digest_of(subnet.topology(), settings_.machines)),
+      parts_(parts_of(subnet.topology())),
       peers_(settings_.count),
       next_hello_(now),
       run_at_(now) {
@@ -49,7 +50,7 @@ Tunnels::Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& tra
     if (subnet.leads_elsewhere(link)) peers_[machine_beyond(link)].links.push_back(link);
   }
   for (const std::uint32_t node : places_of_managers(topology)) {
-    peers_[settings_.machines[node]].has_manager = true;
+    peers_[settings_.machines[node]].managers.push_back({node});
   }
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
     if (subnet.is_elsewhere(node)) continue;
@@ -290,7 +291,11 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
   if (!is_heard(machine) || peer.session != hello.session) {
     lose(now, machine);
     // A manager that has started anew does not know the key that it had before.
-    if (peer.session != hello.session && peer.has_manager) subnet_.end_leases();
+    const bool is_another_life = peer.session != 0 && peer.session != hello.session;
+    for (const Peer::Manager& each : peer.managers) {
+      if (!is_another_life || each.lid == 0) continue;
+      subnet_.end_leases(parts_, parts_[each.node], each.lid);
+    }
     peer.session = hello.session;
     peer.received = header.sequence;
     peer.state = State::heard;
@@ -313,7 +318,14 @@ void Tunnels::receive_ports(Time now, std::uint32_t machine, std::span<const std
     const auto report = report_of(wire::take<PortRecord>(body));
     const bool is_its_own =
         report.node < settings_.machines.size() && settings_.machines[report.node] == machine;
-    if (!is_its_own || !subnet_.take_report(now, report)) ++counters_.invalid;
+    if (!is_its_own || !subnet_.take_report(now, report)) {
+      ++counters_.invalid;
+      continue;
+    }
+    for (Peer::Manager& each : peers_[machine].managers) {
+      const bool has_lid = report.node == each.node && report.info.lid != 0;
+      if (has_lid) each.lid = report.info.lid;
+    }
   }
   has_news_ = true;
 }

@@ -109,7 +109,12 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint32_t sent = 0;            // sequence of the last datagram
     std::uint32_t received = 0;        // sequence of the newest datagram
     std::vector<std::uint32_t> links;  // that lead to its nodes
-    bool has_manager = false;          // of the fabric's own ones, at one of its nodes
+    // The fabric's own managers that are at its nodes.
+    struct Manager {
+      std::uint32_t node = 0;
+      std::uint16_t lid = 0;  // as it was told last
+    };
+    std::vector<Manager> managers;
     std::vector<CreditRecord> credits;
     std::size_t untold = 0;  // ports from this one on have not been told to it
   };
@@ -146,9 +151,10 @@ class Tunnels final : public SubnetTraffic::Carrier {
   Subnet& subnet_;
   SubnetTraffic& traffic_;
   const std::uint32_t digest_;
-  std::vector<Peer> peers_;       // by machine; this one's own is not used
-  std::vector<PortAt> ports_;     // of the nodes here
-  std::vector<PortRecord> told_;  // by their order
+  const std::vector<std::uint32_t> parts_;  // connected parts, by node
+  std::vector<Peer> peers_;                 // by machine; this one's own is not used
+  std::vector<PortAt> ports_;               // of the nodes here
+  std::vector<PortRecord> told_;            // by their order
   std::deque<Outgoing> outgoing_;
   bool has_credits_ = false;  // of a peer, that have not become a datagram
   bool has_news_ = false;

@@ -132,6 +132,7 @@ FabricNode HostServices::node_status(std::uint32_t index) const {
   out.lid = addresses.lid;
   out.lmc = static_cast<std::uint8_t>(wire::lmc_of(addresses));
   out.is_manager = (addresses.capability_mask & wire::capability_is_sm) != 0;
+  out.is_master = out.is_manager && addresses.lid != 0 && addresses.lid == addresses.master_sm_lid;
   if (topology.is_host(index)) {
     std::set<pid_t> processes;
     for (const auto& [client, process] : hosts_[index].clients) processes.insert(process);
@@ -227,10 +228,15 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
   }
 }
 
-// A datagram that no program takes may be for the fabric's own manager.
+// A datagram that no program takes may be for the fabric's own manager. What comes for the manager of
+// a port is that one's alone: traps have the key of their nodes.
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            const std::function<void(const Delivery&)>& deliver) {
-  if (arrival.host < hosts_.size()) {
+  const wire::MadHeader header = management::header_of(arrival.packet.mad);
+  const bool is_unasked = header.method == management::method_trap || management::asks(header);
+  const bool is_managers = arrival.packet.is_subnet_management() && is_unasked &&
+                           managers_ != nullptr && managers_->is_at(arrival.host);
+  if (arrival.host < hosts_.size() && !is_managers) {
     auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
     const bool is_for_connections =
         management::header_of(arrival.packet.mad).management_class == wire::cm::management_class;

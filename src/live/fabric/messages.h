@@ -150,6 +150,7 @@ struct FabricNode {
   std::string description;
   bool is_switch = false;
   bool is_manager = false;
+  bool is_master = false;  // of the managers, the one that this node's port has as its own
   std::uint64_t guid = 0;
   std::uint16_t lid = 0;
   std::uint8_t lmc = 0;
@@ -238,8 +239,8 @@ void fields(Archive& archive, FabricInterface& m) {
 }
 template <typename Archive>
 void fields(Archive& archive, FabricNode& m) {
-  archive(m.name, m.machine, m.description, m.is_switch, m.is_manager, m.guid, m.lid, m.lmc,
-          m.programs, m.listeners, m.address, m.interfaces, m.ports);
+  archive(m.name, m.machine, m.description, m.is_switch, m.is_manager, m.is_master, m.guid, m.lid,
+          m.lmc, m.programs, m.listeners, m.address, m.interfaces, m.ports);
 }
 template <typename Archive>
 void fields(Archive& archive, FabricMachine& m) {

@@ -59,6 +59,7 @@ std::vector<bool> FabricOptions::is_elsewhere(std::uint32_t own) const {
 management::subnet::ManagerSettings manager_settings(const FabricOptions& options) {
   management::subnet::ManagerSettings settings;
   settings.seed = system_random();
+  settings.draw = system_random;
   const std::uint64_t given = options.manager_key.value_or(0);
   settings.ports.key = options.manager_key ? given : std::max<std::uint64_t>(system_random(), 1);
   settings.shares_keys = given != 0;

@@ -1,6 +1,7 @@
 #include "live/process/device.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -107,6 +108,10 @@ Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t 
 
 // Opens a host's port of a software fabric.
 Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
+  if (!settings.secure.empty()) {
+    return Error{"datagrams are not sealed on a fabric's host: TULLE_SECURE has no effect there",
+                 EOPNOTSUPP};
+  }
   auto bell = create_bell();
   if (!bell) return bell.error();
   auto port = open_data_port(fabric_place(), bell->button.get());
@@ -253,10 +258,16 @@ SharedRegions::Hold Device::share_memory(const void* memory, std::uint64_t bytes
 }
 void Device::tidy_memory() { SharedRegions::of_process().tidy(); }
 void Device::transmit() { impl_->transmit(); }
+bool Device::is_strict() {
+  static const bool is_strict = read_settings().strict;
+  return is_strict;
+}
 void Device::keep_refusal(const std::string& text) {
   impl_->keep_refusal(text);
   static const bool explains = read_settings().explain;
-  if (!explains) return;
+  // The caller may hold the device's lock, and a reader may be slow.
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (!explains || poll(&room, 1, 0) <= 0 || (room.revents & POLLOUT) == 0) return;
   const std::string line = "tulle: " + text + "\n";
   write_best_effort(STDERR_FILENO, line.data(), line.size());
 }

@@ -60,6 +60,8 @@ class Device {
   // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
   // posting work or modifying a queue pair.
   void transmit();
+  // Returns true if the device is to be as strict as hardware (TULLE_STRICT).
+  static bool is_strict();
   // Keeps the reason for which a verb was refused, for `tulle status`, and writes it to standard
   // error if TULLE_EXPLAIN asks for it. Needs no lock.
   void keep_refusal(const std::string& text);

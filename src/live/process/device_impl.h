@@ -106,7 +106,9 @@ class Device::Impl {
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
   void transmit();
-  void keep_refusal(const std::string& text) { page_.keep_refusal(text); }
+  void keep_refusal(const std::string& text) {
+    if (!forked_) page_.keep_refusal(text);  // the page belongs to the parent
+  }
   void progress();
   void hand_over();
   void expect_sleeper(EventChannel& channel);

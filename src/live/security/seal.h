@@ -88,7 +88,7 @@ class Seal {
  public:
   // Senders that are remembered. If more come, the one that was silent for longest is forgotten,
   // and what unknown senders sealed until then is refused: it could come again.
-  static constexpr std::size_t senders_max = 1'024;
+  static constexpr std::size_t senders_max = 4'096;
   // A sender that is not yet known must have sealed its datagram no longer ago than this, by the
   // clocks of both hosts. What somebody recorded earlier cannot be repeated to a new process.
   static constexpr std::int64_t age_seconds_max = 60;
@@ -110,7 +110,8 @@ class Seal {
   void rebase(Time by) { tulle::rebase(by, looked_at_); }
 
   // Refuses from now on what unknown senders sealed before this second, by their clocks. A host
-  // agent, which anybody can address, then takes nothing that its predecessor has taken. A sender
+  // agent, whose queue pair has the same number in each life, then takes little again that its
+  // predecessor has taken: what was sealed in the same second, or by a clock that is fast. A sender
   // whose clock is slow has to wait for as long as that.
   void refuse_earlier() { not_before_ = clock_(); }
 

@@ -199,6 +199,15 @@ TEST_F(SealTest, WhatWasSealedBeforeMayBeRefused) {
   seconds = before;
 }
 
+TEST_F(SealTest, AClockThatIsPutBackShutsNobodyOut) {
+  const std::int64_t before = seconds;
+  seconds = before + 3'600;
+  const auto two = make();
+  two->refuse_earlier();
+  seconds = before;
+  EXPECT_TRUE(opens(*two, sealed(*make(), packet()), packet()));
+}
+
 TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   const auto one = make();
   const auto two = make();

@@ -43,10 +43,10 @@ Packet Exchange::packet_of(const Asked& asked) const {
 }
 
 // Programs that are managers see the questions for SMInfo. They could work out the random numbers
-// that follow one, and so they are shown none.
+// that follow one, and so these questions have others.
 std::uint64_t Exchange::next_transaction(const Question& question) {
-  const bool is_shown = question.attribute == wire::attribute_sm_info;
-  return (is_shown ? ++shown_ : random_.next()) | managers_own;
+  if (question.attribute != wire::attribute_sm_info) return random_.next() | managers_own;
+  return (draw_ ? draw_() : ++shown_) | managers_own;
 }
 
 std::optional<Packet> Exchange::take_packet(Time now) {

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -56,7 +58,11 @@ class Exchange {
   static constexpr int tries_max = 4;
   static constexpr Time timeout = Time::milliseconds(200);
 
-  explicit Exchange(std::uint64_t seed) : random_(seed) {}
+  // Returns numbers that nobody can predict from others.
+  using Draw = std::function<std::uint64_t()>;
+
+  // Programs see the transaction IDs of questions for managers. Without `draw`, these are in order.
+  explicit Exchange(std::uint64_t seed, Draw draw = {}) : random_(seed), draw_(std::move(draw)) {}
 
   // Sets the M_Keys of questions for nodes, and of those for managers (SMInfo), which programs see.
   void set_keys(std::uint64_t of_nodes, std::uint64_t of_managers) {
@@ -68,6 +74,10 @@ class Exchange {
   void clear();
   bool is_over() const { return waiting_.empty() && asked_.empty(); }
 
+  // Returns the packet of a question whose answer nobody awaits.
+  Packet unawaited(const Question& question) {
+    return packet_of({question, next_transaction(question), {}});
+  }
   std::optional<Packet> take_packet(Time now);
   // Returns the reply if the packet is an answer to a question on the wire.
   std::optional<Reply> receive(const Packet& packet);
@@ -88,6 +98,7 @@ class Exchange {
   std::uint64_t next_transaction(const Question& question);
 
   Random random_;
+  Draw draw_;
   std::uint64_t shown_ = 0;  // transactions that programs see
   std::uint64_t key_ = 0;
   std::uint64_t managers_key_ = 0;

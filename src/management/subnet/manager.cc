@@ -26,12 +26,26 @@ Route way_back(const Packet& packet) {
   return route;
 }
 
+// Returns the node where a route from the manager's node ends, or no_node.
+std::uint32_t end_of(const Graph& graph, const Route& route) {
+  if (graph.nodes.empty()) return no_node;
+  std::uint32_t at = 0;
+  for (unsigned hop = 1; hop <= route.hops; ++hop) {
+    const GraphNode& node = graph.nodes[at];
+    const std::size_t place = node.place(route.ports[hop]);
+    const bool is_there = place < node.ports.size() && place >= node.first_link();
+    if (!is_there || !node.ports[place].has_peer()) return no_node;
+    at = node.ports[place].peer;
+  }
+  return at;
+}
+
 }  // namespace
 
 Manager::Manager(Time now, const ManagerSettings& settings, Routing routing)
     : settings_(settings),
       routing_(std::move(routing)),
-      exchange_(settings.seed),
+      exchange_(settings.seed, settings.draw),
       discovery_(settings.limits),
       due_(now) {
   exchange_.set_keys(settings.ports.key, settings.shares_keys ? settings.ports.key : 0);
@@ -120,21 +134,32 @@ void Manager::receive_control(Time now, const Packet& packet, const wire::MadHea
   }
   const auto control =
       static_cast<wire::ManagerControl>(static_cast<std::uint32_t>(header.attribute_modifier));
-  answer(packet, obey(now, control, packet));
+  const Status status = obey(now, control, packet);
+  answer(packet, status);
+  const bool was_handed_over = control == wire::ManagerControl::handover && status == Status::ok;
+  if (was_handed_over) acknowledge(packet);
+}
+
+// Only the master that a waiting manager polls may tell it something.
+bool Manager::is_from_master(const Packet& packet) const {
+  const Graph& graph = discovery_.graph();
+  if (polled_node_ >= graph.nodes.size()) return false;
+  if (goes_by_directed_route(packet)) return end_of(graph, way_back(packet)) == polled_node_;
+  return packet.source.value == graph.nodes[polled_node_].end_port().info.lid;
 }
 
 // IBTA 14.4.1: what the states of a manager let others tell it.
 Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packet) {
+  const bool waits = state_ == State::standby || state_ == State::not_active;
+  if (waits && !is_from_master(packet)) return Status::invalid_value;
   switch (control) {
     case wire::ManagerControl::handover:
+      if (state_ != State::standby && state_ != State::master) return Status::invalid_value;
       if (state_ == State::standby) {
         restart(now, State::master);
-        acknowledge(packet);
-        return Status::ok;
+      } else {
+        want_sweep(now);
       }
-      if (state_ != State::master) return Status::invalid_value;
-      want_sweep(now);
-      acknowledge(packet);
       return Status::ok;
     case wire::ManagerControl::acknowledge:
       return state_ == State::standby || state_ == State::master ? Status::ok
@@ -155,12 +180,12 @@ Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packe
   return Status::invalid_value;
 }
 
-// A manager that was handed the subnet says so.
+// A manager that was handed the subnet says so, once: anybody can make it say so.
 void Manager::acknowledge(const Packet& packet) {
-  if (!goes_by_directed_route(packet)) return;
-  exchange_.ask(set_question(way_back(packet), wire::attribute_sm_info,
-                             static_cast<std::uint32_t>(wire::ManagerControl::acknowledge),
-                             info()));
+  if (!goes_by_directed_route(packet) || outgoing_.size() >= outgoing_max) return;
+  outgoing_.push_back(exchange_.unawaited(
+      set_question(way_back(packet), wire::attribute_sm_info,
+                   static_cast<std::uint32_t>(wire::ManagerControl::acknowledge), info())));
 }
 
 std::optional<Packet> Manager::take_packet(Time now) {
@@ -194,9 +219,10 @@ void Manager::expire(Time now) {
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
   if (!is_allowed_) return;
-  if (has_groups_to_set()) begin_groups();
-  advance(now);
+  // What is due comes first: programs can change groups without end.
   if (phase_ == Phase::idle && due_ <= now) begin_due(now);
+  advance(now);
+  if (has_groups_to_set()) begin_groups();
   advance(now);
 }
 
@@ -211,7 +237,7 @@ void Manager::set_allowed(Time now, bool is_allowed) {
   is_allowed_ = is_allowed;
   const bool was_master = state_ == State::master;
   restart(now, is_allowed ? State::discovering : State::not_active);
-  if (was_master) ask_to_release(graph_);
+  if (was_master) ask_to_release(graph_.nodes.empty() ? working_ : graph_);
 }
 
 void Manager::restart(Time now, State state) {
@@ -294,10 +320,6 @@ void Manager::advance(Time now) {
 }
 
 void Manager::receive_reply(Time now, const Reply& reply) {
-  const bool is_acknowledgement =
-      reply.question.attribute == wire::attribute_sm_info &&
-      reply.question.modifier == static_cast<std::uint32_t>(wire::ManagerControl::acknowledge);
-  if (is_acknowledgement) return;
   switch (phase_) {
     case Phase::idle:
       return;
@@ -370,6 +392,7 @@ void Manager::stand_by(Time now, const OtherManager& other) {
   is_up_ = false;
   polled_ = discovery_.graph().nodes[other.node].route;
   polled_guid_ = other.info.guid;
+  polled_node_ = other.node;
   polls_in_vain_ = 0;
   rest(now + poll_pause);
 }
@@ -378,6 +401,7 @@ void Manager::release(const OtherManager& other) {
   phase_ = Phase::releasing;
   polled_ = discovery_.graph().nodes[other.node].route;
   polled_guid_ = other.info.guid;
+  polled_node_ = other.node;
   polls_in_vain_ = 0;
   has_released_ = true;
   ask_to_release(discovery_.graph());
@@ -394,13 +418,29 @@ void Manager::hand_over() {
                              static_cast<std::uint32_t>(wire::ManagerControl::handover), info()));
 }
 
+// A port whose lease has ended shows its key to everybody. All ports get another one then.
+void Manager::replace_shown_key() {
+  const std::uint64_t key = settings_.ports.key;
+  if (key == 0 || settings_.shares_keys || !settings_.draw) return;
+  const bool is_shown = std::ranges::any_of(working_.nodes, [&](const GraphNode& node) {
+    const GraphPort& port = node.end_port();
+    return port.is_known && port.info.management_key == key &&
+           wire::key_protection_of(port.info) == 0 && settings_.ports.key_protection != 0;
+  });
+  if (!is_shown) return;
+  settings_.ports.key = std::max<std::uint64_t>(settings_.draw(), 1);
+  exchange_.set_keys(settings_.ports.key, 0);
+}
+
 void Manager::configure() {
   errors_ = discovery_.unanswered() + discovery_.left_out();
   working_ = discovery_.take_graph();
+  if (!has_released_) replace_shown_key();
   errors_ += lids_.assign(working_, settings_.lmc);
   for (GraphNode& node : working_.nodes) {
     // The sweep read the key before it took it away.
-    if (has_released_) node.end_port().info.management_key = 0;
+    wire::PortInfo& end = node.end_port().info;
+    if (has_released_ && end.management_key == settings_.ports.key) end.management_key = 0;
     if (!node.is_switch()) continue;
     node.linear.assign(lids_.top() + std::size_t{1}, KnownTables::no_port);
     if (node.lid != 0) node.linear[node.lid] = 0;
@@ -455,17 +495,22 @@ void Manager::begin_groups() {
   ask(groups_.questions(graph_, members_));
 }
 
+// Switches note changes. A port with a key hears from its manager, whose lease ends otherwise, and
+// says whether it still protects itself.
 void Manager::begin_light_sweep() {
   phase_ = Phase::looking;
   for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) {
     const GraphNode& node = graph_.nodes[index];
-    // A port with a key hears from its manager, whose lease ends otherwise.
-    if (!node.is_switch() && index != 0 && settings_.ports.key == 0) continue;
     Question question;
     question.route = node.route;
     question.node = index;
-    question.attribute = node.is_switch() ? wire::attribute_switch_info : wire::attribute_port_info;
-    question.modifier = node.is_switch() ? 0 : node.number(0);
+    if (node.is_switch()) {
+      question.attribute = wire::attribute_switch_info;
+      exchange_.ask(question);
+    }
+    if (settings_.ports.key == 0 && (node.is_switch() || index != 0)) continue;
+    question.attribute = wire::attribute_port_info;
+    question.modifier = node.number(0);
     exchange_.ask(question);
   }
 }
@@ -476,7 +521,7 @@ void Manager::look_at(const Reply& reply) {
     return;
   }
   const GraphNode& node = graph_.nodes[reply.question.node];
-  if (node.is_switch()) {
+  if (reply.question.attribute == wire::attribute_switch_info) {
     const auto info = reply.as<wire::SwitchInfo>();
     const bool has_changed = (info.life_and_change & wire::SwitchInfo::port_state_change) != 0 ||
                              info.linear_top != node.switch_info.linear_top;

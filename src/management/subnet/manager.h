@@ -40,6 +40,8 @@ struct ManagerSettings {
   PortSettings ports;
   DiscoveryLimits limits;
   std::uint64_t seed = 0;  // of transaction IDs; strangers must not know it
+  // Returns numbers that nobody can predict. Without it, a key that has been shown stays.
+  Exchange::Draw draw{};
 };
 
 class Manager {
@@ -61,6 +63,7 @@ class Manager {
 
   State state() const { return state_; }
   // Returns true if this manager is the master and has set the subnet up.
+  bool is_allowed() const { return is_allowed_; }
   bool is_up() const { return state_ == State::master && is_up_; }
   // Returns the subnet as the last sweep left it.
   const Graph& graph() const { return graph_; }
@@ -126,6 +129,8 @@ class Manager {
   void decide(Time now);
   const OtherManager* master_or_preferred() const;
   bool has_keys_of(const Packet& packet) const;
+  bool is_from_master(const Packet& packet) const;
+  void replace_shown_key();
   bool has_precedence(const OtherManager& other) const;
   void stand_by(Time now, const OtherManager& other);
   void release(const OtherManager& other);
@@ -161,6 +166,7 @@ class Manager {
   // In standby: the manager that is polled, and how often it was no master.
   Route polled_;
   std::uint64_t polled_guid_ = 0;
+  std::uint32_t polled_node_ = no_node;  // in the graph of the last discovery
   int polls_in_vain_ = 0;
   std::uint64_t passed_over_guid_ = 0;
   std::uint64_t sweeps_ = 0;

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/random.h"
 #include "management/subnet/header.h"
 
@@ -176,6 +178,77 @@ TEST_F(SubnetManagerTest, StrangersDoNotKnowSecretKeys) {
   EXPECT_EQ(run(), std::vector{ManagerControl::handover});
   EXPECT_EQ(tell(ManagerControl::disable), static_cast<std::uint16_t>(Status::invalid_value));
   EXPECT_EQ(manager.state(), ManagerState::standby);
+}
+
+// Anybody can make the master acknowledge a handover, and it goes on with its work.
+TEST_F(SubnetManagerTest, AcknowledgementsDoNotPile) {
+  run();
+  ASSERT_TRUE(manager.is_up());
+  for (int i = 0; i < 100'000; ++i) {
+    manager.receive(now, sm_info(method_set, static_cast<std::uint32_t>(ManagerControl::handover)));
+  }
+  std::size_t sent = 0;
+  while (manager.take_packet(now)) ++sent;
+  EXPECT_LE(sent, Manager::outgoing_max + Exchange::on_the_wire_max);
+  const auto before = manager.sweeps();
+  now += Time::seconds(1);
+  run();
+  EXPECT_GT(manager.sweeps(), before);
+}
+
+// A waiting manager obeys the master that it polls, and nobody else.
+TEST_F(SubnetManagerTest, StrangersDoNotEndAWaitingManager) {
+  set_other(60, 3, ManagerState::master);
+  run();
+  ASSERT_EQ(manager.state(), ManagerState::standby);
+  Packet packet = sm_info(method_set, static_cast<std::uint32_t>(ManagerControl::disable));
+  auto header = header_of(packet.mad);
+  header.class_specific = 0x0302;  // two hops away, where no manager is
+  put_attribute(header, 0, packet.mad);
+  packet.mad[wire::return_path_offset + 2] = std::byte{1};
+  manager.receive(now, packet);
+  EXPECT_EQ(manager.state(), ManagerState::standby);
+  packet.source = Lid(77);
+  header.management_class = wire::subnet_class;
+  put_attribute(header, 0, packet.mad);
+  manager.receive(now, packet);
+  EXPECT_EQ(manager.state(), ManagerState::standby);
+  while (manager.take_packet(now)) continue;
+  EXPECT_EQ(tell(ManagerControl::disable), 0);
+  EXPECT_EQ(manager.state(), ManagerState::not_active);
+}
+
+// Nobody learns from one question for a manager how to answer the next.
+TEST_F(SubnetManagerTest, QuestionsForManagersHaveNumbersThatAreDrawn) {
+  std::uint64_t drawn = 0x1111'0000'0000'0000;
+  ManagerSettings drawing = settings();
+  drawing.draw = [&] { return drawn += 0x0001'2345'6789'ABCD; };
+  manager = Manager(now, drawing, [](Graph&) {});
+  set_other(60, 3, ManagerState::master);
+  std::set<std::uint64_t> numbers;
+  manager.expire(now);
+  while (const auto packet = manager.take_packet(now)) {
+    const auto header = header_of(packet->mad);
+    if (header.attribute_id == wire::attribute_sm_info) numbers.insert(header.transaction_id);
+    manager.receive(now, answer_of(*packet, pair_answer(*packet)));
+  }
+  EXPECT_EQ(numbers, (std::set<std::uint64_t>{0x9112'2345'6789'ABCD}));
+}
+
+// Programs change groups without end, and the manager still looks at its switches.
+TEST_F(SubnetManagerTest, GroupsDoNotPutOffWhatIsDue) {
+  run();
+  const auto before = manager.sweeps();
+  manager.want_sweep(now);
+  now += Time::seconds(1);
+  manager.set_members({{0xC001, {}}});
+  manager.expire(now);
+  const auto first = manager.take_packet(now);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(header_of(first->mad).attribute_id, wire::attribute_node_info) << "a sweep";
+  manager.receive(now, answer_of(*first, pair_answer(*first)));
+  run();
+  EXPECT_EQ(manager.sweeps(), before + 1);
 }
 
 // Programs that are managers see the questions for managers.

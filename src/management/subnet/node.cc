@@ -259,15 +259,18 @@ bool Node::may_ask(Time now, const wire::MadHeader& header, const wire::SubnetHe
   details.method = header.method;
   details.attribute_id = header.attribute_id;
   details.attribute_modifier = header.attribute_modifier;
-  details.management_key = subnet.management_key;
+  // Not the key that was tried: it may be the manager's, which asks a port that another has taken.
   traps_.raise(
       now, TrapSender::Kind::bad_key, addressed_port(number),
       notice_of(is_switch(), wire::Notice::security, wire::trap_bad_key, own_lid(number), details));
   return false;
 }
 
-void Node::end_lease() {
-  for (Port& port : ports_) port.info.key_protection_and_lid_mask_control &= 0x3F;
+void Node::end_lease(std::uint16_t manager) {
+  for (Port& port : ports_) {
+    const bool is_its = port.info.master_sm_lid == manager && port.info.key_lease_period != 0;
+    if (is_its) port.info.key_protection_and_lid_mask_control &= 0x3F;
+  }
 }
 
 Node::Outcome Node::handle(Time now, Answer packet, std::uint8_t port) {

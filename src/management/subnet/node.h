@@ -64,8 +64,9 @@ class Node {
   wire::PortState state(std::uint8_t port) const;
   wire::PhysicalState physical_state(std::uint8_t port) const;
   std::span<const be16> pkeys(std::uint8_t port) const { return ports_[port].pkeys; }
-  // Ends the lease of the manager's key (IBTA 14.2.4.2), so that each port shows its key.
-  void end_lease();
+  // Ends the lease of the key (IBTA 14.2.4.2) at ports whose manager has that LID, so that they show
+  // their key. A key without a lease stays.
+  void end_lease(std::uint16_t manager);
   // Returns true if a unicast LID is one of the port's.
   bool has_lid(std::uint8_t port, Lid lid) const;
   // Switch: returns the output port of a unicast LID. 0 is the switch itself, and no_port means

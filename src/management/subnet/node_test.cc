@@ -357,7 +357,7 @@ TEST_F(KeyTest, AnIntruderIsReported) {
   EXPECT_EQ(notice.issuer_lid, 3);
   wire::BadKeyDetails details;
   std::memcpy(&details, notice.details.data(), sizeof details);
-  EXPECT_EQ(details.management_key, 0x666u);
+  EXPECT_EQ(details.management_key, 0u) << "it may be the manager's own";
   EXPECT_EQ(details.attribute_id, wire::attribute_port_info);
 }
 

@@ -115,11 +115,15 @@ static int count_of(int socket) {
   return count;
 }
 
-// Returns true if nothing may leave this host in clear.
-static int is_sealed(void) {
+static int began_sealed;
+static int asks_for_seals(void) {
   const char* key_file = getenv("TULLE_SECURE");
   return key_file != NULL && *key_file != '\0';
 }
+__attribute__((constructor)) static void begin(void) { began_sealed = asks_for_seals(); }
+
+// Returns true if nothing may leave this host in clear. A program may clear its environment later.
+static int is_sealed(void) { return began_sealed || asks_for_seals(); }
 
 // Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
 // is no descriptor for it, it is closed. `flags` are those of socket(2): SOCK_CLOEXEC counts.

@@ -13,7 +13,6 @@ Receiver::Receiver(int socket, std::uint16_t port, From from)
     : socket_(socket),
       port_(port),
       from_(from),
-      drops_seen_(drops_of_socket()),
       buffers_(std::make_unique_for_overwrite<std::byte[]>(messages_max * buffer_bytes)) {
   for (int i = 0; i < messages_max; ++i) {
     pieces_[i] = {buffer(i), buffer_bytes};
@@ -23,14 +22,15 @@ Receiver::Receiver(int socket, std::uint16_t port, From from)
     header.msg_iovlen = 1;
     header.msg_control = controls_[i].bytes;
   }
+  drops_seen_ = drops_of_socket();
 }
 
 // Returns the kernel's own number, which wraps.
 std::uint32_t Receiver::drops_of_socket() const {
   std::array<std::uint32_t, SK_MEMINFO_VARS> values{};
   socklen_t bytes = sizeof values;
-  if (from_ != From::udp_socket) return 0;
-  if (getsockopt(socket_, SOL_SOCKET, SO_MEMINFO, values.data(), &bytes) != 0) return 0;
+  if (from_ != From::udp_socket) return drops_seen_;
+  if (getsockopt(socket_, SOL_SOCKET, SO_MEMINFO, values.data(), &bytes) != 0) return drops_seen_;
   return values[SK_MEMINFO_DROPS];
 }
 

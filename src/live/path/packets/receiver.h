@@ -50,8 +50,8 @@ class Receiver {
     return count;
   }
 
-  // Returns how many datagrams the kernel has dropped since this object was made, since the socket
-  // was full. Costs a call to the kernel.
+  // Returns how many datagrams the kernel has dropped since this object was made, nearly always
+  // because the socket was full (a wrong UDP checksum is another reason). Costs a call to the kernel.
   std::uint64_t kernel_drops();
 
  private:
@@ -63,7 +63,7 @@ class Receiver {
   int socket_;
   std::uint16_t port_;
   From from_;
-  std::uint32_t drops_seen_;  // of the socket, which outlives processes
+  std::uint32_t drops_seen_ = 0;  // of the socket, which outlives processes
   std::uint64_t drops_ = 0;
   std::unique_ptr<std::byte[]> buffers_;
   std::array<mmsghdr, messages_max> messages_{};
