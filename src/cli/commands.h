@@ -25,6 +25,7 @@ struct RunOptions {
   std::string roce;
   std::string busy_poll;  // microseconds
   bool explain = false;
+  bool strict = false;
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;

@@ -50,11 +50,10 @@ constexpr char run_examples[] =
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
-    "TULLE_RECOVERY, TULLE_ROCE and TULLE_BUSY_POLL for the program. --explain sets\n"
-    "TULLE_EXPLAIN to 1, --no-offload and --no-direct set TULLE_OFFLOAD and TULLE_DIRECT to "
-    "\"off\",\n"
-    "--share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets TULLE_FABRIC and "
-    "TULLE_HOST.\n";
+    "TULLE_RECOVERY, TULLE_ROCE and TULLE_BUSY_POLL for the program. --explain sets TULLE_EXPLAIN\n"
+    "and --strict TULLE_STRICT to 1, --no-offload and --no-direct set TULLE_OFFLOAD and\n"
+    "TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets\n"
+    "TULLE_FABRIC and TULLE_HOST.\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
@@ -112,6 +111,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   add_agent_address(*command, options.agent);
   command->add_flag("--explain", options.explain,
                     "Say on standard error why a verb is refused (EINVAL and the like)");
+  command->add_flag("--strict", options.strict,
+                    "Keep rules that adapters keep and this device does not need, such as when a "
+                    "send queue's entry is free again");
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,

@@ -320,6 +320,7 @@ int run(const RunOptions& options) {
   if (!options.secure.empty()) set("TULLE_SECURE", fs::absolute(options.secure).string());
   set("TULLE_AGENT", options.agent);
   if (options.explain) set("TULLE_EXPLAIN", "1");
+  if (options.strict) set("TULLE_STRICT", "1");
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
   set("TULLE_RECOVERY", options.recovery);

@@ -69,6 +69,9 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
     const auto room = std::min<std::size_t>(wanted - done, context.polled.size());
     const std::uint32_t count = cq.queue->poll({context.polled.data(), room});
     for (std::uint32_t i = 0; i < count; ++i) translate(context.polled[i], out[done + i]);
+    if (context.is_strict) [[unlikely]] {
+      for (std::uint32_t i = 0; i < count; ++i) note_polled(context, context.polled[i]);
+    }
     done += count;
     if (count > 0) continue;
     if (done > 0 || (progressed && !may_have_come(cq, guard))) break;

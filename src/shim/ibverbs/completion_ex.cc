@@ -18,6 +18,8 @@ int take(Cq& cq, bool make_progress) {
     if (count == 0 && !may_have_come(cq, guard)) break;
   }
   if (count == 0) return ENOENT;
+  if (context.is_strict) [[unlikely]]
+    note_polled(context, cq.current);
   cq.is_being_drained = true;
   cq.wr_id = cq.current.wr_id;
   cq.status = to_wc_status(cq.current.status);

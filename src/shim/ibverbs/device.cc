@@ -90,6 +90,7 @@ Context* make_context(Device& device) {
   auto context = std::make_unique<Context>();
   context->live = std::move(*opened);
   context->is_infiniband = context->live->info().infiniband.has_value();
+  context->is_strict = live::Device::is_strict();
   context->events = std::move(*events);
   refuse_all(*context);
   serve_queries(*context);

@@ -111,6 +111,11 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
                                "access has IBV_ACCESS_LOCAL_WRITE"
                              : "the length is 0, or the range leaves the address space");
   }
+  auto shared = std::make_shared<SharedMr>();
+  const bool is_pinned = context.is_strict && !access.has(verbs::Access::on_demand);
+  if (is_pinned && !shared->pinned.take(range.address, range.length)) {
+    return refuse(ENOMEM, "the process would lock more memory than RLIMIT_MEMLOCK (ulimit -l)");
+  }
   const auto hold = share(range, access);
   const auto guard = context.lock();
   VerbsStatus status{};
@@ -122,7 +127,7 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
                                         : "remote writes and atomics need IBV_ACCESS_LOCAL_WRITE");
   }
   const OnThrow undo([&] { destroy(context, region); });
-  return add_region(context, ibv_pd, region, address, length);
+  return add_region(context, ibv_pd, region, address, length, std::move(shared));
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
@@ -210,22 +215,22 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   request.window_rkey = RemoteKey{ibv_inc_rkey(mw.rkey)};
 
   const auto guard = context.lock();
-  const VerbsStatus status = context.adapter().post_send(*Qp::of(ibv_qp).pair, request);
+  const int error = post_request(context, Qp::of(ibv_qp), request);
   context.live->transmit();
-  if (status == VerbsStatus::ok) mw.rkey = request.window_rkey.value;
-  return report(to_errno(status));
+  if (error == 0) mw.rkey = request.window_rkey.value;
+  return report(error);
 }
 
 }  // namespace
 
 Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* address,
-               std::size_t length) {
+               std::size_t length, std::shared_ptr<SharedMr> shared) {
   auto mr = std::make_unique<Mr>();
   mr->pd = pd;
   mr->addr = address;
   mr->length = length;
   mr->region = region;
-  mr->shared = std::make_shared<SharedMr>();
+  mr->shared = shared != nullptr ? std::move(shared) : std::make_shared<SharedMr>();
   return add_mr(context, std::move(mr), context.file->next_handle++);
 }
 

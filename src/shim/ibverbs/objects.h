@@ -29,6 +29,7 @@
 #include "live/process/device.h"
 #include "live/process/event_channel.h"
 #include "shim/enomem.h"
+#include "shim/ibverbs/strict.h"
 #include "verbs/types.h"
 
 // These macros choose between two symbols by their arguments. Here both symbols are defined.
@@ -76,6 +77,7 @@ struct Context : verbs_context {
   std::shared_ptr<CommandFile> file;
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
   bool is_infiniband = false;                  // the port's link layer; false: RoCE
+  bool is_strict = false;                      // strict.h
   // Says whether packets from that GID are RoCE v1's. The caller holds the device's lock.
   bool is_roce_v1(std::size_t gid_index) const {
     const auto& gids = live->info().gids;
@@ -195,6 +197,7 @@ struct Dm : ibv_dm {
 struct SharedMr {
   std::vector<Mr*> holders;
   std::shared_ptr<DeviceMemory> device_memory;
+  Pinned pinned;            // none unless the device is strict
   void* mapping = nullptr;  // mapping of a DMA buffer
   std::size_t mapping_bytes = 0;
   ~SharedMr();
@@ -301,6 +304,7 @@ struct Qp : ibv_qp_ex {
   std::vector<Gid> groups;  // multicast groups that it is attached to
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
+  std::unique_ptr<SendEntries> entries;  // null unless the device is strict
   bool spreads = false;                  // spreads frames over receive work queues
   std::uint64_t allowed_operations = 0;  // the send_ops_flags
   std::mutex building;
@@ -389,7 +393,7 @@ Context* make_context(Device& device);
 
 // memory.cc: makes the C object of a region that was just made over the program's memory.
 Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* address,
-               std::size_t length);
+               std::size_t length, std::shared_ptr<SharedMr> shared = nullptr);
 
 // clock.cc: the clock has one tick a nanosecond.
 inline constexpr std::uint64_t clock_kilohertz = 1'000'000;

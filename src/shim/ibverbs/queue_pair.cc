@@ -263,6 +263,9 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
     return fail(to_errno(status));
   }
   attributes.cap = capabilities_of(qp->pair->init);
+  if (context.is_strict && !qp->pair->transport.completes_in_any_order) {
+    qp->entries = std::make_unique<SendEntries>(attributes.cap.max_send_wr);
+  }
   ibv_qp& base = qp->qp_base;
   base.pd = pd;
   base.send_cq = attributes.send_cq;
@@ -438,6 +441,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return refuse(to_errno(status));
   if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
+  if (ibv->state == IBV_QPS_RESET && qp.entries != nullptr) qp.entries->clear();
   context.live->transmit();
   return 0;
 } catch (const std::bad_alloc&) {

@@ -128,13 +128,12 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const bool datagram = ibv->qp_type == IBV_QPT_UD;
   const bool extended = ibv->qp_type == IBV_QPT_XRC_SEND;
   const auto guard = context.lock_for_work();
-  device::Adapter& adapter = context.adapter();
   int error = 0;
   try {
     for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
       error = translate(*wr, datagram, context, request);
       if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
-      if (error == 0) error = to_errno(adapter.post_send(*qp.pair, request));
+      if (error == 0) error = post_request(context, qp, request);
       if (error != 0) break;
       // As adapters' drivers do (irdma), whose programs read the key there.
       if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;

@@ -202,7 +202,7 @@ int check(Qp& qp) {
 
 int post(Qp& qp, Context& context) {
   for (const StagedWork::Item& item : qp.staged.items) {
-    const int error = to_errno(context.adapter().post_send(*qp.pair, item.request));
+    const int error = post_request(context, qp, item.request);
     if (error != 0) return error;
   }
   return 0;

@@ -1,0 +1,61 @@
+#pragma once
+
+// As strict as hardware (`tulle run --strict`, docs/strict.md): rules that adapters and their
+// drivers keep, and that this device does not need. A program that breaks one runs here otherwise,
+// and hangs or fails on its first day on an adapter.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "verbs/types.h"
+
+namespace tulle::shim {
+
+struct Context;
+struct Qp;
+
+// The entries of a send queue as drivers count them: an entry is free again when a completion of
+// its request, or of a later one, has been polled (IBTA 10.8.6). A queue whose requests are never
+// signalled is full for good. SRD, whose requests complete in any order, has no such rule here.
+class SendEntries {
+ public:
+  explicit SendEntries(std::uint32_t capacity) : capacity_(capacity) {}
+
+  bool has_room() const { return posted_ - freed_ < capacity_; }
+  void post(bool is_signalled);
+  // A completion was polled. Requests complete in their order, and those that fail complete
+  // whether they were signalled or not.
+  void complete(bool has_succeeded);
+  // The queue pair was reset.
+  void clear();
+
+ private:
+  std::uint32_t capacity_;
+  std::uint64_t posted_ = 0;
+  std::uint64_t freed_ = 0;
+  std::deque<std::uint64_t> signalled_;  // by their place among those posted
+};
+
+// Memory that is pinned while it is registered, against RLIMIT_MEMLOCK of the process
+// (drivers/infiniband/core/umem.c, ib_umem_get).
+class Pinned {
+ public:
+  Pinned() = default;
+  // Takes the pages of a range. Returns false if the process may not have so many.
+  bool take(const void* address, std::size_t length);
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned();
+
+ private:
+  std::uint64_t pages_ = 0;
+};
+
+// Posts a request. The caller holds the device's lock. Returns 0 or an errno.
+int post_request(Context& context, Qp& qp, const verbs::SendRequest& request);
+// Takes note of a completion that the program has polled. The caller holds the device's lock.
+void note_polled(Context& context, const verbs::Completion& completion);
+
+}  // namespace tulle::shim

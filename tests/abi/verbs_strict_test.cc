@@ -1,0 +1,85 @@
+// Tests the rules of `tulle run --strict` over a loopback device.
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "verbs_fixture.h"
+
+namespace tulle::shim {
+namespace {
+
+class Strict : public Verbs {
+ protected:
+  void SetUp() override {
+    setenv("TULLE_TEST_STRICT", "1", 1);
+    Verbs::SetUp();
+    create_pair(IBV_QPT_RC);
+  }
+  void TearDown() override {
+    Verbs::TearDown();
+    unsetenv("TULLE_TEST_STRICT");
+  }
+  int write(bool is_signalled) {
+    ibv_sge sge = piece(0, 8);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, is_signalled ? IBV_SEND_SIGNALED : 0);
+    wr.wr.rdma = {at(64), mr->rkey};
+    return post(a, wr);
+  }
+  ibv_wc_status polled() const {
+    ibv_wc done = {};
+    EXPECT_EQ(ibv_poll_cq(cq, 1, &done), 1);
+    return done.status;
+  }
+  static constexpr int depth = 8;  // of the fixture's queues
+};
+
+TEST_F(Strict, EntriesAreFreeWhenALaterCompletionIsPolled) {
+  for (int i = 0; i < depth; ++i) ASSERT_EQ(write(i == depth / 2 - 1), 0) << i;
+  EXPECT_EQ(write(false), ENOMEM);
+  EXPECT_EQ(write(false), ENOMEM) << "time alone frees nothing";
+  EXPECT_EQ(polled(), IBV_WC_SUCCESS);
+  for (int i = 0; i < depth / 2; ++i) EXPECT_EQ(write(false), 0) << i;
+  EXPECT_EQ(write(false), ENOMEM);
+}
+
+TEST_F(Strict, AQueueThatIsResetIsEmpty) {
+  for (int i = 0; i < depth; ++i) ASSERT_EQ(write(false), 0) << i;
+  ASSERT_EQ(write(false), ENOMEM);
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  connect(a, b);
+  for (int i = 0; i < depth; ++i) EXPECT_EQ(write(false), 0) << i;
+}
+
+TEST_F(Strict, EntriesThatAreFlushedAreFreeOneByOne) {
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  for (int i = 0; i < depth; ++i) ASSERT_EQ(write(i % 2 == 0), 0) << i;
+  for (int i = 0; i < 3 * depth; ++i) {
+    EXPECT_EQ(write(false), ENOMEM) << i;
+    EXPECT_EQ(polled(), IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(write(true), 0) << i;
+  }
+}
+
+// Work by ibv_wr_* and polling without ibv_wc follow the same rule.
+TEST_F(Strict, BuildersCountToo) {
+  ibv_qp* qp = create(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+  ASSERT_NE(qp, nullptr);
+  connect(qp, qp);
+  ibv_qp_ex* extended = ibv_qp_to_qp_ex(qp);
+  const auto write_one = [&] {
+    ibv_wr_start(extended);
+    extended->wr_flags = 0;
+    ibv_wr_rdma_write(extended, mr->rkey, at(64));
+    ibv_wr_set_sge(extended, mr->lkey, at(0), 8);
+    return ibv_wr_complete(extended);
+  };
+  for (int i = 0; i < depth; ++i) ASSERT_EQ(write_one(), 0) << i;
+  EXPECT_EQ(write_one(), ENOMEM);
+}
+
+}  // namespace
+}  // namespace tulle::shim
