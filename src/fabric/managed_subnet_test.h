@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/random.h"
 #include "fabric/settle_test.h"
@@ -21,7 +22,7 @@ using management::subnet::ManagerSettings;
 // A subnet with its managers. Datagrams that arrive may be lost, by a seed.
 struct ManagedSubnet {
   explicit ManagedSubnet(const Topology& topology, ManagerSettings settings = {})
-      : subnet(now, topology), managers(now, subnet, settings) {}
+      : subnet(now, topology), managers(now, subnet, std::move(settings)) {}
 
   // Moves all datagrams at this point in time.
   void settle() {

@@ -166,8 +166,8 @@ TEST(SubnetManagersTest, AKeyKeepsOthersOut) {
   EXPECT_EQ(pkey(), 0);
 }
 
-// A port that has shown the key, as when it was cut off from the manager for long, costs the key its
-// place: all ports get another one.
+// A port shows the key when it was cut off from the manager for long. All ports get another one
+// then.
 TEST(SubnetManagersTest, AKeyThatWasShownIsReplaced) {
   for (const bool is_switch : {false, true}) {
     SCOPED_TRACE(testing::Message() << "switch " << is_switch);

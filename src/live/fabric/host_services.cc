@@ -228,8 +228,8 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
   }
 }
 
-// A datagram that no program takes may be for the fabric's own manager. What comes for the manager of
-// a port is that one's alone: traps have the key of their nodes.
+// A datagram that no program takes may be for the fabric's own manager. What comes for the manager
+// of a port is that one's alone: traps have the key of their nodes.
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            const std::function<void(const Delivery&)>& deliver) {
   const wire::MadHeader header = management::header_of(arrival.packet.mad);

@@ -244,8 +244,8 @@ std::optional<std::span<const std::byte>> Seal::open(const wire::IpUdp& ip,
   const Key* key = find_key(fields.key_id);
   const std::int64_t age = clock_() - sealed_at;
   if (key == nullptr || age > age_seconds_max || age < -age_seconds_max) return {};
-  // A clock that was wrong when the floor was set, and is right now, must not shut all out. What was
-  // taken by the wrong one is too old, or too new, by the right one.
+  // A clock that was wrong when the floor was set, and is right now, must not shut all out. What
+  // was taken by the wrong one is too old, or too new, by the right one.
   if (not_before_ > clock_() + age_seconds_max) not_before_ = clock_();
   if (sealed_at < not_before_) return {};
   Sender sender{

@@ -64,8 +64,8 @@ class Node {
   wire::PortState state(std::uint8_t port) const;
   wire::PhysicalState physical_state(std::uint8_t port) const;
   std::span<const be16> pkeys(std::uint8_t port) const { return ports_[port].pkeys; }
-  // Ends the lease of the key (IBTA 14.2.4.2) at ports whose manager has that LID, so that they show
-  // their key. A key without a lease stays.
+  // Ends the lease of the key (IBTA 14.2.4.2) at ports whose manager has that LID, so that they
+  // show their key. A key without a lease stays.
   void end_lease(std::uint16_t manager);
   // Returns true if a unicast LID is one of the port's.
   bool has_lid(std::uint8_t port, Lid lid) const;

@@ -51,7 +51,8 @@ class Receiver {
   }
 
   // Returns how many datagrams the kernel has dropped since this object was made, nearly always
-  // because the socket was full (a wrong UDP checksum is another reason). Costs a call to the kernel.
+  // because the socket was full (a wrong UDP checksum is another reason). Costs a call to the
+  // kernel.
   std::uint64_t kernel_drops();
 
  private:
