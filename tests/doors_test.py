@@ -5,6 +5,7 @@ doors that were last tried more than a week ago, or failed."""
 import datetime
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -113,6 +114,17 @@ class Cache(unittest.TestCase):
         (self.folder / "theirs").chmod(0o777)
         (self.folder / "roots").symlink_to(self.folder / "theirs")
         self.refused(self.folder / "roots")
+
+
+class WhatThePackageSays(unittest.TestCase):
+    def test_the_packages_own_test_expects_the_message_as_it_is(self):
+        """That test runs in a minimal system, where few changes are tried."""
+        source = (ROOT / "src/cli/simulator.cc").read_text()
+        literals = re.findall(r'"([^"]*)"', source[source.index("if (*package != 0)"):].split(";\n", 1)[0])
+        message = "tulle: " + "".join(literals).replace("{}", "sim", 1).replace("{}", "tulle-simulator")
+        patterns = re.findall(r"says without '(.*)'", (ROOT / "debian/tests/live").read_text())
+        self.assertEqual(1, len(patterns))
+        self.assertRegex(message, patterns[0])
 
 
 if __name__ == "__main__":
