@@ -43,7 +43,7 @@ SubnetManagers::SubnetManagers(Time now, Subnet& subnet,
     ++settings.seed;
     // Each network has a key of its own, unless others know it.
     const bool has_own_key = settings.ports.key != 0 && !settings.shares_keys && settings.draw;
-    if (has_own_key) settings.ports.key = std::max<std::uint64_t>(settings.draw(), 1);
+    if (has_own_key) settings.ports.key = management::subnet::drawn_key(settings.draw);
   }
 }
 

@@ -57,8 +57,8 @@ struct Transport {
   ScheduledBy scheduled_by = ScheduledBy::adapter;
   // Each request names its destination by an address handle; else the queue pair has one peer.
   bool is_datagram = false;
-  // Of these: a handle of another domain is found when the request is processed (IBTA 11.6.2), and
-  // not when it is posted.
+  // A datagram transport finds a handle of another domain when it processes the request (IBTA
+  // 11.6.2), and not when the request is posted.
   bool finds_foreign_handles_late = false;
   // It may be attached to multicast groups (IBTA 10.5).
   bool takes_multicast = false;

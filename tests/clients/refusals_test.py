@@ -58,7 +58,7 @@ class Refusals(ClientTest):
         self.assertNotIn("tulle:", self.fails())
 
     def test_the_status_keeps_it(self):
-        """A program that goes on after its refusal shows it."""
+        """The refusal of a program that continues is shown."""
         script = ("import ctypes, time; verbs = ctypes.CDLL('libibverbs.so.1', use_errno=True); "
                   "verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p); "
                   "verbs.ibv_open_device.restype = verbs.ibv_alloc_pd.restype = verbs.ibv_reg_mr.restype = ctypes.c_void_p; "

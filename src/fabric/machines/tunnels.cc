@@ -290,7 +290,7 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
   }
   if (!is_heard(machine) || peer.session != hello.session) {
     lose(now, machine);
-    // A manager that has started anew does not know the key that it had before.
+    // A manager that has been restarted does not know the key that it had before.
     const bool is_another_life = peer.session != 0 && peer.session != hello.session;
     for (const Peer::Manager& each : peer.managers) {
       if (!is_another_life || each.lid == 0) continue;

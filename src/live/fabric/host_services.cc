@@ -238,8 +238,7 @@ void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            managers_ != nullptr && managers_->is_at(arrival.host);
   if (arrival.host < hosts_.size() && !is_managers) {
     auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
-    const bool is_for_connections =
-        management::header_of(arrival.packet.mad).management_class == wire::cm::management_class;
+    const bool is_for_connections = header.management_class == wire::cm::management_class;
     if (!delivery && is_for_connections && begin_connections_) {
       begin_connections_(arrival.host);
       delivery = hosts_[arrival.host].service.receive(now, arrival.packet);

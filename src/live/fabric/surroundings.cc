@@ -61,7 +61,7 @@ management::subnet::ManagerSettings manager_settings(const FabricOptions& option
   settings.seed = system_random();
   settings.draw = system_random;
   const std::uint64_t given = options.manager_key.value_or(0);
-  settings.ports.key = options.manager_key ? given : std::max<std::uint64_t>(system_random(), 1);
+  settings.ports.key = options.manager_key ? given : management::subnet::drawn_key(settings.draw);
   settings.shares_keys = given != 0;
   if (settings.shares_keys) settings.manager_key = given;
   return settings;

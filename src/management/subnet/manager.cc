@@ -428,7 +428,7 @@ void Manager::replace_shown_key() {
            wire::key_protection_of(port.info) == 0 && settings_.ports.key_protection != 0;
   });
   if (!is_shown) return;
-  settings_.ports.key = std::max<std::uint64_t>(settings_.draw(), 1);
+  settings_.ports.key = drawn_key(settings_.draw);
   exchange_.set_keys(settings_.ports.key, 0);
 }
 

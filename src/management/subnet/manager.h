@@ -7,6 +7,7 @@
 // A sweep is a row of phases. Each asks questions, and the next one begins when all of these have
 // been answered or given up. What went wrong is done again by the next sweep.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -43,6 +44,11 @@ struct ManagerSettings {
   // Returns numbers that nobody can predict. Without it, a key that has been shown stays.
   Exchange::Draw draw{};
 };
+
+// Returns a new M_Key. 0 would be none.
+inline std::uint64_t drawn_key(const Exchange::Draw& draw) {
+  return std::max<std::uint64_t>(draw(), 1);
+}
 
 class Manager {
  public:

@@ -180,7 +180,7 @@ TEST_F(SubnetManagerTest, StrangersDoNotKnowSecretKeys) {
   EXPECT_EQ(manager.state(), ManagerState::standby);
 }
 
-// Anybody can make the master acknowledge a handover, and it goes on with its work.
+// Anybody can make the master acknowledge a handover, which does not keep it from its work.
 TEST_F(SubnetManagerTest, AcknowledgementsDoNotPile) {
   run();
   ASSERT_TRUE(manager.is_up());
