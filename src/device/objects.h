@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/id_map.h"
 #include "base/ids.h"
@@ -114,6 +115,19 @@ class Objects {
   // Sets a shorter path to peers on the same host, which is told of memory regions. Must be called
   // before any queue pair is connected. Null means none.
   void set_direct_path(transport::DirectPath* direct) { environment_->direct = direct; }
+
+  // From now on the payload that arrives appears late (transport/withheld.h). Must be called before
+  // any queue pair is created. There must be no direct path.
+  void withhold_payload() { environment_->withheld = std::make_unique<transport::Withheld>(); }
+  // Moves the oldest completions of the queue into `out`, returns their number, and shows the
+  // application what was withheld until then.
+  std::uint32_t poll(verbs::CompletionQueue& cq, std::span<verbs::Completion> out) {
+    const std::uint32_t count = cq.poll(out);
+    if (environment_->withheld != nullptr) [[unlikely]] {
+      for (std::uint32_t i = 0; i < count; ++i) environment_->withheld->release(out[i]);
+    }
+    return count;
+  }
 
  private:
   void remove_xrc(verbs::SharedReceiveQueue& srq);

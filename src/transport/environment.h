@@ -21,6 +21,7 @@
 #include "transport/srd/settings.h"
 #include "transport/tcp/settings.h"
 #include "transport/transport.h"
+#include "transport/withheld.h"
 #include "verbs/completion_queue.h"
 #include "verbs/memory.h"
 #include "verbs/receive_queue.h"
@@ -54,6 +55,7 @@ struct Environment {
   RecoverySettings recovery;
   std::uint64_t completions = 0;  // pushed to any completion queue
   DirectPath* direct = nullptr;   // null: the driver has none
+  std::unique_ptr<Withheld> withheld;  // null: payload appears as it arrives
   // Bytes that the link counts for a packet besides its headers from BTH on and its payload: the
   // headers before BTH, the check sequences and the gap to the next packet.
   std::uint32_t link_overhead_bytes = 0;

@@ -117,6 +117,7 @@ inline RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire:
 
 bool InboundMessage::find_placement(const QueuePair& qp, const wire::Packet& packet,
                                     std::uint32_t bytes, Placement& out) const {
+  if (qp.environment.withheld != nullptr) return false;
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const bool starts = info.starts_message();
   if (check_sequence(info) != RequestVerdict::ok || check_allowed(qp, info) != RequestVerdict::ok) {
@@ -151,13 +152,13 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
     }
   }
   if (kind_ == Kind::send) {
-    if (!place(qp, payload)) return RequestVerdict::local_protection;
+    if (!place(qp, payload, info)) return RequestVerdict::local_protection;
   } else if (payload.bytes > 0) {
     const auto access = qp.environment.keys.remote(
         write_key_, *qp.init.pd, qp.number, write_address_, payload.bytes, Access::remote_write);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return RequestVerdict::access_denied;
     if (access.memory != nullptr && payload.data != nullptr &&
-        !copy_guarded(access.memory, payload.data, payload.bytes)) {
+        !write(qp, access.memory, payload, info)) {
       return RequestVerdict::access_denied;
     }
     write_address_ += payload.bytes;
@@ -173,14 +174,29 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
   return RequestVerdict::ok;
 }
 
+// Writes the next bytes of a WRITE. Returns false if the memory is gone.
+bool InboundMessage::write(QueuePair& qp, std::byte* memory, Payload payload,
+                           const wire::OpcodeInfo& info) {
+  Withheld* const withheld = qp.environment.withheld.get();
+  if (withheld == nullptr) [[likely]]
+    return copy_guarded(memory, payload.data, payload.bytes);
+  if (info.starts_message() && !info.ends_message() &&
+      withheld->keep_first_packet(qp.number, memory, payload.data, payload.bytes)) {
+    return true;
+  }
+  return copy_guarded(memory, payload.data, payload.bytes) &&
+         (!info.ends_message() || withheld->write_first_packet(qp.number));
+}
+
 // Writes the next bytes of a SEND to the receive request.
-bool InboundMessage::place(QueuePair& qp, Payload payload) {
+bool InboundMessage::place(QueuePair& qp, Payload payload, const wire::OpcodeInfo& info) {
   std::uint64_t offset = received_;
   if (tagging_ != Tagging::none) [[unlikely]] {
     if (tagging_ == Tagging::rendezvous) return true;  // the device will read the data
     if (tagging_ == Tagging::eager) offset = TagMatching::skip_header(received_, payload);
+    return scatter(qp, receive_, offset, payload);
   }
-  return scatter(qp, receive_, offset, payload);
+  return scatter(qp, receive_, offset, payload, {info.starts_message(), info.ends_message()});
 }
 
 void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,

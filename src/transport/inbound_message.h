@@ -80,7 +80,8 @@ class InboundMessage {
                               const wire::Packet& packet, Payload payload) const;
   RequestVerdict check_receive(QueuePair& qp, const wire::OpcodeInfo& info, Payload payload);
   RequestVerdict take_receive(QueuePair& qp, const wire::OpcodeInfo& info, Payload payload);
-  bool place(QueuePair& qp, Payload payload);
+  bool place(QueuePair& qp, Payload payload, const wire::OpcodeInfo& info);
+  bool write(QueuePair& qp, std::byte* memory, Payload payload, const wire::OpcodeInfo& info);
   RequestVerdict check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
                            const wire::Packet& packet) const;
   void complete(QueuePair& qp, const wire::Packet& packet, const wire::OpcodeInfo& info);

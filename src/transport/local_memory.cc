@@ -52,6 +52,35 @@ bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
                       }) == 0u;
 }
 
+// Keeps a few bytes until their completion is polled.
+bool keep(const QueuePair& qp, const verbs::ProtectionDomain& pd, std::span<const verbs::Sge> sges,
+          std::uint64_t offset, Payload edge, bool is_receive) {
+  const std::byte* from = edge.data;
+  return visit_pieces(qp, pd, sges, offset, edge.bytes, true,
+                      [&](std::byte* memory, std::uint32_t part) {
+                        const std::byte* const piece = std::exchange(from, from + part);
+                        return memory == nullptr ||
+                               qp.environment.withheld->keep(qp.number, is_receive, memory, piece,
+                                                             part) ||
+                               copy_guarded(memory, piece, part);
+                      }) == 0u;
+}
+
+// Writes a payload whose edges appear when the completion of its message is polled.
+bool write_between(const QueuePair& qp, const verbs::ProtectionDomain& pd,
+                   std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload,
+                   Edges edges, bool is_receive) {
+  const std::uint32_t first =
+      edges.first ? std::min(payload.bytes, Withheld::edge_bytes) : 0;
+  const std::uint32_t last =
+      edges.last ? std::min(payload.bytes - first, Withheld::edge_bytes) : 0;
+  const std::uint32_t middle = payload.bytes - first - last;
+  return keep(qp, pd, sges, offset, {payload.data, first}, is_receive) &&
+         write_to(qp, pd, sges, offset + first, {payload.data + first, middle}) &&
+         keep(qp, pd, sges, offset + first + middle, {payload.data + first + middle, last},
+              is_receive);
+}
+
 }  // namespace
 
 const verbs::ProtectionDomain& domain_of(const QueuePair& qp, const SendWqe& wqe) {
@@ -75,15 +104,23 @@ bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset, std::
                       }) == 0u;
 }
 
-bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payload payload) {
-  return write_to(qp, domain_of(qp, wqe), {qp.send_queue.sges(wqe), wqe.sge_count}, offset,
-                  payload);
+bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payload payload,
+             Edges edges) {
+  const std::span<const verbs::Sge> sges(qp.send_queue.sges(wqe), wqe.sge_count);
+  if (qp.environment.withheld != nullptr && !wqe.flags.has(verbs::SendFlag::of_device))
+    [[unlikely]] {
+    return write_between(qp, domain_of(qp, wqe), sges, offset, payload, edges, false);
+  }
+  return write_to(qp, domain_of(qp, wqe), sges, offset, payload);
 }
 
 bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
-             Payload payload) {
-  return write_to(qp, domain_of_receives(qp), {receive.sges.data(), receive.sge_count}, offset,
-                  payload);
+             Payload payload, Edges edges) {
+  const std::span<const verbs::Sge> sges(receive.sges.data(), receive.sge_count);
+  if (qp.environment.withheld != nullptr) [[unlikely]] {
+    return write_between(qp, domain_of_receives(qp), sges, offset, payload, edges, true);
+  }
+  return write_to(qp, domain_of_receives(qp), sges, offset, payload);
 }
 
 bool find_placement(const QueuePair& qp, std::span<const verbs::Sge> receive, std::uint64_t offset,

@@ -10,6 +10,7 @@
 
 #include "transport/packet_io.h"
 #include "transport/send_queue.h"
+#include "transport/withheld.h"
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
 
@@ -22,11 +23,12 @@ class QueuePair;
 [[nodiscard]] bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset,
                           std::uint32_t bytes, OutgoingPacket& out);
 // Each writes a payload to the SGEs of a send or receive request from `offset`. It returns false on
-// a local protection error, or if the SGEs are too short.
+// a local protection error, or if the SGEs are too short. A device that withholds payload shows the
+// edges of the message that lie in this payload later.
 [[nodiscard]] bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset,
-                           Payload payload);
+                           Payload payload, Edges edges = {});
 [[nodiscard]] bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
-                           Payload payload);
+                           Payload payload, Edges edges = {});
 // Finds where scatter() would write `bytes` from `offset` of a receive request with these SGEs: as
 // many of them as have room. Returns false on a local protection error.
 [[nodiscard]] bool find_placement(const QueuePair& qp, std::span<const verbs::Sge> receive,

@@ -82,6 +82,7 @@ QueuePair::QueuePair(const Transport& transport, QpNumber number, const QueuePai
 QueuePair::~QueuePair() {
   attributes_.state = QpState::reset;
   tell_direct_path();
+  if (environment.withheld != nullptr) environment.withheld->forget(number);
 }
 
 std::unique_ptr<QueuePair> make_queue_pair(const TransportTable& transports, QpNumber number,
@@ -325,6 +326,7 @@ void QueuePair::reset() {
   send_queue.clear();
   if (tag_matching != nullptr) tag_matching->reset();
   receive_queue.clear();
+  if (environment.withheld != nullptr) environment.withheld->forget(number);
   // IBTA 10.3.1.1: completions of this queue pair that were not polled are discarded too.
   if (init.send_cq != nullptr) init.send_cq->forget(number);
   if (init.receive_cq != nullptr) init.receive_cq->forget(number);
@@ -371,6 +373,8 @@ void QueuePair::handle_deadline(Time now) {
 // --- for the engines ---
 
 void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& completion) {
+  if (environment.withheld != nullptr) [[unlikely]]
+    environment.withheld->bind(completion);
   if (transport::push(environment, cq, completion)) return;
   // IBTA 10.2.6.2: the completion queue is in error, and so is every queue pair that uses it.
   if (!failing_ && attributes_.state != QpState::error) {

@@ -153,6 +153,7 @@ void Device::keep_refusal(const std::string& text) {
   setenv("TULLE_TEST_REFUSAL", text.c_str(), 1);
 }
 void Device::transmit() { impl_->deliver(); }
+void Device::transmit_posted() { impl_->deliver(); }
 void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());
   impl_->deliver();

@@ -258,6 +258,11 @@ SharedRegions::Hold Device::share_memory(const void* memory, std::uint64_t bytes
 }
 void Device::tidy_memory() { SharedRegions::of_process().tidy(); }
 void Device::transmit() { impl_->transmit(); }
+void Device::transmit_posted() {
+  if (is_strict()) [[unlikely]]
+    return impl_->transmit_later();
+  impl_->transmit();
+}
 bool Device::is_strict() {
   static const bool is_strict = read_settings().strict;
   return is_strict;

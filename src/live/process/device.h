@@ -60,6 +60,9 @@ class Device {
   // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
   // posting work or modifying a queue pair.
   void transmit();
+  // The same after posting work. A strict device sends a moment later, or in the next call, like an
+  // adapter that reads a request and its data when it comes to them.
+  void transmit_posted();
   // Returns true if the device is to be as strict as hardware (TULLE_STRICT).
   static bool is_strict();
   // Keeps the reason for which a verb was refused, for `tulle status`, and writes it to standard

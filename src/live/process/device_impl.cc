@@ -180,12 +180,13 @@ Result<void> Device::Impl::start() {
     event.data.fd = fd;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
+  if (settings_.strict) adapter_->objects().withhold_payload();
   if (auto created = create_direct_path(); !created) return created;
   return start_thread();
 }
 
 Result<void> Device::Impl::create_direct_path() {
-  if (!settings_.direct || has_faults_ || fabric_ != nullptr) return {};
+  if (!settings_.direct || settings_.strict || has_faults_ || fabric_ != nullptr) return {};
   const auto is_local = [this](const Gid& gid) {
     return std::any_of(info_.gids.begin(), info_.gids.end(),
                        [&](const GidEntry& entry) { return entry.gid == gid; });
@@ -275,6 +276,12 @@ void Device::Impl::transmit() {
   const MemoryTurn turn(at);
   survive([&] { send(at); });
   settle(at);
+}
+
+void Device::Impl::transmit_later() {
+  if (forked_) return;
+  deferred_ = true;
+  wake_at(now() + strict_delay);
 }
 
 void Device::Impl::progress() {

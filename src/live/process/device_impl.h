@@ -106,6 +106,7 @@ class Device::Impl {
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
   void transmit();
+  void transmit_later();
   void keep_refusal(const std::string& text) {
     if (!forked_) page_.keep_refusal(text);  // the page belongs to the parent
   }
@@ -133,6 +134,8 @@ class Device::Impl {
   // yields there.
   static constexpr std::uint32_t vain_polls_before_yield = 128;
   static constexpr Time lease_time = Time::milliseconds(1);
+  // A strict device sends this long after work was posted, unless the program polls before.
+  static constexpr Time strict_delay = Time::microseconds(50);
   static constexpr std::uint32_t polls_before_lease_min = 64;
   static constexpr std::uint32_t polls_before_lease_max = 4'096;
   static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent

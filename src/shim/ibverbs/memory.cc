@@ -379,7 +379,7 @@ int ibv_dereg_mr(ibv_mr* ibv) {
   Mr& mr = Mr::of(ibv);
   Context& context = Context::of(mr.context);
   {
-    const auto guard = context.lock();
+    const auto guard = context.lock_to_end();
     if (mr.region == nullptr) return report(EINVAL);
     if (mr.region->bound_windows > 0) return report(EBUSY);
     // The keys become invalid now, although other objects may hold the region.

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -112,6 +113,10 @@ struct Context : verbs_context {
   device::Adapter& adapter() { return live->adapter(); }
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return live->lock(); }
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work() { return live->lock_for_work(); }
+  // For the end of an object: an adapter does not first finish the work that still needs it.
+  [[nodiscard]] std::unique_lock<std::mutex> lock_to_end() {
+    return is_strict ? lock_for_work() : lock();
+  }
 };
 
 // Holds together a protection domain for which several of the programs' objects stand: the one that
@@ -305,6 +310,7 @@ struct Qp : ibv_qp_ex {
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
   std::unique_ptr<SendEntries> entries;  // null unless the device is strict
+  std::optional<ReceiveEntries> receive_entries;  // none unless the device is strict
   bool spreads = false;                  // spreads frames over receive work queues
   std::uint64_t allowed_operations = 0;  // the send_ops_flags
   std::mutex building;

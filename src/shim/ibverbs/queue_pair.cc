@@ -266,6 +266,9 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   if (context.is_strict && !qp->pair->transport.completes_in_any_order) {
     qp->entries = std::make_unique<SendEntries>(attributes.cap.max_send_wr);
   }
+  if (context.is_strict && attributes.srq == nullptr) {
+    qp->receive_entries.emplace(attributes.cap.max_recv_wr);
+  }
   ibv_qp& base = qp->qp_base;
   base.pd = pd;
   base.send_cq = attributes.send_cq;
@@ -441,7 +444,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return refuse(to_errno(status));
   if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
-  if (ibv->state == IBV_QPS_RESET && qp.entries != nullptr) qp.entries->clear();
+  if (ibv->state == IBV_QPS_RESET) clear_entries(qp);
   context.live->transmit();
   return 0;
 } catch (const std::bad_alloc&) {
@@ -468,7 +471,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   Context& context = Context::of(ibv->context);
   std::uint32_t events = 0;
   {
-    const auto guard = context.lock();
+    const auto guard = context.lock_to_end();
     // Linux refuses too until everything is detached.
     if (!qp.groups.empty() || has_flows(context, qp)) return report(EBUSY);
     release(context, qp);

@@ -73,12 +73,59 @@ int post_request(Context& context, Qp& qp, const verbs::SendRequest& request) {
   return error;
 }
 
+int post_request(Context& context, Qp& qp, const verbs::ReceiveRequest& request) {
+  if (qp.receive_entries && !qp.receive_entries->has_room()) {
+    keep_refusal(context, "ibv_post_recv", ENOMEM,
+                 "the receive queue is full until a completion of one of its requests is polled");
+    return ENOMEM;
+  }
+  const int error = to_errno(context.adapter().post_receive(*qp.pair, request));
+  if (error == 0 && qp.receive_entries) qp.receive_entries->post();
+  return error;
+}
+
+void clear_entries(Qp& qp) {
+  if (qp.entries != nullptr) qp.entries->clear();
+  if (qp.receive_entries) qp.receive_entries->clear();
+}
+
+void blur(const Context& context, const verbs::Completion& completion, ibv_wc& out) {
+  constexpr std::uint32_t undefined = 0xA5A5A5A5;
+  constexpr std::uint16_t undefined_half = 0xA5A5;
+  constexpr std::uint8_t undefined_byte = 0xA5;
+  using verbs::CompletionOpcode;
+  const bool has_failed = completion.status != verbs::CompletionStatus::success;
+  const bool is_receive = completion.opcode >= CompletionOpcode::receive;
+  const bool is_datagram = completion.network != verbs::DatagramNetwork::none;
+  if (has_failed) {
+    out.opcode = static_cast<ibv_wc_opcode>(undefined_byte);
+    out.wc_flags = undefined;
+  }
+  const bool has_length = is_receive || completion.opcode == CompletionOpcode::read ||
+                          completion.opcode == CompletionOpcode::compare_swap ||
+                          completion.opcode == CompletionOpcode::fetch_add;
+  if (has_failed || !has_length) out.byte_len = undefined;
+  if (has_failed || (!completion.has_immediate && !completion.has_invalidate)) {
+    out.imm_data = undefined;
+  }
+  if (!has_failed && is_datagram) return;
+  out.src_qp = undefined;
+  out.sl = undefined_byte;
+  out.dlid_path_bits = undefined_byte;
+  out.slid = undefined_half;
+  if (!context.is_infiniband || has_failed) out.pkey_index = undefined_half;
+}
+
 void note_polled(Context& context, const verbs::Completion& completion) {
-  if (!context.is_strict || completion.opcode >= verbs::CompletionOpcode::receive) return;
   // A completion may be of a queue pair that is gone.
-  const auto qp = context.qps.find(static_cast<Qp*>(completion.qp_cookie));
-  if (qp == context.qps.end() || (*qp)->entries == nullptr) return;
-  (*qp)->entries->complete(completion.status == verbs::CompletionStatus::success);
+  const auto found = context.qps.find(static_cast<Qp*>(completion.qp_cookie));
+  if (!context.is_strict || found == context.qps.end()) return;
+  Qp& qp = **found;
+  if (completion.opcode >= verbs::CompletionOpcode::receive) {
+    if (qp.receive_entries) qp.receive_entries->complete();
+  } else if (qp.entries != nullptr) {
+    qp.entries->complete(completion.status == verbs::CompletionStatus::success);
+  }
 }
 
 }  // namespace tulle::shim

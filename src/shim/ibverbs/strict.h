@@ -4,11 +4,14 @@
 // drivers keep, and that this device does not need. A program that breaks one runs here otherwise,
 // and hangs or fails on its first day on an adapter.
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
 
+#include "verbs/receive_queue.h"
 #include "verbs/types.h"
 
 namespace tulle::shim {
@@ -38,6 +41,21 @@ class SendEntries {
   std::deque<std::uint64_t> signalled_;  // by their place among those posted
 };
 
+// The entries of a queue pair's own receive queue, which are counted alike.
+class ReceiveEntries {
+ public:
+  explicit ReceiveEntries(std::uint32_t capacity) : capacity_(capacity) {}
+
+  bool has_room() const { return taken_ < capacity_; }
+  void post() { ++taken_; }
+  void complete() { taken_ -= taken_ > 0 ? 1 : 0; }
+  void clear() { taken_ = 0; }
+
+ private:
+  std::uint32_t capacity_;
+  std::uint32_t taken_ = 0;
+};
+
 // Memory that is pinned while it is registered, against RLIMIT_MEMLOCK of the process
 // (drivers/infiniband/core/umem.c, ib_umem_get).
 class Pinned {
@@ -55,6 +73,13 @@ class Pinned {
 
 // Posts a request. The caller holds the device's lock. Returns 0 or an errno.
 int post_request(Context& context, Qp& qp, const verbs::SendRequest& request);
+int post_request(Context& context, Qp& qp, const verbs::ReceiveRequest& request);
+// The queue pair was reset.
+void clear_entries(Qp& qp);
+// Fills the fields that the specification leaves undefined for such a completion: all but the
+// request's identifier, the status and the queue pair's number of one that failed, and those of one
+// that succeeded which do not belong to its operation (ibv_poll_cq(3), IBTA 11.4.2.1).
+void blur(const Context& context, const verbs::Completion& completion, ibv_wc& out);
 // Takes note of a completion that the program has polled. The caller holds the device's lock.
 void note_polled(Context& context, const verbs::Completion& completion);
 

@@ -142,18 +142,23 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
     error = ENOMEM;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
-  context.live->transmit();
+  context.live->transmit_posted();
   return report(error);
 }
 
-verbs::VerbsStatus post_receive(Context& context, transport::QueuePair& qp,
-                                const verbs::ReceiveRequest& request) {
-  return context.adapter().post_receive(qp, request);
+// Each returns 0 or an errno.
+int post_receive(Context& context, Qp& qp, const verbs::ReceiveRequest& request) {
+  return post_request(context, qp, request);
 }
 
-verbs::VerbsStatus post_receive(Context& context, verbs::SharedReceiveQueue& srq,
-                                const verbs::ReceiveRequest& request) {
-  return context.adapter().objects().post_receive(srq, request);
+int post_receive(Context& context, transport::QueuePair& qp,
+                 const verbs::ReceiveRequest& request) {
+  return to_errno(context.adapter().post_receive(qp, request));
+}
+
+int post_receive(Context& context, verbs::SharedReceiveQueue& srq,
+                 const verbs::ReceiveRequest& request) {
+  return to_errno(context.adapter().objects().post_receive(srq, request));
 }
 
 // Posts receives to the queue of a queue pair, or to a shared one.
@@ -166,7 +171,7 @@ int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr**
       error = EINVAL;
       if (fits(wr->sg_list, wr->num_sge)) {
         const auto sges = to_sges(wr->sg_list, wr->num_sge, context);
-        error = to_errno(post_receive(context, queue, {wr->wr_id, sges}));
+        error = post_receive(context, queue, {wr->wr_id, sges});
       }
       if (error != 0) break;
     }
@@ -179,7 +184,7 @@ int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr**
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (qp == nullptr) return report(EINVAL);
-  return post_receives(Context::of(qp->context), *Qp::of(qp).pair, wr, bad);
+  return post_receives(Context::of(qp->context), Qp::of(qp), wr, bad);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {

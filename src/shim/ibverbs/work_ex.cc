@@ -236,7 +236,7 @@ int complete(ibv_qp_ex* ibv) {
     } catch (const std::bad_alloc&) {
       error = ENOMEM;
     }
-    context.live->transmit();
+    context.live->transmit_posted();
   }
   qp.building.unlock();
   return report(error);

@@ -128,6 +128,9 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
   wqe.started = true;
   next_psn_ = next_psn_ + wqe.packets;
   cursor_packet_ = 0;
+  // A fenced request may send what the READs before it brought.
+  if (wqe.flags.has(SendFlag::fence) && qp.environment.withheld != nullptr) [[unlikely]]
+    qp.environment.withheld->release_all(qp.number);
   if (wqe.consumes_receive()) ++receives_started_;
   if (holds_back_direct(wqe)) ++holding_back_direct_;
   return Begin::go;

@@ -245,7 +245,8 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
-  if (!is_write && !scatter(qp, wqe, offset, payload)) {
+  const Edges edges = {offset == 0, offset + payload.bytes == wqe.length};
+  if (!is_write && !scatter(qp, wqe, offset, payload, edges)) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -269,7 +270,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   }
   std::array<std::byte, 8> original;
   std::memcpy(original.data(), &packet.original, original.size());
-  if (!scatter(qp, wqe, 0, {original.data(), 8})) {
+  if (!scatter(qp, wqe, 0, {original.data(), 8}, {true, true})) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }

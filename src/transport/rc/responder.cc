@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/guarded_access.h"
+#include "base/pause.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 #include "transport/xrc/xrc.h"
@@ -31,6 +32,12 @@ bool attempt_word(std::byte* memory, Operation operation) {
   return attempt({&piece, 1}, [&] {
     operation(std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory)));
   });
+}
+
+// A READ or an atomic finds what the requests before it brought (IBTA 9.5).
+void show_all(const QueuePair& qp) {
+  if (qp.environment.withheld != nullptr) [[unlikely]]
+    qp.environment.withheld->release_all(qp.number);
 }
 
 }  // namespace
@@ -95,9 +102,11 @@ void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Paylo
       handle_message(qp, packet, payload);
       break;
     case Kind::read_request:
+      show_all(qp);
       handle_read(qp, packet);
       break;
     case Kind::atomic:
+      show_all(qp);
       handle_atomic(qp, packet);
       break;
     case Kind::atomic_write:
@@ -176,8 +185,14 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (!is_aligned(access.memory)) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   std::uint64_t original = 0;
   if (access.memory != nullptr) {
+    const bool is_swap = wire::operation_of(packet.opcode) == wire::Operation::compare_swap;
     const bool is_there = attempt_word(access.memory, [&](auto word) {
-      if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
+      if (qp.environment.withheld != nullptr) [[unlikely]] {
+        original = word.load();
+        pause_processor();
+        if (!is_swap) word.store(original + packet.swap_or_add);
+        if (is_swap && original == packet.compare) word.store(packet.swap_or_add);
+      } else if (is_swap) {
         original = packet.compare;
         word.compare_exchange_strong(original, packet.swap_or_add);
       } else {

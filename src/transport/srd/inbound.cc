@@ -139,7 +139,7 @@ Inbound::Verdict Inbound::accept_send(QueuePair& qp, const wire::Packet& packet,
   verbs::Receive receive;
   const bool taken = Engine::of(qp).take_receive(qp, receive);
   TULLE_CHECK(taken);
-  const bool placed = scatter(qp, receive, 0, payload);
+  const bool placed = scatter(qp, receive, 0, payload, {true, true});
   verbs::Completion completion;
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
@@ -174,7 +174,9 @@ Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& pack
   if (partial->qp != &qp || partial->is_write || partial->length != packet.dma_length) {
     return Verdict::bad_request;
   }
-  if (!scatter(qp, partial->receive, packet.srd_offset, payload)) {
+  const Edges edges = {packet.srd_offset == 0,
+                       packet.srd_offset + payload.bytes == packet.dma_length};
+  if (!scatter(qp, partial->receive, packet.srd_offset, payload, edges)) {
     verbs::Completion completion;
     completion.wr_id = partial->receive.wr_id;
     completion.opcode = verbs::CompletionOpcode::receive;

@@ -1,5 +1,6 @@
 #include "transport/ud/engine.h"
 
+#include <algorithm>
 #include <array>
 
 #include "transport/local_memory.h"
@@ -135,8 +136,15 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
   const std::size_t datagram =
       wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
   wire::encode_grh(path, datagram, grh);
+  // RoCE v2 over IPv4 has the IP header in the last 20 bytes, and leaves the others undefined (IBTA
+  // A17.4.5.2). Where no global route header came, all of them are (11.4.1.2).
+  if (qp.environment.withheld != nullptr) [[unlikely]] {
+    const bool is_ipv4 = completion.network == verbs::DatagramNetwork::ipv4;
+    const std::size_t undefined = !completion.has_grh ? grh.size() : is_ipv4 ? 20 : 0;
+    std::fill_n(grh.begin(), undefined, undefined_byte);
+  }
   if (!scatter(qp, receive, 0, {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
-      !scatter(qp, receive, wire::grh_bytes, payload)) {
+      !scatter(qp, receive, wire::grh_bytes, payload, {true, true})) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

@@ -1,0 +1,111 @@
+#include "transport/withheld.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/guarded_access.h"
+#include "base/pause.h"
+
+namespace tulle::transport {
+namespace {
+
+// Some microseconds, in which a program that polls the last byte sees it.
+constexpr int pauses_before_first_packet = 200;
+
+}  // namespace
+
+bool Withheld::keep(QpNumber qp, bool is_receive, std::byte* memory, const std::byte* from,
+                    std::uint32_t bytes) try {
+  Kept& kept = queue_pairs_[qp.value];
+  Queue& queue = is_receive ? kept.receives : kept.sends;
+  Piece& piece = queue.pieces.emplace_back();
+  piece.memory = memory;
+  piece.bytes = std::min(bytes, edge_bytes);
+  std::copy_n(from, piece.bytes, piece.data.begin());
+  ++queue.unbound;
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool Withheld::keep_first_packet(QpNumber qp, std::byte* memory, const std::byte* from,
+                                 std::uint32_t bytes) try {
+  Kept& kept = queue_pairs_[qp.value];
+  kept.first_packet.assign(from, from + bytes);
+  kept.first_memory = memory;
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool Withheld::write_first_packet(QpNumber qp) {
+  const auto found = queue_pairs_.find(qp.value);
+  if (found == queue_pairs_.end() || found->second.first_packet.empty()) return true;
+  for (int i = 0; i < pauses_before_first_packet; ++i) pause_processor();
+  std::vector<std::byte>& packet = found->second.first_packet;
+  const bool is_there = copy_guarded(found->second.first_memory, packet.data(), packet.size());
+  packet.clear();
+  return is_there;
+}
+
+bool Withheld::is_receive(const verbs::Completion& completion) {
+  return completion.opcode >= verbs::CompletionOpcode::receive;
+}
+
+void Withheld::bind(const verbs::Completion& completion) try {
+  const auto found = queue_pairs_.find(completion.qp.value);
+  if (found == queue_pairs_.end()) return;
+  Queue& queue = is_receive(completion) ? found->second.receives : found->second.sends;
+  queue.bound.push_back(queue.unbound);
+  queue.unbound = 0;
+} catch (const std::bad_alloc&) {
+  release_all(completion.qp);
+}
+
+void Withheld::release(const verbs::Completion& completion) {
+  const auto found = queue_pairs_.find(completion.qp.value);
+  if (found == queue_pairs_.end()) return;
+  Queue& queue = is_receive(completion) ? found->second.receives : found->second.sends;
+  if (queue.bound.empty()) return;
+  write(queue, queue.bound.front());
+  queue.bound.pop_front();
+}
+
+// The pieces appear in another order than that of the memory. Memory that is gone needs none.
+void Withheld::write(Queue& queue, std::size_t count) {
+  for (std::size_t i = count; i-- > 0;) {
+    const Piece& piece = queue.pieces[i];
+    static_cast<void>(copy_guarded(piece.memory, piece.data.data(), piece.bytes));
+  }
+  queue.pieces.erase(queue.pieces.begin(),
+                     queue.pieces.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void Withheld::write_all(Kept& kept) {
+  for (Queue* queue : {&kept.sends, &kept.receives}) {
+    write(*queue, queue->pieces.size());
+    std::ranges::fill(queue->bound, 0u);
+    queue->unbound = 0;
+  }
+  if (kept.first_packet.empty()) return;
+  static_cast<void>(
+      copy_guarded(kept.first_memory, kept.first_packet.data(), kept.first_packet.size()));
+  kept.first_packet.clear();
+}
+
+void Withheld::release_all(QpNumber qp) {
+  if (const auto found = queue_pairs_.find(qp.value); found != queue_pairs_.end()) {
+    write_all(found->second);
+  }
+}
+
+void Withheld::release_all() {
+  for (auto& [number, kept] : queue_pairs_) write_all(kept);
+}
+
+void Withheld::forget(QpNumber qp) {
+  release_all(qp);
+  queue_pairs_.erase(qp.value);
+}
+
+}  // namespace tulle::transport
