@@ -26,6 +26,7 @@ struct RunOptions {
   std::string busy_poll;  // microseconds
   bool explain = false;
   bool strict = false;
+  std::string like;
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;

@@ -1,6 +1,9 @@
 // The program `tulle`: the command lines of the live commands. It becomes another program, the
 // simulator, for the commands of that one.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +11,7 @@
 #include <map>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command_line.h"
@@ -19,6 +23,7 @@
 #include "cli/simulator.h"
 #include "config/files.h"
 #include "live/agent/agent.h"
+#include "live/likeness.h"
 #include "live/settings.h"
 
 namespace tulle::cli {
@@ -50,7 +55,8 @@ constexpr char run_examples[] =
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
-    "TULLE_RECOVERY, TULLE_ROCE and TULLE_BUSY_POLL for the program. --explain sets TULLE_EXPLAIN\n"
+    "TULLE_RECOVERY, TULLE_ROCE, TULLE_BUSY_POLL and TULLE_LIKE for the program. --explain sets "
+    "TULLE_EXPLAIN\n"
     "and --strict TULLE_STRICT to 1, --no-offload and --no-direct set TULLE_OFFLOAD and\n"
     "TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets\n"
     "TULLE_FABRIC and TULLE_HOST.\n";
@@ -111,14 +117,23 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   add_agent_address(*command, options.agent);
   command->add_flag("--explain", options.explain,
                     "Say on standard error why a verb is refused (EINVAL and the like)");
-  command->add_flag("--strict", options.strict,
-                    "Keep rules that adapters keep and this device does not need, such as when a "
-                    "send queue's entry is free again");
+  auto* strict = command->add_flag(
+      "--strict", options.strict,
+      "Do what adapters do and this device does not need: read and write memory late, keep a "
+      "queue's entries until their completions are polled, and more");
+  const std::vector<std::string_view> adapters = live::likeness_names();
+  command
+      ->add_option("--like", options.like,
+                   fmt::format("Have the limits, the identifiers and the device name of an "
+                               "adapter: {}",
+                               fmt::join(adapters, ", ")))
+      ->type_name("ADAPTER")
+      ->check(CLI::IsMember(std::vector<std::string>(adapters.begin(), adapters.end())));
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
-  command->add_flag("--share-memory", options.share_memory, share_memory_help);
+  command->add_flag("--share-memory", options.share_memory, share_memory_help)->excludes(strict);
   command->add_flag(
       "--no-mpi-defaults", options.no_mpi_defaults,
       "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "

@@ -97,9 +97,10 @@ void show_devices() {
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
       place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
-  auto base = own_folder_for(
-      settings.agent + " " + settings.device.name + " " + settings.device.interfaces + " " +
-      std::to_string(static_cast<int>(settings.device.roce)) + " " + place_name);
+  auto base =
+      own_folder_for(settings.agent + " " + settings.like + " " + settings.device.name + " " +
+                     settings.device.interfaces + " " +
+                     std::to_string(static_cast<int>(settings.device.roce)) + " " + place_name);
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices,
                               {.agent = place.socket.empty() ? settings.agent : std::string(),
@@ -313,6 +314,7 @@ int run(const RunOptions& options) {
     if (status != 0) return status;
   }
   set("TULLE_EXECUTABLE", executable().string());
+  set("TULLE_LIKE", options.like);
   set("TULLE_DEVICE", options.device);
   set("TULLE_INTERFACE", options.interfaces);
   set("TULLE_FAULTS", options.faults);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/quoted.h"
+#include "live/likeness.h"
 
 namespace tulle::live {
 namespace {
@@ -50,13 +51,16 @@ std::string wrong_setting() {
       {"TULLE_ROCE", {"v2", "v1", "both"}}, {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
       {"TULLE_OFFLOAD", {"on", "off"}},     {"TULLE_DIRECT", {"on", "off"}},
       {"TULLE_EXPLAIN", {"0", "1"}},        {"TULLE_STRICT", {"0", "1"}},
-      {"TULLE_SHARE_MEMORY", {"on", "off"}}};
+      {"TULLE_LIKE", likeness_names()},     {"TULLE_SHARE_MEMORY", {"on", "off"}}};
   for (const auto& [name, words] : all) {
     const char* text = variable(name);
     const bool is_set = text != nullptr && *text != '\0';
     if (is_set && std::ranges::find(words, text) == words.end()) {
       return fmt::format("{}={} is none of {}", name, one_line(text), fmt::join(words, ", "));
     }
+  }
+  if (is("TULLE_STRICT", "1") && is("TULLE_SHARE_MEMORY", "on")) {
+    return "TULLE_STRICT=1 keeps memory apart, and TULLE_SHARE_MEMORY=on shares it";
   }
   constexpr std::int64_t most_seconds = 1'000'000;
   struct Range {
@@ -87,6 +91,10 @@ RoceVersions roce_versions(std::string_view text) {
 Settings read_settings() {
   Settings settings;
   read("TULLE_AGENT", settings.agent);
+  read("TULLE_LIKE", settings.like);
+  if (const Likeness* like = find_likeness(settings.like); like != nullptr) {
+    settings.device.name = like->device_name;
+  }
   read("TULLE_DEVICE", settings.device.name);
   read("TULLE_INTERFACE", settings.device.interfaces);
   std::string roce;

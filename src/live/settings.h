@@ -30,6 +30,7 @@ struct Settings {
   std::uint32_t busy_poll_microseconds = 50;
   bool explain = false;       // TULLE_EXPLAIN=1: say on standard error why a verb is refused
   bool strict = false;        // TULLE_STRICT=1: as strict as hardware (docs/strict.md)
+  std::string like;           // TULLE_LIKE: an adapter with these limits (live/likeness.h)
   bool share_memory = false;  // TULLE_SHARE_MEMORY=on: registered memory moves to shared files
   // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
   // alike (decision 006).

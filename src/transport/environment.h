@@ -53,8 +53,8 @@ struct Environment {
   GrowingRing<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
   RecoverySettings recovery;
-  std::uint64_t completions = 0;  // pushed to any completion queue
-  DirectPath* direct = nullptr;   // null: the driver has none
+  std::uint64_t completions = 0;       // pushed to any completion queue
+  DirectPath* direct = nullptr;        // null: the driver has none
   std::unique_ptr<Withheld> withheld;  // null: payload appears as it arrives
   // Bytes that the link counts for a packet besides its headers from BTH on and its payload: the
   // headers before BTH, the check sequences and the gap to the next packet.

@@ -56,24 +56,21 @@ bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
 bool keep(const QueuePair& qp, const verbs::ProtectionDomain& pd, std::span<const verbs::Sge> sges,
           std::uint64_t offset, Payload edge, bool is_receive) {
   const std::byte* from = edge.data;
-  return visit_pieces(qp, pd, sges, offset, edge.bytes, true,
-                      [&](std::byte* memory, std::uint32_t part) {
-                        const std::byte* const piece = std::exchange(from, from + part);
-                        return memory == nullptr ||
-                               qp.environment.withheld->keep(qp.number, is_receive, memory, piece,
-                                                             part) ||
-                               copy_guarded(memory, piece, part);
-                      }) == 0u;
+  return visit_pieces(
+             qp, pd, sges, offset, edge.bytes, true, [&](std::byte* memory, std::uint32_t part) {
+               const std::byte* const piece = std::exchange(from, from + part);
+               return memory == nullptr ||
+                      qp.environment.withheld->keep(qp.number, is_receive, memory, piece, part) ||
+                      copy_guarded(memory, piece, part);
+             }) == 0u;
 }
 
 // Writes a payload whose edges appear when the completion of its message is polled.
 bool write_between(const QueuePair& qp, const verbs::ProtectionDomain& pd,
                    std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload,
                    Edges edges, bool is_receive) {
-  const std::uint32_t first =
-      edges.first ? std::min(payload.bytes, Withheld::edge_bytes) : 0;
-  const std::uint32_t last =
-      edges.last ? std::min(payload.bytes - first, Withheld::edge_bytes) : 0;
+  const std::uint32_t first = edges.first ? std::min(payload.bytes, Withheld::edge_bytes) : 0;
+  const std::uint32_t last = edges.last ? std::min(payload.bytes - first, Withheld::edge_bytes) : 0;
   const std::uint32_t middle = payload.bytes - first - last;
   return keep(qp, pd, sges, offset, {payload.data, first}, is_receive) &&
          write_to(qp, pd, sges, offset + first, {payload.data + first, middle}) &&
@@ -108,7 +105,7 @@ bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payl
              Edges edges) {
   const std::span<const verbs::Sge> sges(qp.send_queue.sges(wqe), wqe.sge_count);
   if (qp.environment.withheld != nullptr && !wqe.flags.has(verbs::SendFlag::of_device))
-    [[unlikely]] {
+      [[unlikely]] {
     return write_between(qp, domain_of(qp, wqe), sges, offset, payload, edges, false);
   }
   return write_to(qp, domain_of(qp, wqe), sges, offset, payload);

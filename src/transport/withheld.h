@@ -2,13 +2,12 @@
 
 // Payload that has arrived, and that its application does not see yet. An adapter writes the bytes
 // of a message in any order, and at the latest when the application takes the completion; before
-// that, the buffer's content is undefined (IBTA 9.5 and 10.7.1). A device that withholds payload
-// shows programs that look into a buffer too early:
+// that, the buffer's content is undefined (IBTA 9.5). A device that withholds payload finds the
+// programs that count on more than that (decision 055):
 //
 // - The first and the last bytes of what a SEND or a response brings appear when the application
 //   polls the completion of the message.
 // - The first packet of a WRITE appears last, before the acknowledgement leaves.
-//
 // - An atomic operation is atomic among the adapter's own operations alone (IBV_ATOMIC_HCA), and not
 //   towards processors.
 // - What the specification leaves undefined in a buffer holds `undefined_byte`.

@@ -25,6 +25,15 @@ class Strict : public Verbs {
     wr.wr.rdma = {at(64), mr->rkey};
     return post(a, wr);
   }
+  int receive() {
+    ibv_sge sge = piece(0, 8);
+    ibv_recv_wr wr = {};
+    wr.wr_id = 9;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_recv(a, &wr, &bad);
+  }
   ibv_wc_status polled() const {
     ibv_wc done = {};
     EXPECT_EQ(ibv_poll_cq(cq, 1, &done), 1);
@@ -50,6 +59,46 @@ TEST_F(Strict, AQueueThatIsResetIsEmpty) {
   ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
   connect(a, b);
   for (int i = 0; i < depth; ++i) EXPECT_EQ(write(false), 0) << i;
+}
+
+TEST_F(Strict, ReceivesAreFreeWhenTheirCompletionsArePolled) {
+  for (int i = 0; i < depth; ++i) ASSERT_EQ(receive(), 0) << i;
+  EXPECT_EQ(receive(), ENOMEM);
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  EXPECT_EQ(receive(), ENOMEM) << "they are flushed, and not polled";
+  EXPECT_EQ(polled(), IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(receive(), 0);
+  attributes.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  connect(a, b);
+  for (int i = 0; i < depth; ++i) EXPECT_EQ(receive(), 0) << i;
+}
+
+TEST_F(Strict, AFailedCompletionHasFewFields) {
+  ASSERT_EQ(receive(), 0);
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  ibv_wc done = {};
+  ASSERT_EQ(ibv_poll_cq(cq, 1, &done), 1);
+  EXPECT_EQ(done.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(done.qp_num, a->qp_num);
+  EXPECT_EQ(done.wr_id, 9u);
+  EXPECT_NE(done.opcode, IBV_WC_RECV);
+  EXPECT_EQ(done.byte_len, 0xA5A5A5A5);
+  EXPECT_EQ(done.imm_data, 0xA5A5A5A5);
+  EXPECT_EQ(done.src_qp, 0xA5A5A5A5);
+}
+
+TEST_F(Strict, ACompletionHasTheFieldsOfItsOperation) {
+  ASSERT_EQ(write(true), 0);
+  ibv_wc done = {};
+  ASSERT_EQ(ibv_poll_cq(cq, 1, &done), 1);
+  EXPECT_EQ(done.opcode, IBV_WC_RDMA_WRITE);
+  EXPECT_EQ(done.byte_len, 0xA5A5A5A5) << "that of a READ is defined";
+  EXPECT_EQ(done.wc_flags, 0u);
 }
 
 TEST_F(Strict, EntriesThatAreFlushedAreFreeOneByOne) {

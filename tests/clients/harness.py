@@ -31,6 +31,8 @@ LIMIT = float(os.environ.get("TULLE_TEST_LIMIT", "60"))
 PACKETS_ONLY = "TULLE_TEST_PACKETS"
 # Set where all programs share the memory that they register.
 SHARED_MEMORY = "TULLE_TEST_SHARED_MEMORY"
+# Set where all programs run as strictly as on hardware.
+STRICTLY = "TULLE_TEST_STRICTLY"
 
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +67,8 @@ class Process:
             environment["TULLE_DIRECT"] = "off"
         if SHARED_MEMORY in os.environ:
             environment["TULLE_SHARE_MEMORY"] = "on"
+        if STRICTLY in os.environ:
+            environment["TULLE_STRICT"] = "1"
         environment.update({"LC_ALL": "C.UTF-8", **(env or {})})
         self.popen = subprocess.Popen(
             self.argv,

@@ -7,6 +7,7 @@
     run.py all
     run.py --packets ...        the same, and processes of one host also meet by UDP alone
     run.py --share-memory ...   the same, and programs share the memory that they register
+    run.py --strict ...         the same, and the device is as strict as hardware
 
 Run by an ordinary user, it continues as root of a user namespace of its own, which may make network namespaces.
 """
@@ -44,7 +45,7 @@ def become_root_of_a_namespace():
 def main(names):
     sys.path[:0] = map(str, [*FOLDERS, COMPAT])
     loader = unittest.TestLoader()
-    ways = {"--packets": harness.PACKETS_ONLY, "--share-memory": harness.SHARED_MEMORY}
+    ways = {"--packets": harness.PACKETS_ONLY, "--share-memory": harness.SHARED_MEMORY, "--strict": harness.STRICTLY}
     if names and names[0] in ways:
         os.environ[ways[names[0]]] = "yes"
         names = names[1:]

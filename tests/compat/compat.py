@@ -100,6 +100,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="name the suites and end")
     parser.add_argument("--packets", action="store_true", help="processes of one host also meet by UDP alone; records nothing")
     parser.add_argument("--share-memory", action="store_true", help="programs share registered memory; records nothing")
+    parser.add_argument("--strict", action="store_true", help="the device is as strict as hardware; records nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the output of failing programs to standard error")
     arguments = parser.parse_args()
     if arguments.list:
@@ -110,12 +111,11 @@ def main():
         return 0
     if arguments.record and any("." in name for name in arguments.names):
         parser.error("--record takes whole suites")
-    if arguments.record and (arguments.packets or arguments.share_memory):
-        parser.error("--packets and --share-memory record nothing")
-    if arguments.packets:
-        os.environ[harness.PACKETS_ONLY] = "yes"
-    if arguments.share_memory:
-        os.environ[harness.SHARED_MEMORY] = "yes"
+    ways = {harness.PACKETS_ONLY: arguments.packets, harness.SHARED_MEMORY: arguments.share_memory,
+            harness.STRICTLY: arguments.strict}
+    if arguments.record and any(ways.values()):
+        parser.error("--packets, --share-memory and --strict record nothing")
+    os.environ.update({name: "yes" for name, is_chosen in ways.items() if is_chosen})
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
     signal.signal(signal.SIGTERM, end_at_a_signal)
@@ -124,7 +124,7 @@ def main():
     except KeyboardInterrupt:
         print("compat: interrupted; the programs, agents and namespaces that it started have ended", file=sys.stderr)
         return INTERRUPTED
-    if arguments.record or not (arguments.names or arguments.packets or arguments.share_memory):
+    if arguments.record or not (arguments.names or any(ways.values())):
         records.update(told, available())
         PAGE.write_text(page())
     return 1 if any(result.outcome in frame.BAD for *_, results in told for result in results) else 0

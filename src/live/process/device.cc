@@ -250,7 +250,12 @@ std::unique_lock<std::mutex> Device::lock() {
   impl_->send_deferred();
   return held;
 }
-std::unique_lock<std::mutex> Device::lock_for_work() { return impl_->lock(); }
+std::unique_lock<std::mutex> Device::lock_for_work() {
+  auto held = impl_->lock();
+  if (is_strict()) [[unlikely]]
+    impl_->send_answers();
+  return held;
+}
 device::Adapter& Device::adapter() { return impl_->adapter(); }
 Time Device::now() { return impl_->now(); }
 SharedRegions::Hold Device::share_memory(const void* memory, std::uint64_t bytes) {
@@ -266,6 +271,10 @@ void Device::transmit_posted() {
 bool Device::is_strict() {
   static const bool is_strict = read_settings().strict;
   return is_strict;
+}
+const Likeness* Device::likeness() {
+  static const Likeness* const likeness = find_likeness(read_settings().like);
+  return likeness;
 }
 void Device::keep_refusal(const std::string& text) {
   impl_->keep_refusal(text);

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "device/adapter.h"
+#include "live/likeness.h"
 #include "live/message/device_info.h"
 #include "live/path/memory/shared_regions.h"
 #include "live/process/event_channel.h"
@@ -65,6 +66,8 @@ class Device {
   void transmit_posted();
   // Returns true if the device is to be as strict as hardware (TULLE_STRICT).
   static bool is_strict();
+  // Returns the adapter whose limits the device has (TULLE_LIKE), or null.
+  static const Likeness* likeness();
   // Keeps the reason for which a verb was refused, for `tulle status`, and writes it to standard
   // error if TULLE_EXPLAIN asks for it. Needs no lock.
   void keep_refusal(const std::string& text);

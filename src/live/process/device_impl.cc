@@ -42,9 +42,12 @@ constexpr std::uint32_t reordering_packets = 3;  // as TCP counts duplicates (RF
 // A receiver holds an acknowledgement back for a millisecond at most, until its program calls.
 constexpr Time loss_timeout = Time::microseconds(1'250);
 
-device::Configuration configuration_of(const Device::Impl::Grant& grant,
-                                       transport::Recovery recovery) {
+device::Configuration configuration_of(const Device::Impl::Grant& grant, const Settings& settings) {
   device::Configuration configuration;
+  if (const Likeness* like = find_likeness(settings.like); like != nullptr) {
+    configuration.limits = like->limit(configuration.limits);
+  }
+  const transport::Recovery recovery = settings.recovery;
   configuration.seed = system_random();
   configuration.draw = system_random;
   configuration.first_qp = grant.first_qp;
@@ -98,7 +101,7 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
       seal_(std::move(grant.seal)),
-      adapter_(std::make_unique<device::Adapter>(configuration_of(grant, settings.recovery))),
+      adapter_(std::make_unique<device::Adapter>(configuration_of(grant, settings))),
       receiver_(grant.socket.get(), grant.port,
                 grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
       transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
@@ -280,7 +283,7 @@ void Device::Impl::transmit() {
 
 void Device::Impl::transmit_later() {
   if (forked_) return;
-  deferred_ = true;
+  has_unsent_posts_ = true;
   wake_at(now() + strict_delay);
 }
 
@@ -292,7 +295,7 @@ void Device::Impl::progress() {
   const std::uint64_t completions = adapter_->completions();
   survive([&] {
     vain_polls_ = receive_before_deadlines(at) > 0 ? 0 : vain_polls_ + 1;
-    if (leased_ && !deferred_ && adapter_->completions() != completions) {
+    if (leased_ && !deferred_ && !has_unsent_posts_ && adapter_->completions() != completions) {
       deferred_ = true;
       deliver_events();
     } else {
@@ -319,7 +322,7 @@ void Device::Impl::hand_over() {
   }
   const Time at = now();
   const MemoryTurn turn(at);
-  if (deferred_) survive([&] { send(at); });
+  if (deferred_ || has_unsent_posts_) survive([&] { send(at); });
   take_unannounced(at);
   settle(at);
 }
@@ -470,7 +473,7 @@ int Device::Impl::receive_before_deadlines(Time at) {
 }
 
 void Device::Impl::send(Time at) {
-  deferred_ = false;
+  deferred_ = has_unsent_posts_ = false;
   if (direct_path_) direct_path_->begin_turn();
   if (host_packets_ != nullptr) host_packets_->meet_peers();
   if (fabric_ != nullptr) {

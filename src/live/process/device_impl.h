@@ -116,7 +116,11 @@ class Device::Impl {
   void forget(EventChannel& channel);
   void publish(Time at);  // publishes the counters
   void send_deferred() {
-    if (deferred_ && !forked_) transmit();
+    if ((deferred_ || has_unsent_posts_) && !forked_) transmit();
+  }
+  // Sends what is due to peers, and leaves work that was posted a moment ago.
+  void send_answers() {
+    if (deferred_ && !has_unsent_posts_ && !forked_) transmit();
   }
   int join(const Gid& group);
   void leave(const Gid& group);
@@ -273,6 +277,7 @@ class Device::Impl {
   pthread_t doorbell_taker_{};
   bool is_doorbell_broken_ = false;  // somebody shut it down: no caller sleeps at it any more
   bool has_lost_port_ = false;       // the host agent is gone, and the slot's socket with it
+  bool has_unsent_posts_ = false;  // of a strict device, which sends later
   bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
   Time leased_at_;
   bool forked_ = false;  // this process is a child of the one that opened the device

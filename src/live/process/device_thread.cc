@@ -187,7 +187,7 @@ void Device::Impl::handle_timer() {
     const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
     survive([&] {
       if (must_go_on && adapter_->next_deadline() <= at) receive_before_deadlines(at);
-      if (must_go_on || deferred_) send(at);
+      if (must_go_on || deferred_ || has_unsent_posts_) send(at);
     });
     if (at < last_poll_ + lease_time) {
       wake_at(last_poll_ + lease_time);

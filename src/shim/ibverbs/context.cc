@@ -58,8 +58,8 @@ void fill(Context& context, ibv_device_attr& out) {
   out.sys_image_guid = out.node_guid;
   out.max_mr_size = limits.region_bytes;
   out.page_size_cap = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  out.vendor_id = vendor_id;
-  out.vendor_part_id = vendor_part_id;
+  out.vendor_id = context.like != nullptr ? context.like->vendor_id : vendor_id;
+  out.vendor_part_id = context.like != nullptr ? context.like->vendor_part_id : vendor_part_id;
   out.hw_ver = hardware_version;
   out.max_qp = static_cast<int>(limits.queue_pairs);
   out.max_qp_wr = static_cast<int>(limits.work_requests);
@@ -78,7 +78,8 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_qp_rd_atom = static_cast<int>(limits.read_atomic_depth);
   out.max_res_rd_atom = static_cast<int>(limits.read_atomic_depth * limits.queue_pairs);
   out.max_qp_init_rd_atom = static_cast<int>(limits.read_atomic_depth);
-  out.atomic_cap = IBV_ATOMIC_HCA;
+  const bool has_atomics = context.like == nullptr || context.like->has_atomics;
+  out.atomic_cap = has_atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
   out.max_mw = static_cast<int>(limits.memory_windows);
   out.max_ah = static_cast<int>(limits.address_handles);
   out.max_mcast_grp = multicast_groups_max;

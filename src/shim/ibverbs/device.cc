@@ -91,6 +91,7 @@ Context* make_context(Device& device) {
   context->live = std::move(*opened);
   context->is_infiniband = context->live->info().infiniband.has_value();
   context->is_strict = live::Device::is_strict();
+  context->like = live::Device::likeness();
   context->events = std::move(*events);
   refuse_all(*context);
   serve_queries(*context);

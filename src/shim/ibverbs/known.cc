@@ -26,7 +26,7 @@ bool is_in(std::unordered_set<Object*> Context::*objects, Object* object) {
   if (object == nullptr) return false;
   const std::lock_guard all(contexts().mutex);
   return std::ranges::any_of(contexts().open, [&](Context* context) {
-    const auto guard = context->lock();
+    const auto guard = context->lock_to_end();
     return (context->*objects).contains(object);
   });
 }

@@ -79,6 +79,7 @@ struct Context : verbs_context {
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
   bool is_infiniband = false;                  // the port's link layer; false: RoCE
   bool is_strict = false;                      // strict.h
+  const live::Likeness* like = nullptr;        // null: the device's own limits
   // Says whether packets from that GID are RoCE v1's. The caller holds the device's lock.
   bool is_roce_v1(std::size_t gid_index) const {
     const auto& gids = live->info().gids;
@@ -113,7 +114,8 @@ struct Context : verbs_context {
   device::Adapter& adapter() { return live->adapter(); }
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return live->lock(); }
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work() { return live->lock_for_work(); }
-  // For the end of an object: an adapter does not first finish the work that still needs it.
+  // For looking objects up and for their end: an adapter does not first finish the work that still
+  // needs them.
   [[nodiscard]] std::unique_lock<std::mutex> lock_to_end() {
     return is_strict ? lock_for_work() : lock();
   }
@@ -308,11 +310,11 @@ struct Qp : ibv_qp_ex {
   Qp* next_handle = nullptr;
   std::vector<Gid> groups;  // multicast groups that it is attached to
   std::uint32_t asynchronous_events = 0;
-  bool extended = false;                 // created with send_ops_flags
-  std::unique_ptr<SendEntries> entries;  // null unless the device is strict
+  bool extended = false;                          // created with send_ops_flags
+  std::unique_ptr<SendEntries> entries;           // null unless the device is strict
   std::optional<ReceiveEntries> receive_entries;  // none unless the device is strict
-  bool spreads = false;                  // spreads frames over receive work queues
-  std::uint64_t allowed_operations = 0;  // the send_ops_flags
+  bool spreads = false;                           // spreads frames over receive work queues
+  std::uint64_t allowed_operations = 0;           // the send_ops_flags
   std::mutex building;
   StagedWork staged;
 

@@ -24,6 +24,11 @@ bool may_lock_without_limit() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
+bool is_atomic(verbs::SendOpcode opcode) {
+  using enum verbs::SendOpcode;
+  return opcode == compare_swap || opcode == fetch_add || opcode == atomic_write;
+}
+
 }  // namespace
 
 void SendEntries::post(bool is_signalled) {
@@ -60,6 +65,12 @@ bool Pinned::take(const void* address, std::size_t length) {
 Pinned::~Pinned() { pinned_pages -= pages_; }
 
 int post_request(Context& context, Qp& qp, const verbs::SendRequest& request) {
+  if (context.like != nullptr && !context.like->has_atomics && is_atomic(request.opcode))
+      [[unlikely]] {
+    keep_refusal(context, "ibv_post_send", EINVAL,
+                 std::string(context.like->name) + " has no atomic operations");
+    return EINVAL;
+  }
   if (qp.entries == nullptr) return to_errno(context.adapter().post_send(*qp.pair, request));
   if (!qp.entries->has_room()) {
     keep_refusal(context, "ibv_post_send", ENOMEM,

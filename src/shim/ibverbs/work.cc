@@ -151,8 +151,7 @@ int post_receive(Context& context, Qp& qp, const verbs::ReceiveRequest& request)
   return post_request(context, qp, request);
 }
 
-int post_receive(Context& context, transport::QueuePair& qp,
-                 const verbs::ReceiveRequest& request) {
+int post_receive(Context& context, transport::QueuePair& qp, const verbs::ReceiveRequest& request) {
   return to_errno(context.adapter().post_receive(qp, request));
 }
 

@@ -292,8 +292,10 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
 // where the preloaded library answers too.
 void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& device) {
   tree.file(parent / "numa_node", "-1");
-  tree.file(parent / "vendor", hexadecimal(vendor_id, 4));
-  tree.file(parent / "device", hexadecimal(vendor_part_id, 4));
+  const live::Likeness* const like = live::Device::likeness();
+  tree.file(parent / "vendor", hexadecimal(like != nullptr ? like->vendor_id : vendor_id, 4));
+  tree.file(parent / "device",
+            hexadecimal(like != nullptr ? like->vendor_part_id : vendor_part_id, 4));
   tree.folder(fs::path("sys/bus/tulle/drivers") / driver_name);
   tree.link(parent / "driver", std::string("../../../../bus/tulle/drivers/") + driver_name);
   tree.empty_folder(parent / "net");

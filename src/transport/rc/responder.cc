@@ -18,6 +18,10 @@ using wire::NakCode;
 
 namespace {
 
+// A device that withholds payload (transport/withheld.h) leaves a processor the time to write
+// between the two halves of an atomic operation.
+constexpr int pauses_within_atomic = 20;
+
 // True if an atomic operation may touch the word. Addresses that are aligned in a region may name
 // memory that is not, if the application has chosen the region's first address
 // (ibv_reg_mr_iova(3)). The processor must then not be asked.
@@ -189,7 +193,7 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
     const bool is_there = attempt_word(access.memory, [&](auto word) {
       if (qp.environment.withheld != nullptr) [[unlikely]] {
         original = word.load();
-        pause_processor();
+        for (int i = 0; i < pauses_within_atomic; ++i) pause_processor();
         if (!is_swap) word.store(original + packet.swap_or_add);
         if (is_swap && original == packet.compare) word.store(packet.swap_or_add);
       } else if (is_swap) {

@@ -137,7 +137,7 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
       wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
   wire::encode_grh(path, datagram, grh);
   // RoCE v2 over IPv4 has the IP header in the last 20 bytes, and leaves the others undefined (IBTA
-  // A17.4.5.2). Where no global route header came, all of them are (11.4.1.2).
+  // A17.4.5.1). Where no global route header came, all of them are (ibv_post_recv(3)).
   if (qp.environment.withheld != nullptr) [[unlikely]] {
     const bool is_ipv4 = completion.network == verbs::DatagramNetwork::ipv4;
     const std::size_t undefined = !completion.has_grh ? grh.size() : is_ipv4 ? 20 : 0;
