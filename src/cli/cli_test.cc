@@ -143,7 +143,8 @@ TEST_F(CliTest, WordsAndVariablesWithoutMeaningAreRefused) {
   }
   const std::vector<std::pair<std::string, std::string>> variables = {
       {"TULLE_ROCE", "v3"},   {"TULLE_RECOVERY", "foo"}, {"TULLE_OFFLOAD", "no"},
-      {"TULLE_DIRECT", "no"}, {"TULLE_BUSY_POLL", "x"},  {"TULLE_SHARE_MEMORY", "yes"}};
+      {"TULLE_DIRECT", "no"}, {"TULLE_BUSY_POLL", "x"},  {"TULLE_SHARE_MEMORY", "yes"},
+      {"TULLE_LIKE", "e811"}, {"TULLE_GID_ORDER", "v2"}};
   for (const auto& [name, value] : variables) {
     setenv(name.c_str(), value.c_str(), 1);
     const Outcome outcome = tulle("run -- true");

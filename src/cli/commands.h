@@ -27,6 +27,7 @@ struct RunOptions {
   bool explain = false;
   bool strict = false;
   std::string like;
+  std::string gid_order;
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;

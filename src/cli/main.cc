@@ -55,11 +55,12 @@ constexpr char run_examples[] =
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
-    "TULLE_RECOVERY, TULLE_ROCE, TULLE_BUSY_POLL and TULLE_LIKE for the program. --explain sets "
-    "TULLE_EXPLAIN\n"
-    "and --strict TULLE_STRICT to 1, --no-offload and --no-direct set TULLE_OFFLOAD and\n"
-    "TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", and --host sets\n"
-    "TULLE_FABRIC and TULLE_HOST.\n";
+    "TULLE_RECOVERY, TULLE_ROCE, TULLE_BUSY_POLL, TULLE_LIKE and TULLE_GID_ORDER for the program.\n"
+    "--explain sets TULLE_EXPLAIN and --strict TULLE_STRICT to 1, --no-offload and --no-direct "
+    "set\n"
+    "TULLE_OFFLOAD and TULLE_DIRECT to \"off\", --share-memory sets TULLE_SHARE_MEMORY to \"on\", "
+    "and\n"
+    "--host sets TULLE_FABRIC and TULLE_HOST.\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
@@ -129,6 +130,13 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
                                fmt::join(adapters, ", ")))
       ->type_name("ADAPTER")
       ->check(CLI::IsMember(std::vector<std::string>(adapters.begin(), adapters.end())));
+  command
+      ->add_option(
+          "--gid-order", options.gid_order,
+          "Which addresses have the first GID indices: ip (default), or link-local as with "
+          "a kernel's devices and with --like")
+      ->type_name("ORDER")
+      ->check(CLI::IsMember({"ip", "link-local"}));
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,

@@ -97,10 +97,10 @@ void show_devices() {
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
       place.socket.empty() ? network_namespace() : place.socket + " " + place.host;
-  auto base =
-      own_folder_for(settings.agent + " " + settings.like + " " + settings.device.name + " " +
-                     settings.device.interfaces + " " +
-                     std::to_string(static_cast<int>(settings.device.roce)) + " " + place_name);
+  auto base = own_folder_for(
+      settings.agent + " " + settings.like + " " + settings.device.name + " " +
+      settings.device.interfaces + " " + std::to_string(static_cast<int>(settings.device.roce)) +
+      std::to_string(static_cast<int>(settings.device.order)) + " " + place_name);
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices,
                               {.agent = place.socket.empty() ? settings.agent : std::string(),
@@ -227,8 +227,9 @@ const char* without_effect_on_fabric(const RunOptions& options) {
       {!options.faults.empty(), "--faults"},        {!options.secure.empty(), "--secure"},
       {!settings.faults.empty(), "TULLE_FAULTS"},   {!settings.secure.empty(), "TULLE_SECURE"},
       {!options.interfaces.empty(), "--interface"}, {!options.roce.empty(), "--roce"},
-      {!options.agent.empty(), "--agent"},          {options.no_offload, "--no-offload"},
-      {options.no_direct, "--no-direct"},           {options.share_memory, "--share-memory"}};
+      {!options.gid_order.empty(), "--gid-order"},  {!options.agent.empty(), "--agent"},
+      {options.no_offload, "--no-offload"},         {options.no_direct, "--no-direct"},
+      {options.share_memory, "--share-memory"}};
   for (const auto& [is_given, name] : all) {
     if (is_given) return name;
   }
@@ -237,6 +238,7 @@ const char* without_effect_on_fabric(const RunOptions& options) {
 
 // Returns a line about the first of these interfaces that this machine has not, or nothing.
 std::string absent_interface(const std::string& interfaces) {
+  if (if_nametoindex(interfaces.c_str()) != 0) return {};  // a name may have a comma
   for (const std::string_view name : split(interfaces, ',')) {
     if (if_nametoindex(std::string(name).c_str()) != 0) continue;
     std::vector<std::string> there;
@@ -315,6 +317,7 @@ int run(const RunOptions& options) {
   }
   set("TULLE_EXECUTABLE", executable().string());
   set("TULLE_LIKE", options.like);
+  set("TULLE_GID_ORDER", options.gid_order);
   set("TULLE_DEVICE", options.device);
   set("TULLE_INTERFACE", options.interfaces);
   set("TULLE_FAULTS", options.faults);

@@ -9,12 +9,17 @@ namespace tulle::live {
 // own.
 enum class RoceVersions : std::uint8_t { v2, v1, both };
 
+// Which addresses have the first GID indices. A kernel's device begins with the link-local ones
+// (drivers/infiniband/core/roce_gid_mgmt.c), and programs that hard-code an index count on that.
+enum class GidOrder : std::uint8_t { ip_first, link_local_first };
+
 // The device that a program asks for. Programs that choose alike have one GID table.
 struct DeviceChoice {
   std::string name;
   std::string interfaces;  // comma-separated names; empty: the host agent chooses
   // Any value: another process may have sent it. One that is not named above counts as v2.
   RoceVersions roce = RoceVersions::v2;
+  GidOrder order = GidOrder::ip_first;  // likewise
 
   // clang-tidy 14 takes the comparison's own 0 for a null pointer.
   auto operator<=>(const DeviceChoice&) const = default;  // NOLINT(modernize-use-nullptr)

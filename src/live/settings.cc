@@ -47,11 +47,15 @@ std::string wrong_setting() {
     const char* name;
     std::vector<std::string_view> words;
   };
-  const std::vector<Words> all = {
-      {"TULLE_ROCE", {"v2", "v1", "both"}}, {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
-      {"TULLE_OFFLOAD", {"on", "off"}},     {"TULLE_DIRECT", {"on", "off"}},
-      {"TULLE_EXPLAIN", {"0", "1"}},        {"TULLE_STRICT", {"0", "1"}},
-      {"TULLE_LIKE", likeness_names()},     {"TULLE_SHARE_MEMORY", {"on", "off"}}};
+  const std::vector<Words> all = {{"TULLE_ROCE", {"v2", "v1", "both"}},
+                                  {"TULLE_RECOVERY", {"go-back-n", "selective-repeat"}},
+                                  {"TULLE_OFFLOAD", {"on", "off"}},
+                                  {"TULLE_DIRECT", {"on", "off"}},
+                                  {"TULLE_EXPLAIN", {"0", "1"}},
+                                  {"TULLE_STRICT", {"0", "1"}},
+                                  {"TULLE_GID_ORDER", {"ip", "link-local"}},
+                                  {"TULLE_LIKE", likeness_names()},
+                                  {"TULLE_SHARE_MEMORY", {"on", "off"}}};
   for (const auto& [name, words] : all) {
     const char* text = variable(name);
     const bool is_set = text != nullptr && *text != '\0';
@@ -94,12 +98,15 @@ Settings read_settings() {
   read("TULLE_LIKE", settings.like);
   if (const Likeness* like = find_likeness(settings.like); like != nullptr) {
     settings.device.name = like->device_name;
+    settings.device.order = GidOrder::link_local_first;
   }
   read("TULLE_DEVICE", settings.device.name);
   read("TULLE_INTERFACE", settings.device.interfaces);
   std::string roce;
   read("TULLE_ROCE", roce);
   settings.device.roce = roce_versions(roce);
+  if (is("TULLE_GID_ORDER", "link-local")) settings.device.order = GidOrder::link_local_first;
+  if (is("TULLE_GID_ORDER", "ip")) settings.device.order = GidOrder::ip_first;
   read("TULLE_FAULTS", settings.faults);
   read("TULLE_SECURE", settings.secure);
   read("TULLE_EXECUTABLE", settings.executable);

@@ -16,7 +16,8 @@ inline constexpr std::uint32_t busy_poll_max = 1'000;  // microseconds
 
 struct Settings {
   std::string agent = "@tulle";  // TULLE_AGENT: abstract "@name", or a path
-  // TULLE_DEVICE, TULLE_INTERFACE, and TULLE_ROCE=v1 or both.
+  // TULLE_DEVICE, TULLE_INTERFACE, TULLE_ROCE=v1 or both, and TULLE_GID_ORDER=link-local. A device
+  // that is like an adapter has that order too.
   DeviceChoice device{.name = "tulle0", .interfaces = {}};
   std::string faults;      // TULLE_FAULTS; empty means none
   std::string executable;  // TULLE_EXECUTABLE: the `tulle` that starts a host agent

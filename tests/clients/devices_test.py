@@ -152,6 +152,29 @@ class Devinfo(ClientTest):
         self.assertTrue(any(gid.startswith("fe80::") for gid in gids), gids)
         self.assertFalse(any("127.0.0.1" in gid for gid in gids), gids)
 
+    def test_gids_in_the_order_of_a_kernel(self):
+        """Programs hard-code index 3: with both versions of RoCE, an adapter has its first IPv4 address there."""
+        first, _ = self.joined_namespaces()
+        for options in (("--gid-order", "link-local"), ("--like", "connectx-5")):
+            with self.subTest(options=options):
+                command = self.over_tulle(["ibv_devinfo", "-v"], ("--roce", "both", *options))
+                gids = fields(self.run_program(*command, net=first).stdout)["GID"]
+                self.assertRegex(gids[0], "^fe80::.*RoCE v1$")
+                self.assertRegex(gids[1], "^fe80::.*RoCE v2$")
+                self.assertRegex(gids[2], r"^::ffff:10\.0\.0\.1.*RoCE v1$")
+                self.assertEqual("::ffff:10.0.0.1, RoCE v2", gids[3])
+                self.assertTrue(any(gid.startswith("fd00::1") for gid in gids[4:]), gids)
+        like = self.over_tulle(["ibv_devinfo", "-v"], ("--like", "connectx-5", "--gid-order", "ip"))
+        self.assertEqual("::ffff:10.0.0.1, RoCE v2", fields(self.run_program(*like, net=first).stdout)["GID"][0])
+
+    def test_interface_with_a_comma(self):
+        first, _ = self.joined_namespaces()
+        self.run_program("ip", "link", "add", "a,b", "type", "dummy", net=first)
+        self.run_program("ip", "address", "add", "10.9.0.1/24", "dev", "a,b", net=first)
+        self.run_program("ip", "link", "set", "a,b", "up", net=first)
+        command = self.over_tulle(["ibv_devinfo", "-v"], ["--interface", "a,b"])
+        self.assertEqual("::ffff:10.9.0.1, RoCE v2", fields(self.run_program(*command, net=first).stdout)["GID"][0])
+
     def test_interface_option(self):
         first, _ = self.joined_namespaces()
         command = self.over_tulle(["ibv_devinfo", "-v"], ["--interface", "lo"])

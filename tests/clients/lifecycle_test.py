@@ -128,9 +128,10 @@ class AgentStart(ClientTest):
         self.run_program(*self.over_tulle(["ibv_devices"]))
         fields = dict(line.split(":\t") for line in
                       pathlib.Path(f"/proc/{self.status()['agent']['pid']}/status").read_text().splitlines()
-                      if line.startswith(("Cap", "NoNew")))
+                      if line.startswith(("Cap", "NoNew", "Seccomp:")))
         net_admin, net_raw = 1 << 12, 1 << 13
         self.assertEqual("1", fields["NoNewPrivs"])
+        self.assertEqual("2", fields["Seccomp"])  # a filter
         for name in ("CapEff", "CapPrm"):
             self.assertEqual(0, int(fields[name], 16) & ~(net_admin | net_raw), fields)
         self.assertEqual((0, 0), (int(fields["CapInh"], 16), int(fields["CapAmb"], 16)), fields)

@@ -84,7 +84,7 @@ def dependencies(packages):
 def try_out(root, packages, tests):
     """Installs the packages, runs the tests of debian/tests, and checks that nothing is left after a purge."""
     binds = {packages[0].parent: "/packages"}
-    root.run(f"{INSTALL} bash-completion ibverbs-utils man-db perftest {' '.join(dependencies(packages))}")
+    root.run(f"{INSTALL} bash-completion ibverbs-utils man-db perftest systemd {' '.join(dependencies(packages))}")
     before = files_of(root)
     root.run(f"{INSTALL} {' '.join(f'/packages/{package.name}' for package in packages)}", binds=binds)
     root.run("if command -v cc gcc c++ clang; then exit 1; fi")

@@ -37,11 +37,13 @@ struct Interface {
   std::vector<Gid> gids;
 };
 
-// Ranks a GID for numbering: IPv4 first, then global IPv6, then link-local addresses.
-int rank(const Gid& gid) {
-  if (gid.is_ipv4_mapped()) return 0;
+// Ranks a GID for numbering: IPv4 first, then global IPv6, with the link-local addresses behind
+// them or before them.
+int rank(const Gid& gid, GidOrder order) {
+  if (gid.is_ipv4_mapped()) return 1;
   const bool link_local = gid.bytes[0] == 0xFE && (gid.bytes[1] & 0xC0) == 0x80;
-  return link_local ? 2 : 1;
+  if (!link_local) return 2;
+  return order == GidOrder::link_local_first ? 0 : 3;
 }
 
 std::uint32_t mtu_of(const std::string& name) {
@@ -112,7 +114,9 @@ std::vector<Interface> usable(const std::vector<Interface>& all, bool loopback) 
   return chosen;
 }
 
-std::vector<std::string> split(const std::string& names) {
+// The name of an interface may have a comma. A text that is one's name means that one.
+std::vector<std::string> split(const std::vector<Interface>& all, const std::string& names) {
+  if (std::ranges::find(all, names, &Interface::name) != all.end()) return {names};
   std::vector<std::string> parts;
   for (std::size_t at = 0; at <= names.size();) {
     const std::size_t end = std::min(names.find(',', at), names.size());
@@ -135,7 +139,7 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
     return chosen;
   }
   std::vector<Interface> chosen;
-  for (const std::string& name : split(names)) {
+  for (const std::string& name : split(all, names)) {
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const Interface& i) { return i.name == name; });
     if (found == all.end()) {
@@ -158,7 +162,7 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
 // is no other interface, gives way to the first one.
 std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo& device,
                             const std::string& names) {
-  const std::vector<std::string> given = split(names);
+  const std::vector<std::string> given = split(all, names);
   const bool has_others = !usable(all, false).empty();
   std::vector<Interface> kept;
   std::copy_if(all.begin(), all.end(), std::back_inserter(kept), [&](const Interface& i) {
@@ -177,8 +181,9 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
 bool has_frames(const Interface& interface) { return interface.loopback || interface.mac; }
 
 // Fills in the fields that change while a device is in use.
-void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces, RoceVersions roce,
-                   std::uint32_t free_bytes) {
+void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
+                   const DeviceChoice& choice, std::uint32_t free_bytes) {
+  const RoceVersions roce = choice.roce;
   device.port_active = false;
   device.gids.clear();
   std::uint32_t mtu_bytes = UINT32_MAX;
@@ -196,7 +201,9 @@ void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
   if (!interfaces.empty())
     device.mtu_bytes = path_mtu_bytes(mtu_bytes - std::min(mtu_bytes, free_bytes));
   std::stable_sort(device.gids.begin(), device.gids.end(),
-                   [](const auto& a, const auto& b) { return rank(a.gid) < rank(b.gid); });
+                   [order = choice.order](const auto& a, const auto& b) {
+                     return rank(a.gid, order) < rank(b.gid, order);
+                   });
 }
 
 std::string first_line(const char* path) {
@@ -251,7 +258,7 @@ Result<DeviceInfo> describe_device(const DeviceChoice& choice, std::uint32_t fre
   DeviceInfo device;
   device.name = choice.name;
   device.node_guid = node_guid(*chosen);
-  describe_port(device, *chosen, choice.roce, free_bytes);
+  describe_port(device, *chosen, choice, free_bytes);
   if (device.gids.empty()) {
     return Error{"RoCE v1 needs an interface of Ethernet, and there is none here", EOPNOTSUPP};
   }
@@ -262,7 +269,7 @@ DeviceInfo redescribe_device(const DeviceInfo& before, const DeviceChoice& choic
                              std::uint32_t free_bytes) {
   DeviceInfo device = before;
   auto all = list_interfaces();
-  if (all) describe_port(device, keep(*all, before, choice.interfaces), choice.roce, free_bytes);
+  if (all) describe_port(device, keep(*all, before, choice.interfaces), choice, free_bytes);
   return device;
 }
 

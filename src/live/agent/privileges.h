@@ -5,8 +5,10 @@ namespace tulle::live {
 // Gives up what a host agent does not need, for good: all capabilities but CAP_NET_ADMIN (buffers
 // of sockets, the mark of this host's datagrams) and CAP_NET_RAW (frames of RoCE v1), as far as it
 // has those, and rights that programs bring along which it might start. An agent that is led astray
-// by a message then does no more than its user's ordinary rights allow. Called before there are
-// other threads, since each thread has capabilities of its own.
+// by a message then does no more than its user's ordinary rights allow. It also gives up the system
+// calls by which an intruder would go on: it starts no process and no program, looks into no other
+// process, and enters no namespace (seccomp(2)). Called before there are other threads, since each
+// thread has capabilities of its own.
 void give_up_privileges();
 
 }  // namespace tulle::live

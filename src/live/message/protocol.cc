@@ -6,7 +6,7 @@ namespace tulle::live {
 
 template <typename Archive>
 void fields(Archive& archive, DeviceChoice& choice) {
-  archive(choice.name, choice.interfaces, choice.roce);
+  archive(choice.name, choice.interfaces, choice.roce, choice.order);
 }
 template <typename Archive>
 void fields(Archive& archive, GidEntry& entry) {

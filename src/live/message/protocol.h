@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 16;
+inline constexpr std::uint16_t protocol_version = 17;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
