@@ -350,10 +350,11 @@ void Subnet::output(std::uint32_t node, std::uint8_t port, int hops, const Packe
 }
 
 void Subnet::run(Time now) {
-  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-    if (nodes_[node].agent.next_trap() <= now) send_traps(now, node);
-  }
   do {
+    // A packet may bring a node to send a trap at once.
+    for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+      if (nodes_[node].agent.next_trap() <= now) send_traps(now, node);
+    }
     while (!under_way_.empty()) {
       Hop hop = under_way_.front();
       under_way_.pop_front();
@@ -363,7 +364,7 @@ void Subnet::run(Time now) {
     for (const std::uint32_t node : std::exchange(with_restarted_links_, {})) {
       restart_links(now, node);
     }
-  } while (!under_way_.empty());
+  } while (next_event() <= now);
 }
 
 void Subnet::receive(Time now, Hop& hop) {

@@ -142,8 +142,12 @@ bool Part::accepts(const Event& event, Time earliest) const {
   const std::size_t index = event.place >> kind_bits;
   if (!nodes_.ends.has(index) || event.at < earliest.ps) return false;
   const LinkEnd& end = ends_[index];
-  const bool is_application = kind_of(event) == application;
-  return places_[end.node].part == number_ && (!is_application || end.node < hosts());
+  if (places_[end.node].part != number_) return false;
+  const auto kind = kind_of(event);
+  const bool is_at_host = end.node < hosts();
+  const bool is_slow = is_at_host && hosts_[end.node].intake != nullptr;
+  if (kind == arrival || kind == slow_arrival) return is_slow == (kind == slow_arrival);
+  return kind != application || is_at_host;
 }
 
 bool Part::accepts(const Frame& frame) const {

@@ -11,6 +11,8 @@ namespace {
 
 // Some microseconds, in which a program that polls the last byte sees it.
 constexpr int pauses_before_first_packet = 200;
+// More than unsignalled READs of a queue have, with some SGEs each.
+constexpr std::uint32_t unbound_max = 65'536;
 
 }  // namespace
 
@@ -22,7 +24,12 @@ bool Withheld::keep(QpNumber qp, bool is_receive, std::byte* memory, const std::
   piece.memory = memory;
   piece.bytes = std::min(bytes, edge_bytes);
   std::copy_n(from, piece.bytes, piece.data.begin());
-  ++queue.unbound;
+  // A peer that begins messages and ends none must not fill the memory.
+  if (++queue.unbound > unbound_max) {
+    write(queue, queue.pieces.size());
+    std::ranges::fill(queue.bound, 0u);
+    queue.unbound = 0;
+  }
   return true;
 } catch (const std::bad_alloc&) {
   return false;
@@ -71,9 +78,10 @@ void Withheld::release(const verbs::Completion& completion) {
   queue.bound.pop_front();
 }
 
-// The pieces appear in another order than that of the memory. Memory that is gone needs none.
+// A message that began anew has pieces for the same memory, and the last of them counts. Memory that
+// is gone needs none.
 void Withheld::write(Queue& queue, std::size_t count) {
-  for (std::size_t i = count; i-- > 0;) {
+  for (std::size_t i = 0; i < count; ++i) {
     const Piece& piece = queue.pieces[i];
     static_cast<void>(copy_guarded(piece.memory, piece.data.data(), piece.bytes));
   }

@@ -120,6 +120,22 @@ TEST_F(WithheldTest, AQueuePairThatStartsAnewHasNoCompletionsOfBefore) {
   EXPECT_TRUE(has(1));
 }
 
+TEST_F(WithheldTest, OfAMessageThatBeganAnewTheLastBytesCount) {
+  const std::byte old{2};
+  ASSERT_TRUE(withheld_.keep(qp, true, memory_.data(), &old, 1));
+  keep(0, true);
+  withheld_.bind(received);
+  withheld_.release(received);
+  EXPECT_TRUE(has(0));
+}
+
+TEST_F(WithheldTest, APeerThatEndsNoMessageFillsNoMemory) {
+  for (int i = 0; i < 65'536; ++i) keep(0, true);
+  EXPECT_FALSE(has(0));
+  keep(1, true);
+  EXPECT_TRUE(has(0) && has(1));
+}
+
 TEST_F(WithheldTest, TheFirstPacketOfAWriteAppearsLast) {
   std::array<std::byte, 4> packet;
   packet.fill(std::byte{1});

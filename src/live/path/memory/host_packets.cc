@@ -306,6 +306,11 @@ void HostPackets::handle(Lane& lane, const RingReader::Record& record, device::A
   if (record.has_path) take_path(lane, bytes);
   if (!is_from_here(lane)) return;
   if (record.has_reference) return handle_reference(lane, bytes, adapter, now);
+  // A frame without headers would be taken for one that the adapter is to decode itself.
+  if (bytes.empty()) {
+    ++counters_.refused;
+    return;
+  }
   std::array<std::byte, wire::header_bytes_max> head;
   const std::size_t head_bytes = std::min(bytes.size(), head.size());
   std::memcpy(head.data(), bytes.data(), head_bytes);
