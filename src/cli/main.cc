@@ -57,6 +57,14 @@ constexpr char run_examples[] =
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
+
+// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
+CLI::Validator with_a_name() {
+  const auto check = [](std::string& file) {
+    return file.empty() ? std::string("the file has no name") : std::string();
+  };
+  return CLI::Validator(check, "");
+}
 constexpr char share_memory_help[] =
     "Move memory that the program registers to files that its peers on this host can map, which "
     "makes small transfers several times as fast; the program must not fork by a bare clone(2)";
@@ -107,7 +115,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->type_name("NAME")
       ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
-  command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
+  command->add_option("--secure", options.secure, secure_help)
+      ->type_name("KEYFILE")
+      ->check(with_a_name());
   add_agent_address(*command, options.agent);
   command->add_flag("--explain", options.explain,
                     "Say on standard error why a verb is refused (EINVAL and the like)");
@@ -159,7 +169,9 @@ void add_agent(CLI::App& app, int& status) {
                     "Run in the foreground until stopped, and log what happens");
   command->add_flag("--on-demand", options.on_demand,
                     "Run detached and exit when idle, as when a program starts the agent");
-  command->add_option("--secure", options.settings.secure, secure_help)->type_name("KEYFILE");
+  command->add_option("--secure", options.settings.secure, secure_help)
+      ->type_name("KEYFILE")
+      ->check(with_a_name());
   command->add_option("--agent", options.settings.agent, "Address to listen at: @name, or a path")
       ->type_name("NAME");
   auto* idle = command
