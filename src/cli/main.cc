@@ -57,14 +57,6 @@ constexpr char run_examples[] =
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
-
-// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
-CLI::Validator with_a_name() {
-  const auto check = [](std::string& file) {
-    return file.empty() ? std::string("the file has no name") : std::string();
-  };
-  return CLI::Validator(check, "");
-}
 constexpr char share_memory_help[] =
     "Move memory that the program registers to files that its peers on this host can map, which "
     "makes small transfers several times as fast; the program must not fork by a bare clone(2)";
@@ -92,6 +84,14 @@ constexpr char capture_examples[] =
     "\n"
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
+
+// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
+CLI::Validator with_a_name() {
+  const auto check = [](std::string& file) {
+    return file.empty() ? std::string("the file has no name") : std::string();
+  };
+  return CLI::Validator(check, "");
+}
 
 void add_agent_address(CLI::App& command, std::string& address) {
   command.add_option("--agent", address, "Address of the host agent: @name, or a path")

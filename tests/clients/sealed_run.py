@@ -29,8 +29,6 @@ LIMIT = 15  # seconds; tests that are known not to apply mostly wait for what do
 # Tests and classes that do not apply for another reason than these words. Each must fail, or it does not belong here.
 LIMITS = {
     "raw": "refused: raw packets",
-    "collectives.Calibration.test_the_profile_foretells":
-        "sealed packets move its 11 million datagrams more slowly than the test waits",
     "hostile_network.HostileNetwork": "strangers are to be answered while nothing is sealed",
     "rdmacm.Rsockets.test_datagrams": "refused: rsockets for datagrams",
     "scapy": "the peer has no key",
