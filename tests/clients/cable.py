@@ -143,6 +143,18 @@ def inodes_of_port(protocol, port):
     return found
 
 
+def programs_of(namespace):
+    """Returns the names of the programs that live in the namespace, but for the host agent and who holds it open."""
+    names = set()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{entry}/ns/net").st_ino == namespace:
+                names.add(program_name(entry))
+        except OSError:
+            pass  # it is gone
+    return sorted(names - {"sleep", "tulle agent", "?"})
+
+
 def owners(inodes, namespace):
     """Returns the processes of the namespace that have one of these sockets."""
     wanted, found = {f"socket:[{inode}]" for inode in inodes}, []
@@ -200,6 +212,7 @@ class Watch:
         self.sealed, self.looked, self.missed = 0, 0, 0
         self.kinds = collections.Counter()  # frames that are not sealed
         self.streams = collections.Counter()  # TCP connections by the program that opened them
+        self.unowned = 0  # of these, those of whom nobody can tell the owner
         self.stream_bytes, self.fallbacks, self.clear = 0, 0, 0
         self.names, self.fragments, self.failure = {}, {}, ""
         self.senders, self.doubtful = set(), collections.Counter()
@@ -336,7 +349,12 @@ class Watch:
         # An attacker passes sockets of its own to others.
         if pids and not self.own and all(may_fall_back(pid) for pid in pids):
             self.fallbacks += 1
-        self.streams[program_name(pids[0]) if pids else ENDED] += 1
+        # A connection may have ended before anybody looked. It was one of those programs that are there.
+        name = program_name(pids[0]) if pids else "?"
+        if name == "?":
+            self.unowned += 1
+            name = " or ".join(programs_of(self.inode)[:3]) or ENDED
+        self.streams[name] += 1
 
     def close(self):
         self.is_ended.set()
@@ -345,5 +363,5 @@ class Watch:
     def seen(self):
         kinds = +self.kinds
         return {"sealed": self.sealed + kinds.pop("sealed", 0), "looked": self.looked, "clear": self.clear,
-                "missed": self.missed, "kinds": dict(kinds), "streams": dict(self.streams),
+                "missed": self.missed, "kinds": dict(kinds), "streams": dict(self.streams), "unowned": self.unowned,
                 "stream_bytes": self.stream_bytes, "fallbacks": self.fallbacks, "failure": self.failure}

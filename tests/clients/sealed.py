@@ -92,8 +92,8 @@ def keep(seen):
 
 def collect():
     """Returns the sum of what was seen since the last call."""
-    total = {"sealed": 0, "looked": 0, "clear": 0, "missed": 0, "stream_bytes": 0, "fallbacks": 0, "failure": "", "preloaded": 0,
-             "kinds": collections.Counter(), "streams": collections.Counter()}
+    total = {"sealed": 0, "looked": 0, "clear": 0, "missed": 0, "stream_bytes": 0, "fallbacks": 0, "failure": "",
+             "preloaded": 0, "unowned": 0, "kinds": collections.Counter(), "streams": collections.Counter()}
     for path in sorted(folder().glob("seen-*.json")):
         for name, value in json.loads(path.read_text()).items():
             if name in ("kinds", "streams"):

@@ -16,7 +16,6 @@ import tempfile
 import time
 import unittest
 
-import cable
 import harness
 import sealed
 from commit import commit
@@ -44,8 +43,8 @@ def leaks(seen):
     """Returns what left that should not have, in words."""
     found = [f"{count:,} {kind}" for kind, count in sorted(seen["kinds"].items()) if not kind.startswith("own ")]
     # A program with librspreload that ended before anybody looked may have opened these in place of rsockets.
-    if seen.get("preloaded") and seen["streams"].get(cable.ENDED):
-        found.append(f"{seen['streams'][cable.ENDED]:,} TCP connections of nobody who lives, beside librspreload")
+    if seen.get("preloaded") and seen.get("unowned"):
+        found.append(f"{seen['unowned']:,} TCP connections of which nobody can tell the owner, beside librspreload")
     for name, words in (("fallbacks", "TCP connections in place of rsockets"), ("clear", "sealed datagrams with clear bytes"),
                         ("missed", "frames that nobody looked at")):
         if seen[name]:
