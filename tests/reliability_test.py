@@ -59,6 +59,13 @@ GOOD = {
                      "rates": {"root": {"windows": 9, "quiet": 100, "attacked": 90, "attacked_elsewhere": 100,
                                         "attacked_to_quiet": 0.9, "attacked_to_elsewhere": 0.9}},
                      "outcomes": {"memory.resize": {"deeds": 1_000, "outcome": "held"}}},
+    "sealed": {**RUN, "seconds": 600, "tests": 450, "verdicts": {"sealed": 300, "refused": 150}, "faults": [], "classes": {
+        "perftest.Bandwidth": {"tests": 300, "verdicts": {"sealed": 300}, "reasons": {}, "sealed": 1_000_000, "looked": 9,
+                               "clear": 0, "plain": 0, "fallbacks": 0, "own": {}, "streams": {"ib_write_bw": 3},
+                               "stream_bytes": 9},
+        "fabric.Managed": {"tests": 150, "verdicts": {"refused": 150}, "reasons": {"a fabric": 150}, "sealed": 0, "looked": 0,
+                           "clear": 0, "plain": 0, "fallbacks": 0, "own": {"forge.py": 7}, "streams": {"ib_write_bw": 4},
+                           "stream_bytes": 9}}},
     "load": {"kinds": [{**RUN, "kind": kind, "processors": 2, "load": 13, "runs": 100, "seconds": 9,
                         "programs": {"ib_write_bw": {"passed": 100, "failed": 0}}, "faults": []}
                        for kind in reliability.BUSY_KINDS]},
@@ -96,6 +103,11 @@ MISSED = (
     ("hostile_user", "rates", "root", "attacked_to_elsewhere", 0.89),
     ("hostile_user", "opens", "longest_ms", 1_001),
     ("hostile_user", "slots", "most_of_attacker", 65),
+    ("sealed", "tests", 449),
+    ("sealed", "classes", "fabric.Managed", "plain", 1),
+    ("sealed", "classes", "fabric.Managed", "fallbacks", 1),
+    ("sealed", "classes", "perftest.Bandwidth", "clear", 1),
+    ("sealed", "faults", ["a.B.c: failed: odd"]),
     ("load", "kinds", 1, "load", 12),
     ("load", "kinds", 0, "programs", "ib_write_bw", "failed", 1),
     ("soak", "uptime", "checks", 0, "outcome", "fail"),
@@ -171,6 +183,13 @@ class Page(unittest.TestCase):
 
     def test_what_is_left_out_shares_a_line_with_its_reason(self):
         self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))
+
+    def test_sealed_programs_are_told_by_class(self):
+        page = reliability.write(GOOD)
+        self.assertIn("| `perftest.Bandwidth` | 300 | 1,000,000 | 0 | 0 | 3 | sealed 300 |", page)
+        self.assertIn("| a fabric | `fabric.Managed` 150 |", page)
+        self.assertIn("| `ib_write_bw` | 7 | `fabric.Managed`, `perftest.Bandwidth` |", page)
+        self.assertIn("| `fabric.Managed` | forge.py 7 |", page)
 
     def test_files_below_the_goal(self):
         page = reliability.write(GOOD)

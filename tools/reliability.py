@@ -5,8 +5,8 @@
     reliability.py --check     ends with status 1 if the page does not say what the records say
 
 Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
-chaos.json (./dev chaos), hostile_network.json and hostile_user.json (./dev hostile), load.json (./dev load) and soak.json (./dev
-soak). The goals are here, with the figures that they bound.
+chaos.json (./dev chaos), hostile_network.json and hostile_user.json (./dev hostile), sealed.json (./dev client --sealed),
+load.json (./dev load) and soak.json (./dev soak). The goals are here, with the figures that they bound.
 """
 
 import argparse
@@ -329,6 +329,69 @@ def hostile_network_details(record):
     return text
 
 
+# --- sealed programs ---
+
+
+SEALED_TESTS_GOAL, SEALED_DATAGRAMS_GOAL = 450, 1_000_000
+
+
+def sealed_goals(record):
+    def line(text, figure, holds):
+        return goal(text, figure(record) if record else "", holds(record) if record else None)
+
+    def total(each, name):
+        return sum(group[name] for group in each["classes"].values())
+
+    return [
+        line(f"at least {SEALED_TESTS_GOAL} tests of real programs run with every program sealed, and a capture",
+             lambda r: f"{r['tests']} tests: " + ", ".join(f"{count} {name}" for name, count in r["verdicts"].items()),
+             lambda r: r["tests"] >= SEALED_TESTS_GOAL),
+        line(f"no plain datagram or frame of Tulle's beside {SEALED_DATAGRAMS_GOAL:,} sealed ones",
+             lambda r: f"{total(r, 'plain'):,} plain, {total(r, 'sealed'):,} sealed",
+             lambda r: total(r, "plain") == 0 and total(r, "sealed") >= SEALED_DATAGRAMS_GOAL),
+        line("no TCP connection in place of an rsocket", lambda r: f"{total(r, 'fallbacks'):,}",
+             lambda r: total(r, "fallbacks") == 0),
+        line("no clear byte in a sealed datagram", lambda r: f"{total(r, 'clear'):,} of {total(r, 'looked'):,} looked into",
+             lambda r: total(r, "clear") == 0 and total(r, "looked") > 0),
+        line("no other fault", lambda r: f"{len(r['faults'])} faults", lambda r: not r["faults"]),
+    ]
+
+
+def sealed_details(record):
+    def counted(counts):
+        return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+    text = f"{of_run(record)} The run took {record['seconds'] / 60:.0f} minutes.\n\n"
+    rows = []
+    for name, each in record["classes"].items():
+        rows.append([f"`{name}`", each["tests"], f"{each['sealed']:,}", f"{each['plain']:,}", f"{each['fallbacks']:,}",
+                     f"{sum(each['streams'].values()):,}" if each["streams"] else "–", counted(each["verdicts"])])
+    text += table(["tests", "number", "sealed datagrams", "plain", "TCP of Tulle's", "TCP of programs", "verdicts"], rows)
+    reasons = {}
+    for name, each in record["classes"].items():
+        for why, count in each["reasons"].items():
+            reasons.setdefault(why, {})[f"`{name}`"] = count
+    if reasons:
+        text += "\nWhy tests say less:\n\n"
+        text += table(["reason", "tests"], [[why, counted(names)] for why, names in reasons.items()])
+    streams = {}
+    for name, each in record["classes"].items():
+        for program, count in each["streams"].items():
+            groups, number = streams.setdefault(program, (set(), 0))
+            streams[program] = groups | {f"`{name}`"}, number + count
+    text += "\nTCP connections that programs open themselves, to exchange addresses or for a comparison:\n\n"
+    text += table(["program", "connections", "tests"],
+                  [[f"`{program}`", f"{number:,}", ", ".join(sorted(groups))]
+                   for program, (groups, number) in sorted(streams.items())])
+    own = [[f"`{name}`", counted(each["own"])] for name, each in record["classes"].items() if each["own"]]
+    if own:
+        text += "\nPlain datagrams that tests send themselves, by sockets that are not Tulle's:\n\n"
+        text += table(["tests", "sender and datagrams"], own)
+    if record["faults"]:
+        text += "\n" + "".join(f"- {fault}\n" for fault in record["faults"])
+    return text
+
+
 # --- busy machines -------------------------------------------------------------------------------------------------
 
 
@@ -537,6 +600,19 @@ another agent in another network namespace. The last take as much of the process
 what the attacks are compared with.
 
 Again: `./dev hostile user --rounds 3 --record`.
+"""),
+    ("Sealed programs", "sealed", sealed_goals, sealed_details, """
+All tests of real programs run with every program under `tulle run --secure --no-direct`, and all that leaves over the
+interfaces of their network namespaces is looked at. A filter in the kernel counts each sealed datagram and passes all else:
+UDP that is not sealed, frames of RoCE v1 and of other types, TCP. Sends are cut into datagrams first, so that each is seen.
+Of the sealed datagrams, those that there is time for are searched for `rping`'s text and for sixteen equal bytes in a row.
+
+A test is "sealed" if its datagrams all are, and it passes; "refused" if its program is told that it cannot be sealed, as on a
+software fabric; "nothing sent" if nothing left. A test that "does not apply" needs what sealing takes away, for example a
+peer without the key; it too must leave nothing in clear. TCP that a program opens itself is the program's own and not Tulle's
+to seal; the table counts it and names the programs.
+
+Again: `./dev client --sealed --record all`.
 """),
     ("Busy machines", "load", load_goals, load_details, """
 Programs run on a machine that is kept busy by processes that only count, at the programs' own priority. A process that has

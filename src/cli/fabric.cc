@@ -163,6 +163,9 @@ Result<void> place_nodes(const FabricUpOptions& options, live::FabricOptions& ou
     if (options.machine.empty()) return {};
     return Error{"--machine needs a file with a list of machines: [[machine]]"};
   }
+  if (!live::read_settings().secure.empty()) {
+    return Error{"cables between machines are not sealed: TULLE_SECURE has no effect there"};
+  }
   out.machine = options.machine;
   auto placed = fabric::place(out.topology, out.machines);
   if (!placed) return Error{fmt::format("{}: {}", options.topology, placed.error().message)};

@@ -92,6 +92,14 @@ constexpr char capture_examples[] =
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
 
+// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
+CLI::Validator with_a_name() {
+  const auto check = [](std::string& file) {
+    return file.empty() ? std::string("the file has no name") : std::string();
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_agent_address(CLI::App& command, std::string& address) {
   command.add_option("--agent", address, "Address of the host agent: @name, or a path")
       ->type_name("NAME");
@@ -114,7 +122,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->type_name("NAME")
       ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
-  command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
+  command->add_option("--secure", options.secure, secure_help)
+      ->type_name("KEYFILE")
+      ->check(with_a_name());
   add_agent_address(*command, options.agent);
   command->add_flag("--explain", options.explain,
                     "Say on standard error why a verb is refused (EINVAL and the like)");
@@ -182,7 +192,9 @@ void add_agent(CLI::App& app, int& status) {
                     "Run in the foreground until stopped, and log what happens");
   command->add_flag("--on-demand", options.on_demand,
                     "Run detached and exit when idle, as when a program starts the agent");
-  command->add_option("--secure", options.settings.secure, secure_help)->type_name("KEYFILE");
+  command->add_option("--secure", options.settings.secure, secure_help)
+      ->type_name("KEYFILE")
+      ->check(with_a_name());
   command->add_option("--agent", options.settings.agent, "Address to listen at: @name, or a path")
       ->type_name("NAME");
   auto* idle = command

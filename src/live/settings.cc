@@ -35,6 +35,14 @@ void read(const char* name, Number& value) {
   if (error == std::errc() && rest == end && number >= Number{}) value = number;
 }
 
+// The key file as the program began. A program that clears its environment later still seals.
+// It stays to the end of the process, when other threads may still ask.
+const std::string& began_with_key_file = []() -> const std::string& {
+  auto* file = new std::string;
+  read("TULLE_SECURE", *file);
+  return *file;
+}();
+
 bool is(const char* name, std::string_view value) {
   const char* text = variable(name);
   return text != nullptr && text == value;
@@ -108,6 +116,7 @@ Settings read_settings() {
   if (is("TULLE_GID_ORDER", "link-local")) settings.device.order = GidOrder::link_local_first;
   if (is("TULLE_GID_ORDER", "ip")) settings.device.order = GidOrder::ip_first;
   read("TULLE_FAULTS", settings.faults);
+  settings.secure = began_with_key_file;
   read("TULLE_SECURE", settings.secure);
   read("TULLE_EXECUTABLE", settings.executable);
   read("TULLE_AGENT_LOG", settings.agent_log);

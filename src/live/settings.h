@@ -21,8 +21,10 @@ struct Settings {
   DeviceChoice device{.name = "tulle0", .interfaces = {}};
   std::string faults;      // TULLE_FAULTS; empty means none
   std::string executable;  // TULLE_EXECUTABLE: the `tulle` that starts a host agent
-  std::string secure;     // TULLE_SECURE: file of keys to seal datagrams with; empty: plain packets
-  std::string agent_log;  // TULLE_AGENT_LOG: log file of a detached agent; empty: none
+  // TULLE_SECURE, now or as the program began: file of keys to seal datagrams with; empty: plain
+  // packets
+  std::string secure;
+  std::string agent_log;      // TULLE_AGENT_LOG: log file of a detached agent; empty: none
   std::uint16_t port = 4791;  // TULLE_PORT: another UDP port, for tests
   bool offload = true;        // TULLE_OFFLOAD=off switches segmentation offload off
   bool direct = true;         // TULLE_DIRECT=off: packets even between processes of one host

@@ -75,11 +75,9 @@ class Program:
     def start(self, role=None, pid=None):
         """Starts the program, under a number of its own or, if that is free, under the number that is wanted."""
         arguments = [CHAOS, role or self.role, self.arena.socket, self.page.path, "0", self.arena.seed]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TULLE_")}
-        if harness.SHARED_MEMORY in os.environ:
-            environment["TULLE_SHARE_MEMORY"] = "on"
-        environment |= {"CHAOS_PAGE": str(self.page.path), "LD_PRELOAD": str(MALLOC), "LC_ALL": "C.UTF-8",
-                        "CHAOS_STALLS": str(self.arena.stalls), **AGENT_ENVIRONMENT}
+        environment = harness.surroundings(arguments) | {
+            "CHAOS_PAGE": str(self.page.path), "LD_PRELOAD": str(MALLOC), "LC_ALL": "C.UTF-8",
+            "CHAOS_STALLS": str(self.arena.stalls), **AGENT_ENVIRONMENT}
         self.page["command"] = self.page["allocations_to_fail"] = self.page["pid"] = 0
         with open(self.log, "ab") as log:
             if pid is not None:

@@ -41,6 +41,10 @@ class CommandLine(ClientTest):
     def test_unknown_option(self):
         self.assertIn("--sideways", self.refused(TULLE, "run", "--sideways", "--", "true"))
 
+    def test_a_key_file_without_a_name(self):
+        for command, *program in (("run", "--", "true"), ("agent",)):
+            self.assertIn("--secure: the file has no name", self.refused(TULLE, command, "--secure", "", *program))
+
     def test_missing_program(self):
         self.assertIn("no-such-program", self.refused(TULLE, "run", "--", "no-such-program"))
 

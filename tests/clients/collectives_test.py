@@ -258,7 +258,7 @@ class Calibration(Collectives):
         """The profile is one that tulle compare takes. What it foretells is in docs/performance.md."""
         path = pathlib.Path(f"/tmp/tulle-calibrate-{os.getpid()}.toml")
         self.addCleanup(path.unlink, missing_ok=True)
-        self.run_program(TULLE, "calibrate", "-o", path, "--ranks", "3", limit=180)
+        self.run_program(TULLE, "calibrate", "-o", path, "--ranks", "3", limit=360)
         profile = tomllib.loads(path.read_text())
         self.assertEqual([3, 1, len(os.sched_getaffinity(0))],
                          [profile[key] for key in ("gpus", "adapters", "cores")])

@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+import sealed
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 TULLE = BUILD / "bin" / "tulle"
@@ -48,8 +50,25 @@ class Unavailable(Exception):
     """The machine does not allow what the test needs."""
 
 
+def surroundings(argv):
+    """Returns the environment of a process that the tests start: this one's, with settings of Tulle as the run wants
+    them."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
+    if PACKETS_ONLY in os.environ:
+        environment["TULLE_DIRECT"] = "off"
+    if SHARED_MEMORY in os.environ:
+        environment["TULLE_SHARE_MEMORY"] = "on"
+    if STRICTLY in os.environ:
+        environment["TULLE_STRICT"] = "1"
+    if sealed.SEALED in os.environ:
+        environment |= sealed.environment(argv)
+    return environment
+
+
 class Process:
     """A child in a process group of its own, with its output in files."""
+
+    started = set()  # those that were not closed
 
     def __init__(self, argv, net=None, env=None, cwd=None, unshare_net=False, pass_fds=()):
         self.argv = [str(a) for a in argv]
@@ -62,14 +81,7 @@ class Process:
             elif net is not None and net.fd is not None:
                 _check(_libc.setns(net.fd, CLONE_NEWNET))
 
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
-        if PACKETS_ONLY in os.environ:
-            environment["TULLE_DIRECT"] = "off"
-        if SHARED_MEMORY in os.environ:
-            environment["TULLE_SHARE_MEMORY"] = "on"
-        if STRICTLY in os.environ:
-            environment["TULLE_STRICT"] = "1"
-        environment.update({"LC_ALL": "C.UTF-8", **(env or {})})
+        environment = {**surroundings(self.argv), "LC_ALL": "C.UTF-8", **(env or {})}
         self.popen = subprocess.Popen(
             self.argv,
             stdin=subprocess.DEVNULL,
@@ -81,6 +93,7 @@ class Process:
             preexec_fn=enter,
             pass_fds=pass_fds,
         )
+        Process.started.add(self)
 
     @property
     def pid(self):
@@ -102,16 +115,31 @@ class Process:
 
     @property
     def running(self):
-        return self.popen.poll() is None
+        is_running = self.popen.poll() is None
+        if not is_running:
+            self.skip_if_refused()
+        return is_running
 
     def wait(self, limit=None):
         """Returns the exit status, negative for a signal. Ends the child and fails if it takes too long."""
         limit = LIMIT if limit is None else limit
-        try:
-            return self.popen.wait(limit)
-        except subprocess.TimeoutExpired:
-            self.end()
-            raise AssertionError(f"still running after {limit} s\n{self.describe()}") from None
+        deadline = time.monotonic() + limit
+        while True:
+            left = deadline - time.monotonic()
+            # A script may wait on for a program that was refused.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.popen.wait(min(left, 1) if sealed.SEALED in os.environ else left)
+                self.skip_if_refused()
+                return status
+            self.skip_if_refused()
+            if time.monotonic() >= deadline:
+                self.end()
+                raise AssertionError(f"still running after {limit} s\n{self.describe()}")
+
+    def skip_if_refused(self):
+        """Ends the test where a sealed run can go no further."""
+        if sealed.SEALED in os.environ and (why := sealed.refusal_in(self.stderr)):
+            raise unittest.SkipTest(why)
 
     def signal(self, number):
         """Sends the signal to the child and to what it started."""
@@ -130,6 +158,7 @@ class Process:
         return self.popen.returncode is not None and os.path.exists(f"/proc/{self.popen.pid}")
 
     def close(self):
+        Process.started.discard(self)
         self.end()
         self._stdout.close()
         self._stderr.close()
@@ -154,6 +183,7 @@ class Namespace:
         try:
             self.fd = os.open(f"/proc/{self.holder.pid}/ns/net", os.O_RDONLY)
             self.inode = os.fstat(self.fd).st_ino
+            self.watch = sealed.watch(self, BUILD) if sealed.SEALED in os.environ else None
             self.run("ip", "link", "set", "lo", "up")
         except BaseException:
             self.holder.close()
@@ -190,6 +220,9 @@ class Namespace:
                 except ProcessLookupError:
                     pass
             time.sleep(0.01)
+        if self.watch is not None:
+            self.watch.close()
+            sealed.keep(self.watch.seen())
         os.close(self.fd)
         self.holder.close()
 
@@ -229,6 +262,8 @@ def wait_until(condition, what, limit=None, pause=0.01):
         value = condition()
         if value:
             return value
+        for process in list(Process.started):
+            process.skip_if_refused()
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {limit} s for {what}")
         time.sleep(pause)

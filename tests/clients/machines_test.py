@@ -338,6 +338,10 @@ class BadInput(TwoMachines):
         self.refused("has no host or switch", text=self.text() + 'nodes = ["h9"]\n', status=2)
         self.refused("machine.address: is needed", text=self.text() + '[[machine]]\nname = "gamma"\n', status=2)
 
+    def test_a_key_file(self):
+        self.alpha.environment["TULLE_SECURE"] = "/dev/null"
+        self.refused("cables between machines are not sealed", text=self.text(), status=2)
+
     def test_names_do_not_steer_a_terminal(self):
         self.file.write_text(self.text().replace('"beta"', '"b\\u001b[31m\\u009bta"'))
         self.alpha.begin(self.file)

@@ -94,7 +94,7 @@ class Counters(ToolTest):
         found = self.fields()
         self.assertGreater(found["PortRcvErrors"], 0)
         counted = self.status()["agent"]["counters"]
-        kinds = ("received_truncated", "received_unknown_opcode", "received_bad_version", "received_bad_icrc")
+        kinds = ("received_truncated", "received_unknown_opcode", "received_bad_version", "received_bad_icrc", "unsealed_drops")
         self.assertEqual(sum(counted[kind] for kind in kinds), found["PortRcvErrors"])
 
 

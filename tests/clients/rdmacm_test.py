@@ -1,5 +1,6 @@
 """Tests the connection manager's library: rdma-core's rdmacm-utils, perftest that connects with it, and rsockets."""
 
+import errno
 import os
 import pathlib
 import re
@@ -16,6 +17,29 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONNECTIONS = BUILD / "bin" / "connections"
 RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
 UDPONG_PORT = 7174
+
+# Destroys channels that a thread waits at, each with an id, and opens files, which get the channels' descriptors if these
+# were closed. Prints what the descriptors are afterwards.
+DESTROYS = """
+import ctypes, os, threading, time
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+files = []
+for _ in range(10):
+    channel = ctypes.c_void_p(cm.rdma_create_event_channel())
+    id = ctypes.c_void_p()
+    assert cm.rdma_create_id(channel, ctypes.byref(id), None, 0x106) == 0
+    event = ctypes.c_void_p()
+    thread = threading.Thread(target=cm.rdma_get_cm_event, args=(channel, ctypes.byref(event)), daemon=True)
+    thread.start()
+    time.sleep(0.05)
+    cm.rdma_destroy_id(id)
+    cm.rdma_destroy_event_channel(channel)
+    files += [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+    time.sleep(0.05)
+    print("waits" if thread.is_alive() else "returned")
+print({os.readlink(f"/proc/self/fd/{file}") for file in files})
+"""
 
 
 class Rdmacm(ClientTest):
@@ -155,6 +179,12 @@ class Lifetime(Rdmacm):
         before, after, heap_before, heap_after = map(int, found.groups())
         self.assertEqual(before, after, process.stdout)
         self.assertLess(heap_after - heap_before, 100_000, process.stdout)
+
+    def test_a_channel_that_is_destroyed_while_a_thread_waits_there(self):
+        """rping and mckey do so at their end. The thread waits on, as in a kernel's call, and touches nothing that has been
+        freed or closed."""
+        process = self.run_program(*self.over_tulle(["/usr/bin/python3", "-c", DESTROYS]), limit=20)
+        self.assertEqual("waits\n" * 10 + "{'/dev/null'}\n", process.stdout, process.describe())
 
     def test_a_killed_client_is_disconnected(self):
         server = self.listener("rping", "-s", "-a", "127.0.0.1", "-V", "-d")

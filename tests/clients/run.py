@@ -8,18 +8,25 @@
     run.py --packets ...        the same, and processes of one host also meet by UDP alone
     run.py --share-memory ...   the same, and programs share the memory that they register
     run.py --strict ...         the same, and the device is as strict as hardware
+    run.py --sealed [--record] ...
+                                the same, and programs seal what they send, as packets. Looks at all that leaves, tells it
+                                for each test, and fails at anything in clear; --record writes docs/reliability/sealed.json
 
 Run by an ordinary user, it continues as root of a user namespace of its own, which may make network namespaces.
 """
 
+import json
 import os
 import pathlib
 import sys
+import time
 import unittest
 
-import harness
-
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent.parent / "tools"))
+
+import harness  # noqa: E402
+
 FOLDERS = [HERE, HERE.parent / "interop"]
 COMPAT = HERE.parent / "compat"  # modules that the tests share with ./dev compat
 GROUPS = sorted(path.stem.removesuffix("_test") for folder in FOLDERS for path in folder.glob("*_test.py"))
@@ -42,6 +49,25 @@ def become_root_of_a_namespace():
         os.execvp("unshare", ["unshare", "--map-root-user", sys.executable, *sys.argv])
 
 
+def run_sealed(loader, names):
+    import sealed_run
+
+    wants_record = names[:1] == ["--record"]
+    rows_path = names[1] if names[:1] == ["--rows"] else None  # of a process that another run has started
+    names = names[2 if rows_path else 1 if wants_record else 0:]
+    if not names or (wants_record and names != ["all"]):
+        sys.exit("run.py: --sealed needs names of tests, or all; --record needs all")
+    become_root_of_a_namespace()
+    began = time.monotonic()
+    if rows_path is None and (names == ["all"] or (len(names) > 1 and set(names) <= set(GROUPS))):
+        return sealed_run.tell(sealed_run.run_apart(GROUPS if names == ["all"] else names), began, wants_record)
+    rows = sealed_run.run_here(loader.loadTestsFromNames([expand(name) for name in names]))
+    if rows_path is not None:
+        pathlib.Path(rows_path).write_text(json.dumps(rows))
+        return 0
+    return sealed_run.tell(rows, began, False)
+
+
 def main(names):
     sys.path[:0] = map(str, [*FOLDERS, COMPAT])
     loader = unittest.TestLoader()
@@ -49,6 +75,8 @@ def main(names):
     if names and names[0] in ways:
         os.environ[ways[names[0]]] = "yes"
         names = names[1:]
+    if names and names[0] == "--sealed":
+        return run_sealed(loader, names[1:])
     if not names:
         for group in GROUPS:
             for test in harness.tests_in(loader.loadTestsFromName(f"{group}_test")):

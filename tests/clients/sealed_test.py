@@ -55,6 +55,19 @@ peer.sendall(b"rdma-ping-" * 1000)
 assert peer.recv(10) == b"rdma-ping-"
 """
 
+# Clears its environment before it uses the device, and after the host agent has left.
+CLEARS = """
+import os, subprocess, sys, time
+from pyverbs.device import Context
+tulle = os.environ["TULLE_EXECUTABLE"]
+del os.environ["TULLE_SECURE"]
+while "No host agent" not in subprocess.run([tulle, "status"], capture_output=True, text=True).stdout:
+    time.sleep(0.1)
+context = Context(name="tulle0")
+print("opened", flush=True)
+time.sleep(60)
+"""
+
 
 class Sealed(ClientTest):
     def setUp(self):
@@ -126,6 +139,25 @@ class Sealed(ClientTest):
         self.assertRegex(client.stderr, "TimeoutError|ConnectionRefusedError")
         self.assertTrue(server.running)
         self.assertEqual(set(), set(self.frames()) - {"sealed"})
+
+    def test_a_program_that_clears_its_environment(self):
+        environment = {"TULLE_IDLE_EXIT": "1"}
+        program = self.start(*self.sealed("/usr/bin/python3", "-c", CLEARS), net=self.first, env=environment)
+        wait_until(lambda: "opened" in program.stdout or not program.running, "the device")
+        plain = self.run_program(*self.over_tulle(["ibv_devinfo"]), net=self.first, env={"TULLE_SECURE": ""}, expect=None,
+                                 limit=20)
+        self.assertIn("the running host agent seals its datagrams", plain.stderr, program.describe())
+
+    def test_raw_packets_and_roce_v1_are_refused(self):
+        for option, program in (("v2", "raw_ethernet_bw"), ("v1", "ibv_rc_pingpong")):
+            with self.subTest(program=program):
+                argv = {"raw_ethernet_bw": ("raw_ethernet_bw", "--client", "-B", "02:00:00:00:00:01", "-E",
+                                            "02:00:00:00:00:02", "-F", "-n", "5"),
+                        "ibv_rc_pingpong": ("ibv_rc_pingpong", "-g", "0")}[program]
+                options = ("--secure", self.keys, "--roce", option)
+                refused = self.run_program(*self.over_tulle(argv, options), net=self.first, expect=None, limit=20)
+                self.assertNotEqual(0, refused.wait(), refused.describe())
+        self.assertEqual(set(), set(self.frames()))
 
     def test_sockets_of_datagrams_are_refused(self):
         """They find one another by UDP."""

@@ -39,16 +39,19 @@ bool is_executable(const std::string& path) {
 }
 
 // Returns the environment without LD_PRELOAD. Preloaded libraries are meant for the program, not
-// for an agent that outlives it.
+// for an agent that outlives it. The agent seals as the program does, which may have cleared its
+// environment.
 std::vector<std::string> agent_environment(const Settings& settings) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("TULLE_AGENT=")) {
+    if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("TULLE_AGENT=") &&
+        !text.starts_with("TULLE_SECURE=")) {
       environment.emplace_back(text);
     }
   }
   environment.push_back("TULLE_AGENT=" + settings.agent);
+  environment.push_back("TULLE_SECURE=" + settings.secure);
   return environment;
 }
 

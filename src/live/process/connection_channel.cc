@@ -325,6 +325,10 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
     const std::uint32_t generation = generation_;
     // An event that there is no memory for stays on the socket.
     ssize_t received = recv(events_.get(), bytes, sizeof(bytes), MSG_PEEK);
+    if (has_ended_) {
+      poll(nullptr, 0, -1);  // until a signal comes
+      return EINTR;
+    }
     if (received < 0 && errno != ECONNRESET) return errno;
     if (received <= 0) {
       if (lose_agent(generation, event)) return 0;
@@ -342,6 +346,12 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
     event = std::move(message.event);
     return 0;
   }
+}
+
+void ConnectionChannel::end() {
+  has_ended_ = true;
+  shutdown(events_.get(), SHUT_RDWR);
+  shutdown(commands_.get(), SHUT_RDWR);
 }
 
 // Counts an event. Returns false if its endpoint has been destroyed in the meantime.

@@ -43,6 +43,10 @@ class ConnectionChannel {
   // EINTR if a signal came first, which loses no event. Holds no lock while it waits; any number of
   // threads may call it.
   int next_event(ConnectionEvent& event);
+  // Ends the connection to the agent. Threads that wait in next_event() wait on until a signal comes,
+  // as in a kernel's call, so that the channel must outlive them. A program such as rping ends at
+  // an error there.
+  void end();
 
   // Creates an endpoint. `qp_type` may be given again with connect and accept. Returns
   // EPROTONOSUPPORT if the port space does not exist.
@@ -131,6 +135,7 @@ class ConnectionChannel {
   std::atomic<std::uint32_t> events_taken_ = 0;
   UniqueFd quiet_end_;  // other end of the silent socket after the agent died
   std::atomic<std::uint32_t> generation_ = 0;  // counts the replacements of events_
+  std::atomic<bool> has_ended_ = false;
 
   std::mutex endpoints_mutex_;
   struct Known {

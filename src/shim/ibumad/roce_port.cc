@@ -39,7 +39,8 @@ management::performance::Counters counters() {
   out.receive_errors = all[live::counter_index("received_truncated")] +
                        all[live::counter_index("received_unknown_opcode")] +
                        all[live::counter_index("received_bad_version")] +
-                       all[live::counter_index("received_bad_icrc")];
+                       all[live::counter_index("received_bad_icrc")] +
+                       all[live::counter_index("unsealed_drops")];
   out.transmit_discards = all[live::counter_index("send_errors")];
   return out;
 }

@@ -132,7 +132,7 @@ const std::vector<CounterFile>& counter_files() {
       {"counters/port_rcv_errors",
        1,
        {"received_truncated", "received_unknown_opcode", "received_bad_version",
-        "received_bad_icrc"}},
+        "received_bad_icrc", "unsealed_drops"}},
       {"counters/port_xmit_discards", 1, {"send_errors"}},
       {"counters/symbol_error", 1, {}},
       {"counters/link_error_recovery", 1, {}},

@@ -237,6 +237,28 @@ int next_event(Channel& channel, rdma_cm_event*& out) {
   return 0;
 }
 
+// Keeps a channel while a thread waits for its next event. Programs such as rping and mckey destroy
+// the channel that one of their threads waits at, and end.
+class Waiting {
+ public:
+  explicit Waiting(Channel& channel) : channel_(channel) {
+    const std::lock_guard guard(channel_.mutex);
+    ++channel_.waiting;
+  }
+  ~Waiting() {
+    {
+      const std::lock_guard guard(channel_.mutex);
+      if (--channel_.waiting > 0 || !channel_.is_destroyed) return;
+    }
+    delete &channel_;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Channel& channel_;
+};
+
 }  // namespace
 
 int complete(Id& id) {
@@ -252,6 +274,7 @@ extern "C" {
 
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) try {
   if (channel == nullptr || out == nullptr) return answer(EINVAL);
+  const Waiting waiting(Channel::of(channel));
   return answer(next_event(Channel::of(channel), *out));
 } catch (const std::bad_alloc&) {
   return answer(ENOMEM);

@@ -251,7 +251,14 @@ rdma_event_channel* rdma_create_event_channel() try {
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
-  if (channel != nullptr) delete &Channel::of(channel);
+  if (channel == nullptr) return;
+  Channel& gone = Channel::of(channel);
+  {
+    const std::lock_guard guard(gone.mutex);
+    gone.is_destroyed = gone.waiting > 0;
+    if (gone.is_destroyed) return gone.agent->end();
+  }
+  delete &gone;
 }
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,

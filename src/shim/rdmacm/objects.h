@@ -39,6 +39,9 @@ struct Channel : rdma_event_channel {
   // An event that was taken from the agent, and for which there was no memory then. It comes next.
   std::mutex mutex;
   std::optional<live::ConnectionEvent> postponed;
+  // Threads that wait for an event. The last of them deletes a channel that has been destroyed.
+  std::uint32_t waiting = 0;
+  bool is_destroyed = false;
 
   static Channel& of(rdma_event_channel* channel) { return static_cast<Channel&>(*channel); }
 };

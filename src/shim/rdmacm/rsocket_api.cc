@@ -97,8 +97,6 @@ std::shared_ptr<Stream> find_stream(int fd) {
   return std::dynamic_pointer_cast<Stream>(find_socket(fd));
 }
 
-const bool began_sealed = !live::read_settings().secure.empty();
-
 }  // namespace
 
 extern "C" {
@@ -110,9 +108,8 @@ int rsocket(int domain, int type, int protocol) try {
   const bool is_datagram =
       domain != AF_IB && type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   if (!is_stream && !is_datagram) return answer(ENOTSUP);
-  // Sockets for datagrams find one another by UDP, in clear. A program may clear its environment.
-  const bool is_sealed = began_sealed || !live::read_settings().secure.empty();
-  if (is_datagram && is_sealed) return answer(EOPNOTSUPP);
+  // Sockets for datagrams find one another by UDP, in clear.
+  if (is_datagram && !live::read_settings().secure.empty()) return answer(EOPNOTSUPP);
   std::shared_ptr<Socket> socket;
   const int error = is_stream ? rsockets::create_stream(rsocket_device(), domain, socket)
                               : rsockets::create_datagram(rsocket_device(), domain, socket);
