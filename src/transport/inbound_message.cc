@@ -180,9 +180,13 @@ bool InboundMessage::write(QueuePair& qp, std::byte* memory, Payload payload,
   Withheld* const withheld = qp.environment.withheld.get();
   if (withheld == nullptr) [[likely]]
     return copy_guarded(memory, payload.data, payload.bytes);
-  if (info.starts_message() && !info.ends_message() &&
-      withheld->keep_first_packet(qp.number, memory, payload.data, payload.bytes)) {
-    return true;
+  withheld->release_under(qp.number, memory, payload.bytes);
+  if (info.starts_message()) {
+    withheld->drop_first_packet(qp.number);  // of one that was abandoned
+    if (!info.ends_message() &&
+        withheld->keep_first_packet(qp.number, memory, payload.data, payload.bytes)) {
+      return true;
+    }
   }
   return copy_guarded(memory, payload.data, payload.bytes) &&
          (!info.ends_message() || withheld->write_first_packet(qp.number));

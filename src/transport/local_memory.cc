@@ -44,11 +44,15 @@ std::optional<std::uint32_t> visit_pieces(const QueuePair& qp, const verbs::Prot
 bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
               std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload) {
   const std::byte* from = payload.data;
+  Withheld* const withheld = qp.environment.withheld.get();
   return visit_pieces(qp, pd, sges, offset, payload.bytes, true,
                       [&](std::byte* memory, std::uint32_t part) {
                         if (from == nullptr) return true;
                         const std::byte* const piece = std::exchange(from, from + part);
-                        return memory == nullptr || copy_guarded(memory, piece, part);
+                        if (memory == nullptr) return true;
+                        if (withheld != nullptr) [[unlikely]]
+                          withheld->release_under(qp.number, memory, part);
+                        return copy_guarded(memory, piece, part);
                       }) == 0u;
 }
 
@@ -114,7 +118,9 @@ bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payl
 bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
              Payload payload, Edges edges) {
   const std::span<const verbs::Sge> sges(receive.sges.data(), receive.sge_count);
-  if (qp.environment.withheld != nullptr) [[unlikely]] {
+  // An XRC target completes to a queue of each shared receive queue, in no order.
+  if (qp.environment.withheld != nullptr && qp.transport.receives != Receives::from_named_queue)
+      [[unlikely]] {
     return write_between(qp, domain_of_receives(qp), sges, offset, payload, edges, true);
   }
   return write_to(qp, domain_of_receives(qp), sges, offset, payload);

@@ -55,6 +55,12 @@ bool Withheld::write_first_packet(QpNumber qp) {
   return is_there;
 }
 
+void Withheld::drop_first_packet(QpNumber qp) {
+  if (const auto found = queue_pairs_.find(qp.value); found != queue_pairs_.end()) {
+    found->second.first_packet.clear();
+  }
+}
+
 bool Withheld::is_receive(const verbs::Completion& completion) {
   return completion.opcode >= verbs::CompletionOpcode::receive;
 }
@@ -95,10 +101,17 @@ void Withheld::write_all(Kept& kept) {
     std::ranges::fill(queue->bound, 0u);
     queue->unbound = 0;
   }
-  if (kept.first_packet.empty()) return;
-  static_cast<void>(
-      copy_guarded(kept.first_memory, kept.first_packet.data(), kept.first_packet.size()));
-  kept.first_packet.clear();
+}
+
+void Withheld::release_under(QpNumber qp, const std::byte* memory, std::uint32_t bytes) {
+  const auto found = queue_pairs_.find(qp.value);
+  if (found == queue_pairs_.end()) return;
+  const auto is_under = [&](const Piece& piece) {
+    return piece.memory < memory + bytes && memory < piece.memory + piece.bytes;
+  };
+  for (const Queue* queue : {&found->second.sends, &found->second.receives}) {
+    if (std::ranges::any_of(queue->pieces, is_under)) return write_all(found->second);
+  }
 }
 
 void Withheld::release_all(QpNumber qp) {

@@ -40,19 +40,26 @@ class Withheld {
   static constexpr std::uint32_t edge_bytes = 64;
 
   // Keeps bytes that go to `memory` until a completion of that work queue is polled. Returns false
-  // if there is no memory to keep them: the caller then writes them at once.
+  // if there is no memory to keep them: the caller then writes them at once. An XRC target completes
+  // to several queues and must not keep any.
   [[nodiscard]] bool keep(QpNumber qp, bool is_receive, std::byte* memory, const std::byte* from,
                           std::uint32_t bytes);
-  // Keeps the first packet of a WRITE until the last one has been written.
+  // Keeps the first packet of a WRITE until the last one has been written. Nothing else writes it:
+  // the peer's right to write is looked at again with the last packet.
   [[nodiscard]] bool keep_first_packet(QpNumber qp, std::byte* memory, const std::byte* from,
                                        std::uint32_t bytes);
-  // The last packet of a WRITE has been written. Returns false if the memory is gone.
+  // The last packet of that WRITE has been written. Returns false if the memory is gone.
   [[nodiscard]] bool write_first_packet(QpNumber qp);
+  // The WRITE has been abandoned, or its memory belongs to a region that goes away.
+  void drop_first_packet(QpNumber qp);
 
   // A completion has been queued; what was kept before belongs to it.
   void bind(const verbs::Completion& completion);
   // The application has taken a completion.
   void release(const verbs::Completion& completion);
+  // Writes what is kept for a queue pair if some of it belongs into this memory, into which a later
+  // request of the same queue pair is about to write.
+  void release_under(QpNumber qp, const std::byte* memory, std::uint32_t bytes);
   // Writes what is kept for a queue pair: its peer reads, or a fence has been passed.
   void release_all(QpNumber qp);
   // A memory region goes away.

@@ -149,5 +149,31 @@ TEST_F(WithheldTest, TheFirstPacketOfAWriteAppearsLast) {
   EXPECT_FALSE(has(0));
 }
 
+TEST_F(WithheldTest, OnlyTheLastPacketOfAWriteBringsTheFirst) {
+  const std::byte one{1};
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, memory_.data(), &one, 1));
+  withheld_.release_all(qp);
+  withheld_.release_all();
+  EXPECT_FALSE(has(0)) << "the right to write may be gone";
+  withheld_.drop_first_packet(qp);
+  EXPECT_TRUE(withheld_.write_first_packet(qp));
+  EXPECT_FALSE(has(0));
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, memory_.data(), &one, 1));
+  withheld_.forget(qp);
+  EXPECT_TRUE(withheld_.write_first_packet(qp));
+  EXPECT_FALSE(has(0));
+}
+
+TEST_F(WithheldTest, ALaterRequestForTheSameMemoryFindsWhatCameBefore) {
+  keep(4, true);
+  withheld_.bind(received);
+  withheld_.release_under(qp, &memory_[5], 4);
+  withheld_.release_under(qp, &memory_[0], 4);
+  withheld_.release_under(other_qp, &memory_[0], 16);
+  EXPECT_FALSE(has(4));
+  withheld_.release_under(qp, &memory_[2], 3);
+  EXPECT_TRUE(has(4));
+}
+
 }  // namespace
 }  // namespace tulle::transport

@@ -148,6 +148,7 @@ SharedRegions::Hold Device::share_memory(const void*, std::uint64_t) { return {}
 void Device::tidy_memory() {}
 void SharedRegions::Hold::reset() {}
 bool Device::is_strict() { return std::getenv("TULLE_TEST_STRICT") != nullptr; }
+std::shared_ptr<void> Device::memory_turn() { return nullptr; }
 const Likeness* Device::likeness() { return nullptr; }
 // A test reads the reason in the environment.
 void Device::keep_refusal(const std::string& text) {

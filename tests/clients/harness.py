@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import tempfile
@@ -49,15 +48,6 @@ def _check(result):
 
 class Unavailable(Exception):
     """The machine does not allow what the test needs."""
-
-
-def lock_without_limit():
-    """Lets the programs lock as much memory as they like, as an administrator does where there are adapters. Leaves
-    things as they are if this process may not."""
-    try:
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    except ValueError:
-        pass
 
 
 def surroundings(argv):

@@ -74,8 +74,6 @@ def main(names):
     ways = {"--packets": harness.PACKETS_ONLY, "--share-memory": harness.SHARED_MEMORY, "--strict": harness.STRICTLY}
     if names and names[0] in ways:
         os.environ[ways[names[0]]] = "yes"
-        if names[0] == "--strict":
-            harness.lock_without_limit()
         names = names[1:]
     if names and names[0] == "--sealed":
         return run_sealed(loader, names[1:])

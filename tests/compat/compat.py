@@ -116,8 +116,6 @@ def main():
     if arguments.record and any(ways.values()):
         parser.error("--packets, --share-memory and --strict record nothing")
     os.environ.update({name: "yes" for name, is_chosen in ways.items() if is_chosen})
-    if arguments.strict:
-        harness.lock_without_limit()
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
     signal.signal(signal.SIGTERM, end_at_a_signal)

@@ -153,7 +153,7 @@ int run_agent(const AgentOptions& options) {
   }
   if (!listener) return fail(listener.error().message);
 
-  give_up_privileges();
+  give_up_privileges(options.settings.agent[0] != '@' ? options.settings.agent : "");
   AgentCore core(options.settings);
   if (options.foreground) {
     std::printf("tulle agent: at %s, UDP port %u\n", options.settings.agent.c_str(),

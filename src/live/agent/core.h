@@ -99,6 +99,8 @@ class AgentCore {
   void handle_message(Session& session, ReceivedMessage& message);
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
+  std::uint16_t seal_key_id();
+  [[nodiscard]] bool seals_like(Session& session, std::uint16_t programs_key_id);
   void list(Session& session);
   void answer_attribute(Session& session);
   void open(Session& session);

@@ -1,8 +1,10 @@
 #include "live/agent/privileges.h"
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -14,7 +16,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <vector>
+
+#include "live/unique_fd.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TULLE_ADDRESS_SANITIZER
+#endif
+#endif
 
 namespace tulle::live {
 namespace {
@@ -29,9 +40,9 @@ constexpr std::uint32_t architecture = AUDIT_ARCH_AARCH64;
 #else
 constexpr std::uint32_t architecture = 0;  // no filter
 #endif
-// Calls of x86-64's ABI with short pointers have this bit, and other numbers. Nobody has use for
-// them.
-constexpr std::uint32_t short_pointers_bit = 0x4000'0000;
+// No machine has a call of this number or a higher one, but x86-64 for its ABI with short pointers,
+// which nobody uses.
+constexpr std::uint32_t calls_end = 512;
 
 // The calls that are refused. Some machines have no fork(2) of their own.
 constexpr std::uint32_t refused_calls[] = {
@@ -41,14 +52,16 @@ constexpr std::uint32_t refused_calls[] = {
     SYS_fork, SYS_vfork,
 #endif
     // other processes
-    SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd, SYS_kcmp,
+    SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise, SYS_pidfd_getfd,
+    SYS_kcmp, SYS_kill, SYS_tkill, SYS_pidfd_send_signal, SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
     // namespaces and file systems
     SYS_setns, SYS_unshare, SYS_chroot, SYS_pivot_root, SYS_mount, SYS_umount2, SYS_move_mount,
-    SYS_open_tree, SYS_fsopen, SYS_fsmount, SYS_fsconfig, SYS_name_to_handle_at,
-    SYS_open_by_handle_at,
+    SYS_mount_setattr, SYS_open_tree, SYS_fspick, SYS_fsopen, SYS_fsmount, SYS_fsconfig,
+    SYS_name_to_handle_at, SYS_open_by_handle_at,
     // the kernel
-    SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf,
-    SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_add_key, SYS_request_key,
+    SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_kexec_file_load,
+    SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_add_key, SYS_request_key,
     SYS_keyctl, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct, SYS_settimeofday, SYS_clock_settime,
     SYS_sethostname, SYS_setdomainname};
 
@@ -56,7 +69,7 @@ constexpr std::uint32_t refused_calls[] = {
 void refuse_calls() {
   if (architecture == 0) return;
   constexpr std::uint32_t number = offsetof(seccomp_data, nr);
-  constexpr std::uint32_t flags = offsetof(seccomp_data, args);  // clone(2): its low half
+  constexpr std::uint32_t first = offsetof(seccomp_data, args);  // low half of the first argument
   constexpr std::uint32_t refuse = SECCOMP_RET_ERRNO | EPERM;
   constexpr std::uint32_t absent = SECCOMP_RET_ERRNO | ENOSYS;
   std::vector<sock_filter> program = {
@@ -64,7 +77,7 @@ void refuse_calls() {
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, architecture, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, refuse),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, short_pointers_bit, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, calls_end, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, refuse),
       // The flags of clone3(2) lie in memory, where no filter sees them. The C library then makes
       // threads with clone(2).
@@ -76,9 +89,14 @@ void refuse_calls() {
     program.push_back(BPF_STMT(BPF_RET | BPF_K, refuse));
   }
   for (const sock_filter& each : std::initializer_list<sock_filter>{
+           // clone(2) makes threads, and tgkill(2) signals this process, as abort(3) does.
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, flags),
-           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first),
+           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 5, 0),
+           BPF_STMT(BPF_RET | BPF_K, refuse),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 3),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(getpid()), 1, 0),
            BPF_STMT(BPF_RET | BPF_K, refuse),
            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
        }) {
@@ -88,9 +106,35 @@ void refuse_calls() {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0);
 }
 
+// Gives up starting programs, and writing, making and removing files (landlock(7)), where the kernel
+// has this (Linux 5.13). A process that has done so also looks into none that has not.
+void refuse_files(const std::string& removes) {
+  landlock_ruleset_attr wanted{};
+  wanted.handled_access_fs =
+      LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+      LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
+      LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+      LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+  const UniqueFd rules(
+      static_cast<int>(syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0)));
+  if (!rules) return;
+  const auto allow = [&rules](const std::string& path, std::uint64_t access) {
+    const UniqueFd file(open(path.c_str(), O_PATH | O_CLOEXEC));
+    landlock_path_beneath_attr below{};
+    below.allowed_access = access;
+    below.parent_fd = file.get();
+    syscall(SYS_landlock_add_rule, rules.get(), LANDLOCK_RULE_PATH_BENEATH, &below, 0);
+  };
+  allow("/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE);
+  if (const auto slash = removes.rfind('/'); slash != std::string::npos) {
+    allow(removes.substr(0, slash + 1), LANDLOCK_ACCESS_FS_REMOVE_FILE);
+  }
+  syscall(SYS_landlock_restrict_self, rules.get(), 0);
+}
+
 }  // namespace
 
-void give_up_privileges() {
+void give_up_privileges(const std::string& removes) {
   // Each of these is given up as far as the kernel lets it. Less is no reason to serve nobody.
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -106,7 +150,9 @@ void give_up_privileges() {
     sets[0] = {kept, kept, 0};
     syscall(SYS_capset, &header, sets.data());
   }
-#ifndef __SANITIZE_ADDRESS__  // which looks for leaks with a process that traces this one
+#if !defined(__SANITIZE_ADDRESS__) && !defined(TULLE_ADDRESS_SANITIZER)
+  // Not with the sanitizer, which looks for leaks by a process that traces this one.
+  refuse_files(removes);
   refuse_calls();
 #endif
 }

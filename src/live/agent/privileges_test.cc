@@ -1,9 +1,13 @@
 #include "live/agent/privileges.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/landlock.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +22,7 @@ namespace {
 bool holds_without_privileges(const std::function<bool()>& check) {
   const pid_t child = fork();
   if (child == 0) {
-    give_up_privileges();
+    give_up_privileges("/tmp/agent");
     _exit(check() ? 0 : 1);
   }
   int status = 0;
@@ -39,6 +43,24 @@ TEST(Privileges, NoProcessIsStarted) {
     const pid_t made = fork();
     if (made == 0) _exit(0);
     return made == -1 && errno == EPERM;
+  }));
+}
+
+TEST(Privileges, NoFileIsMadeAndNoProcessSignalled) {
+  if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1) {
+    GTEST_SKIP() << "this kernel has no Landlock";
+  }
+  EXPECT_TRUE(holds_without_privileges([] {
+    const bool makes = open("/tmp/tulle-privileges", O_CREAT | O_WRONLY | O_CLOEXEC, 0600) >= 0;
+    const bool is_refused = errno == EACCES || errno == EROFS;
+    return !makes && is_refused && kill(getppid(), 0) == -1 && errno == EPERM;
+  }));
+}
+
+TEST(Privileges, TheProcessEndsItselfAndWritesToTheNullDevice) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    signal(SIGUSR1, SIG_IGN);
+    return raise(SIGUSR1) == 0 && open("/dev/null", O_WRONLY | O_CLOEXEC) >= 0;
   }));
 }
 

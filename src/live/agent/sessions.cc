@@ -106,6 +106,32 @@ void AgentCore::greet(Session& session) {
   refuse(session, "this purpose is unknown");
 }
 
+// Returns the number of the key that this agent seals with; 0: none.
+std::uint16_t AgentCore::seal_key_id() {
+  if (seal_ == nullptr) return 0;
+  if (connections_) seal_->look_at_file(connections_->now());
+  return seal_->key_id();
+}
+
+// Datagrams of the connection manager leave and arrive in clear or sealed for a program. One that
+// would have it otherwise gets none.
+bool AgentCore::seals_like(Session& session, std::uint16_t programs_key_id) {
+  const std::uint16_t own = seal_key_id();
+  if (own == programs_key_id) return true;
+  const char* reason =
+      "the running host agent seals with another key than this program: end it, "
+      "and start `tulle agent --secure KEYFILE`";
+  if (own == 0) {
+    reason =
+        "the running host agent seals nothing, and this program does: end the agent, or start "
+        "`tulle agent --secure KEYFILE`";
+  } else if (programs_key_id == 0) {
+    reason = "the running host agent seals its datagrams: try `tulle run --secure KEYFILE`";
+  }
+  refuse(session, reason);
+  return false;
+}
+
 void AgentCore::refuse(Session& session, const std::string& reason) {
   static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
   session.state = State::closing;
@@ -136,7 +162,7 @@ void AgentCore::open(Session& session) {
   if (!lock) return refuse(session, lock.error().message);
   const SlotRecord& record = group_->record(session.slot);
   Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
-  opened.seal_key_id = seal_ ? seal_->key_id() : std::uint16_t{0};
+  opened.seal_key_id = seal_key_id();
   std::vector<int> fds = {group_->socket(session.slot), counters->fd(), lock->get(),
                           group_->vault()};
   UniqueFd process_end;
@@ -198,6 +224,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
 }
 
 void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds) {
+  if (!seals_like(session, rejoin.seal_key_id)) return;
   const bool is_ours = session.peer.uid == geteuid() && fds.size() == 2 &&
                        rejoin.slot > agent_slot && rejoin.slot < slots;
   if (!is_ours) return refuse(session, "only a process of the agent's own user rejoins");
@@ -382,6 +409,7 @@ Session* AgentCore::capture_for(uid_t user) {
 }
 
 void AgentCore::open_channel(Session& session) {
+  if (!seals_like(session, session.hello.seal_key_id)) return;
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
   // Frames are sent with the agent's rights, and another user may have none.
@@ -395,7 +423,8 @@ void AgentCore::open_channel(Session& session) {
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
   const int fd = events->get();
-  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), {&fd, 1})) {
+  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel, seal_key_id()}),
+                    {&fd, 1})) {
     return end(session);
   }
   if (Session* capture = capture_for(geteuid())) capture_connections(*capture);

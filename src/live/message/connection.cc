@@ -40,7 +40,7 @@ void fields(Archive& archive, QpAttributesOfStates& a) {
 }
 template <typename Archive>
 void fields(Archive& archive, ChannelOpened& message) {
-  archive(message.channel);
+  archive(message.channel, message.seal_key_id);
 }
 
 namespace event {

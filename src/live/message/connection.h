@@ -21,6 +21,7 @@ namespace tulle::live {
 struct ChannelOpened {
   static constexpr auto kind = MessageKind::channel_opened;
   std::uint32_t channel = 0;
+  std::uint16_t seal_key_id = 0;  // as in Opened
 };
 
 // The numbers of librdmacm's rdma_cm_event_type. The numbers that are left out belong to events

@@ -92,8 +92,9 @@ struct Hello {
   DeviceChoice device;           // its name is that in the program
   std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
-  std::uint32_t slot = 0;  // find_peer
-  std::string file;        // attribute: file name as in live/message/port_attributes.h
+  std::uint32_t slot = 0;         // find_peer
+  std::string file;               // attribute: file name as in live/message/port_attributes.h
+  std::uint16_t seal_key_id = 0;  // of the key that the program seals with; 0: none
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;
@@ -127,6 +128,7 @@ struct Rejoin {
   std::string command;
   DeviceChoice choice;
   DeviceInfo device;  // the device as the process knows it
+  std::uint16_t seal_key_id = 0;
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;

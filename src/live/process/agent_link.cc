@@ -7,6 +7,7 @@
 
 #include "live/message/protocol.h"
 #include "live/process/agent_client.h"
+#include "live/process/seal_choice.h"
 
 namespace tulle::live {
 
@@ -48,7 +49,10 @@ bool AgentLink::reconnect(const DeviceInfo& device) {
   const std::array<int, 2> fds = {rights_.vault.get(), rights_.counters.get()};
   DeviceChoice choice = settings_.device;
   choice.name = device.name;
-  const Rejoin rejoin{rights_.slot, program_name(), choice, device};
+  // An agent that seals otherwise must not get at the host's sockets.
+  auto own_key = own_key_id(settings_);
+  if (!own_key) return false;
+  const Rejoin rejoin{rights_.slot, program_name(), choice, device, *own_key};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
   tell_exposed();

@@ -14,6 +14,7 @@
 #include "live/fabric/client.h"
 #include "live/message/socket.h"
 #include "live/process/agent_client.h"
+#include "live/process/seal_choice.h"
 
 namespace tulle::live {
 namespace {
@@ -55,6 +56,7 @@ ConnectionChannel::~ConnectionChannel() = default;
 // A channel that is new, to an agent or to the process of a software fabric.
 Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& settings) {
   if (!settings.fabric.empty()) {
+    if (!settings.secure.empty()) return Error{"a fabric seals nothing (TULLE_SECURE)", EPROTO};
     auto channel = open_fabric_channel({settings.fabric, settings.host});
     if (!channel) return channel.error();
     return Opened{channel->number, std::move(channel->commands), std::move(channel->events)};
@@ -63,11 +65,17 @@ Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& set
   hello.purpose = Purpose::connect;
   hello.command = program_name();
   hello.device = settings.device;
+  auto own_key = own_key_id(settings);
+  if (!own_key) return own_key.error();
+  hello.seal_key_id = *own_key;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   ChannelOpened opened;
   if (!decode(answer->message.bytes, opened) || answer->message.fds.size() != 1) {
     return Error{"the agent's answer is no channel for connections", EPROTO};
+  }
+  if (auto alike = check_agents_key(settings, *own_key, opened.seal_key_id); !alike) {
+    return alike.error();
   }
   return Opened{opened.channel, std::move(answer->connection), std::move(answer->message.fds[0])};
 }

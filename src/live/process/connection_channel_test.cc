@@ -18,8 +18,10 @@
 #include <thread>
 #include <tuple>
 
+#include "base/folder_test.h"
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
+#include "live/process/seal_choice.h"
 #include "live/test_network_test.h"
 #include "wire/cm.h"
 #include "wire/ip_udp.h"
@@ -495,6 +497,40 @@ TEST_F(ConnectionChannelTest, AStaleConnectionIsBroken) {
   }
   EXPECT_TRUE(is_rejected);
   EXPECT_TRUE(is_disconnected);
+}
+
+// The agent here seals nothing: it may have come after one that did.
+TEST_F(ConnectionChannelTest, AProgramThatSealsHasNoConnectionsThroughAnAgentThatDoesNot) {
+  const Folder folder;
+  folder.write("keys", std::string(64, '5') + "\n");
+  const std::string keys = folder.path("keys");
+  std::filesystem::permissions(keys, std::filesystem::perms::owner_read);
+  Settings sealed = read_settings();
+  sealed.secure = keys;
+  auto refused = ConnectionChannel::open(sealed);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("seals nothing"), std::string::npos)
+      << refused.error().message;
+  // The program looks too: an agent's word is not enough.
+  auto own = own_key_id(sealed);
+  ASSERT_TRUE(own);
+  EXPECT_NE(own.value(), 0);
+  EXPECT_FALSE(check_agents_key(sealed, own.value(), 0));
+  EXPECT_FALSE(check_agents_key(sealed, own.value(), own.value() + 1));
+  EXPECT_TRUE(check_agents_key(sealed, own.value(), own.value()));
+}
+
+TEST_F(ConnectionChannelTest, AnAgentThatSealsOtherwiseDoesNotGetASlotBack) {
+  Rejoin rejoin;
+  rejoin.slot = 5;
+  rejoin.seal_key_id = 7;
+  auto connection = connect_to(read_settings().agent);
+  ASSERT_TRUE(connection);
+  ASSERT_TRUE(send_message(connection->get(), encode(rejoin)));
+  auto answer = await_message(connection->get(), 2'000);
+  Refused refused;
+  ASSERT_TRUE(answer && decode(answer->bytes, refused));
+  EXPECT_NE(refused.reason.find("seals nothing"), std::string::npos) << refused.reason;
 }
 
 TEST_F(ConnectionChannelTest, CapturesShowWhatIsSaid) {

@@ -18,6 +18,8 @@
 #include "live/process/agent_client.h"
 #include "live/process/competition.h"
 #include "live/process/device_impl.h"
+#include "live/process/program_memory.h"
+#include "live/process/seal_choice.h"
 #include "live/settings.h"
 
 namespace tulle::live {
@@ -82,28 +84,6 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
   auto parsed = fabric::parse_faults(settings.faults);
   if (const auto* error = std::get_if<std::string>(&parsed)) return Error{*error, EINVAL};
   return std::get<fabric::FaultSettings>(parsed);
-}
-
-// Returns the seal of this process's datagrams, or null if they are plain. The host agent, which
-// connects queue pairs, must do the same.
-Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t agents_key_id) {
-  if (settings.secure.empty()) {
-    if (agents_key_id == 0) return std::unique_ptr<Seal>();
-    return Error{fmt::format("the running host agent seals its datagrams: try `tulle run --secure "
-                             "KEYFILE`, or wait until it ends, {} seconds after its last program",
-                             Settings{}.idle_exit_seconds),
-                 EPROTO};
-  }
-  auto seal = Seal::create(settings.secure);
-  if (seal && (*seal)->key_id() != agents_key_id) {
-    return Error{
-        fmt::format("the running host agent at {} does not seal with the first key of {}: "
-                    "wait until it ends, {} seconds after its last program, or end it and "
-                    "start `tulle agent --secure {}`",
-                    settings.agent, settings.secure, Settings{}.idle_exit_seconds, settings.secure),
-        EPROTO};
-  }
-  return seal;
 }
 
 // Opens a host's port of a software fabric.
@@ -271,6 +251,9 @@ void Device::transmit_posted() {
 bool Device::is_strict() {
   static const bool is_strict = read_settings().strict;
   return is_strict;
+}
+std::shared_ptr<void> Device::memory_turn() {
+  return is_strict() ? std::make_shared<MemoryTurn>(now()) : nullptr;
 }
 const Likeness* Device::likeness() {
   static const Likeness* const likeness = find_likeness(read_settings().like);

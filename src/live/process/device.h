@@ -64,6 +64,9 @@ class Device {
   // The same after posting work. A strict device sends a moment later, or in the next call, like an
   // adapter that reads a request and its data when it comes to them.
   void transmit_posted();
+  // A strict device writes to the program's memory also when the program polls, and when an object
+  // ends. The caller keeps this meanwhile (live/process/program_memory.h).
+  [[nodiscard]] std::shared_ptr<void> memory_turn();
   // Returns true if the device is to be as strict as hardware (TULLE_STRICT).
   static bool is_strict();
   // Returns the adapter whose limits the device has (TULLE_LIKE), or null.

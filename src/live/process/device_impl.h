@@ -277,7 +277,7 @@ class Device::Impl {
   pthread_t doorbell_taker_{};
   bool is_doorbell_broken_ = false;  // somebody shut it down: no caller sleeps at it any more
   bool has_lost_port_ = false;       // the host agent is gone, and the slot's socket with it
-  bool has_unsent_posts_ = false;  // of a strict device, which sends later
+  bool has_unsent_posts_ = false;    // of a strict device, which sends later
   bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
   Time leased_at_;
   bool forked_ = false;  // this process is a child of the one that opened the device

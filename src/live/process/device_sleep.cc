@@ -111,7 +111,7 @@ void Device::Impl::answer_bell() {
       has_received_all = receive(at) < Receiver::messages_max;
     }
     handle_deadlines(at, has_received_all);
-    if (adapter_->completions() != completions) {
+    if (adapter_->completions() != completions && !has_unsent_posts_) {
       deferred_ = true;
       deliver_events();
       wake_at(at + lease_time);  // the thread sends what the caller leaves behind
@@ -150,7 +150,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
     const std::uint64_t completions = adapter_->completions();
     survive([&] {
       receive_before_deadlines(at);
-      if (adapter_->completions() != completions) {
+      if (adapter_->completions() != completions && !has_unsent_posts_) {
         deferred_ = true;  // the caller has more to send with the answer
         deliver_events();
         wake_at(at + lease_time);

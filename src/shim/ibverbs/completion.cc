@@ -67,8 +67,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
   std::uint32_t done = 0;
   for (bool progressed = false; done < wanted;) {
     const auto room = std::min<std::size_t>(wanted - done, context.polled.size());
-    const std::uint32_t count =
-        context.adapter().objects().poll(*cq.queue, {context.polled.data(), room});
+    const std::uint32_t count = take(context, *cq.queue, {context.polled.data(), room});
     for (std::uint32_t i = 0; i < count; ++i) translate(context.polled[i], out[done + i]);
     if (context.is_strict) [[unlikely]] {
       for (std::uint32_t i = 0; i < count; ++i) {

@@ -11,10 +11,10 @@ namespace {
 int take(Cq& cq, bool make_progress) {
   Context& context = Context::of(cq.context);
   auto guard = context.lock_for_work();
-  std::uint32_t count = context.adapter().objects().poll(*cq.queue, {&cq.current, 1});
+  std::uint32_t count = shim::take(context, *cq.queue, {&cq.current, 1});
   while (count == 0 && make_progress) {
     context.live->progress();
-    count = context.adapter().objects().poll(*cq.queue, {&cq.current, 1});
+    count = shim::take(context, *cq.queue, {&cq.current, 1});
     if (count == 0 && !may_have_come(cq, guard)) break;
   }
   if (count == 0) return ENOENT;

@@ -358,6 +358,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
       share(change.change_range ? wanted : kept, mr.region->access);
   {
     const auto guard = context.lock();
+    const auto turn = context.live->memory_turn();
     const VerbsStatus status = context.adapter().objects().reregister(*mr.region, change);
     if (status != VerbsStatus::ok) return refuse(to_errno(status));
     if (change.pd != nullptr) mr.pd = ibv_pd;
@@ -380,6 +381,7 @@ int ibv_dereg_mr(ibv_mr* ibv) {
   Context& context = Context::of(mr.context);
   {
     const auto guard = context.lock_to_end();
+    const auto turn = context.live->memory_turn();
     if (mr.region == nullptr) return report(EINVAL);
     if (mr.region->bound_windows > 0) return report(EBUSY);
     // The keys become invalid now, although other objects may hold the region.

@@ -412,6 +412,12 @@ void serve_times(Cq& cq);
 inline constexpr std::size_t device_memory_bytes_max = 1u << 20;
 
 // completion.cc
+inline std::uint32_t take(Context& context, verbs::CompletionQueue& queue,
+                          std::span<verbs::Completion> out) {
+  if (context.is_strict) [[unlikely]]
+    return take_strictly(context, queue, out);
+  return queue.poll(out);
+}
 ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);
 ibv_wc_status to_wc_status(verbs::CompletionStatus status);
 unsigned to_wc_flags(const verbs::Completion& completion);

@@ -441,6 +441,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
     }
   }
   const auto guard = context.lock();
+  const auto turn = context.live->memory_turn();
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return refuse(to_errno(status));
   if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
@@ -472,6 +473,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   std::uint32_t events = 0;
   {
     const auto guard = context.lock_to_end();
+    const auto turn = context.live->memory_turn();
     // Linux refuses too until everything is detached.
     if (!qp.groups.empty() || has_flows(context, qp)) return report(EBUSY);
     release(context, qp);

@@ -127,6 +127,12 @@ void blur(const Context& context, const verbs::Completion& completion, ibv_wc& o
   if (!context.is_infiniband || has_failed) out.pkey_index = undefined_half;
 }
 
+std::uint32_t take_strictly(Context& context, verbs::CompletionQueue& queue,
+                            std::span<verbs::Completion> out) {
+  const auto turn = context.live->memory_turn();
+  return context.adapter().objects().poll(queue, out);
+}
+
 void note_polled(Context& context, const verbs::Completion& completion) {
   // A completion may be of a queue pair that is gone.
   const auto found = context.qps.find(static_cast<Qp*>(completion.qp_cookie));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 
 #include "verbs/receive_queue.h"
@@ -80,6 +81,10 @@ void clear_entries(Qp& qp);
 // request's identifier, the status and the queue pair's number of one that failed, and those of one
 // that succeeded which do not belong to its operation (ibv_poll_cq(3), IBTA 11.4.2.1).
 void blur(const Context& context, const verbs::Completion& completion, ibv_wc& out);
+// Takes the oldest completions of a queue, and returns their number. The caller holds the device's
+// lock.
+std::uint32_t take_strictly(Context& context, verbs::CompletionQueue& queue,
+                            std::span<verbs::Completion> out);
 // Takes note of a completion that the program has polled. The caller holds the device's lock.
 void note_polled(Context& context, const verbs::Completion& completion);
 
