@@ -1,7 +1,7 @@
 // For any input, an adapter must not crash or touch memory that is not registered for it.
 //
-// The input's first byte chooses between go-back-N and selective repeat. The rest is a script. Each
-// step is a few bytes that choose a packet (mostly a plausible one: a PSN near the expected one, an
+// The input's first byte chooses between go-back-N and selective repeat, and whether payload is
+// withheld (transport/withheld.h). The rest is a script. Each step is a few bytes that choose a packet (mostly a plausible one: a PSN near the expected one, an
 // address near the region's bounds, the right key), or that post work, pull packets or let time
 // pass. Packets arrive decoded, or as datagrams whose ICRC is correct, since chance would never
 // find one.
@@ -29,7 +29,7 @@ using verbs::VerbsStatus;
 constexpr std::uint64_t iova = 0x40'0000;
 constexpr std::size_t region_bytes = 4'096;
 constexpr std::size_t guard_bytes = 4'096;
-constexpr std::byte guard{0xA5};
+constexpr std::byte guard{0x5C};
 constexpr std::uint32_t mtu = 256;
 const Gid peer = Gid::from_ipv4(0x0A00'0002);
 
@@ -60,8 +60,9 @@ Configuration configuration(bool selective) {
 
 class Target {
  public:
-  explicit Target(bool selective)
+  Target(bool selective, bool withholds)
       : memory_(region_bytes + 2 * guard_bytes, guard), adapter_(configuration(selective)) {
+    if (withholds) adapter_.objects().withhold_payload();
     const Gid gid = Gid::from_ipv4(0x0A00'0001);
     adapter_.set_gids({&gid, 1});
     VerbsStatus status{};
@@ -316,7 +317,7 @@ class Target {
     for (Event event; adapter_.pull_event(event);) {
     }
     std::array<verbs::Completion, 16> completions;
-    while (cq_->poll(completions) > 0) {
+    while (adapter_.objects().poll(*cq_, completions) > 0) {
     }
   }
 
@@ -354,7 +355,8 @@ class Target {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   tulle::device::Script script({data, size});
-  tulle::device::Target target((script.byte() & 1) != 0);
+  const std::uint8_t choice = script.byte();
+  tulle::device::Target target((choice & 1) != 0, (choice & 2) != 0);
   target.play(script);
   return 0;
 }
