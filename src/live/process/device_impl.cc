@@ -47,7 +47,6 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant, const S
   if (const Likeness* like = find_likeness(settings.like); like != nullptr) {
     configuration.limits = like->limit(configuration.limits);
   }
-  const transport::Recovery recovery = settings.recovery;
   configuration.seed = system_random();
   configuration.draw = system_random;
   configuration.first_qp = grant.first_qp;
@@ -57,11 +56,11 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant, const S
     configuration.framing = &port::infiniband;
     configuration.port = &FabricPath::port_settings();
   }
-  configuration.recovery.kind = recovery;
+  configuration.recovery.kind = settings.recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   configuration.recovery.back_off_doublings = back_off_doublings;
   configuration.recovery.late_after = late_after;
-  if (recovery == transport::Recovery::selective_repeat) {
+  if (settings.recovery == transport::Recovery::selective_repeat) {
     configuration.recovery.window_packets = selective_window_packets;
     configuration.recovery.reordering_packets = reordering_packets;
     configuration.recovery.timeout_low = configuration.recovery.timeout_high = loss_timeout;
@@ -279,12 +278,6 @@ void Device::Impl::transmit() {
   const MemoryTurn turn(at);
   survive([&] { send(at); });
   settle(at);
-}
-
-void Device::Impl::transmit_later() {
-  if (forked_) return;
-  has_unsent_posts_ = true;
-  wake_at(now() + strict_delay);
 }
 
 void Device::Impl::progress() {

@@ -106,7 +106,11 @@ class Device::Impl {
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
   void transmit();
-  void transmit_later();
+  void transmit_later() {
+    if (forked_) return;
+    has_unsent_posts_ = true;
+    wake_at(now() + strict_delay);
+  }
   void keep_refusal(const std::string& text) {
     if (!forked_) page_.keep_refusal(text);  // the page belongs to the parent
   }
