@@ -8,8 +8,8 @@
 // - The first and the last bytes of what a SEND or a response brings appear when the application
 //   polls the completion of the message.
 // - The first packet of a WRITE appears last, before the acknowledgement leaves.
-// - An atomic operation is atomic among the adapter's own operations alone (IBV_ATOMIC_HCA), and not
-//   towards processors.
+// - An atomic operation is atomic among the adapter's own operations alone (IBV_ATOMIC_HCA), and
+//   not towards processors.
 // - What the specification leaves undefined in a buffer holds `undefined_byte`.
 //
 // Packets allocate memory here, as nowhere else: such a device is not meant to be fast.
@@ -40,8 +40,8 @@ class Withheld {
   static constexpr std::uint32_t edge_bytes = 64;
 
   // Keeps bytes that go to `memory` until a completion of that work queue is polled. Returns false
-  // if there is no memory to keep them: the caller then writes them at once. An XRC target completes
-  // to several queues and must not keep any.
+  // if there is no memory to keep them: the caller then writes them at once. An XRC target
+  // completes to several queues and must not keep any.
   [[nodiscard]] bool keep(QpNumber qp, bool is_receive, std::byte* memory, const std::byte* from,
                           std::uint32_t bytes);
   // Keeps the first packet of a WRITE until the last one has been written. Nothing else writes it:

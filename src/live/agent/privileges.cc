@@ -106,8 +106,8 @@ void refuse_calls() {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0);
 }
 
-// Gives up starting programs, and writing, making and removing files (landlock(7)), where the kernel
-// has this (Linux 5.13). A process that has done so also looks into none that has not.
+// Gives up starting programs, and writing, making and removing files (landlock(7)), where the
+// kernel has this (Linux 5.13). A process that has done so also looks into none that has not.
 void refuse_files(const std::string& removes) {
   landlock_ruleset_attr wanted{};
   wanted.handled_access_fs =

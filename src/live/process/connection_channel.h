@@ -43,9 +43,9 @@ class ConnectionChannel {
   // EINTR if a signal came first, which loses no event. Holds no lock while it waits; any number of
   // threads may call it.
   int next_event(ConnectionEvent& event);
-  // Ends the connection to the agent. Threads that wait in next_event() wait on until a signal comes,
-  // as in a kernel's call, so that the channel must outlive them. A program such as rping ends at
-  // an error there.
+  // Ends the connection to the agent. Threads that wait in next_event() wait on until a signal
+  // comes, as in a kernel's call, so that the channel must outlive them. A program such as rping
+  // ends at an error there.
   void end();
 
   // Creates an endpoint. `qp_type` may be given again with connect and accept. Returns

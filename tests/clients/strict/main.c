@@ -1,6 +1,6 @@
-// Small programs that break a rule which adapters keep, or keep it (docs/strict.md). The exit status
-// is 0 if the program got through with what it expects, and 1 if the device refused it or it found
-// something else. The table at the end names them.
+// Small programs that break a rule which adapters keep, or keep it (docs/strict.md). The exit
+// status is 0 if the program got through with what it expects, and 1 if the device refused it or it
+// found something else. The table at the end names them.
 
 #include <errno.h>
 #include <infiniband/verbs.h>
