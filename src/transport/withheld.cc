@@ -84,7 +84,7 @@ void Withheld::release(const verbs::Completion& completion) {
   queue.bound.pop_front();
 }
 
-// A message that began anew has pieces for the same memory, and the last of them counts. Memory
+// A message that began again has pieces for the same memory, and the last of them counts. Memory
 // that is gone needs none.
 void Withheld::write(Queue& queue, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -64,7 +64,7 @@ class Withheld {
   void release_all(QpNumber qp);
   // A memory region goes away.
   void release_all();
-  // The queue pair goes away or starts anew: what is kept is written, and its completions are of
+  // The queue pair goes away or is reset: what is kept is written, and its completions are of
   // the past.
   void forget(QpNumber qp);
 
