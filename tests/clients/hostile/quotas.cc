@@ -63,7 +63,8 @@ void take_channels(Context& context, int) {
   context.hold();
 }
 
-// Gives many commands before it looks at the answers, since it must be faster than the victims.
+// Gives many commands before it looks at the answers, since it must be faster than the victims. The
+// agent ends a channel whose socket has no room for another answer, so at most 32 are awaited.
 std::size_t give_many(Context& context, Channel& channel, const ConnectionCommand& command,
                       std::size_t times) {
   const Bytes message = encode(CommandMessage{0, command});
@@ -82,7 +83,8 @@ std::size_t give_many(Context& context, Channel& channel, const ConnectionComman
       if (!take(1'000)) return done;
     }
     context.did();
-    while (i - answered > 32 && take(0)) {
+    while (i - answered >= 32) {
+      if (!take(1'000)) return done;
     }
   }
   while (answered < times && take(1'000)) {
@@ -90,6 +92,12 @@ std::size_t give_many(Context& context, Channel& channel, const ConnectionComman
   return done;
 }
 
+bool has_ended(const Channel& channel) {
+  char c;
+  return recv(channel.connection.get(), &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+// The endpoints of a channel that ended are gone, and do not count.
 void make_endpoints(Context& context, int channels) {
   std::vector<Channel> held;
   std::size_t made = 0;
@@ -98,11 +106,13 @@ void make_endpoints(Context& context, int channels) {
     if (!channel) break;
     const std::size_t more =
         give_many(context, *channel, command::Create{PortSpace::tcp, ConnectionQpType::rc}, 33'000);
+    context.expect(!has_ended(*channel), "the agent ends a channel whose answers are read");
     made += more;
     held.push_back(std::move(*channel));
     if (more == 0) break;
   }
   context.expect(made <= 32'768, "one user has more than half of the connections");
+  context.expect(made == 32'768, "too few connections for this attack to count");
   context.hold();
 }
 // Each bound endpoint holds a port of the host, of which connections need some, too.
