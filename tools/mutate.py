@@ -58,6 +58,14 @@ KILLERS = {
     "fabric": [["fabric_test"], ["sim_test"], ["scenario_test"], ["experiment_test"]],
     "transport": [["transport_test"], ["device_test"], *SIM_CHECK, ["sim_test"]],
     "device": [["device_test"], *SIM_CHECK, ["sim_test"]],
+    "ipoib": [["ipoib_test"]],
+    "management/subnet": [["management_test"], ["sim_test"]],
+    "live/fabric": [["live_test", "--gtest_filter=FabricServer*:DataPorts*:HostConnections*:InterfaceAddresses*"]],
+    "ranks": [["ranks_test"], ["experiment_test"]],
+    "mpi": [["mpi_test"]],
+    "traces": [["traces_test"], ["workload_test"], ["experiment_test"]],
+    "tuning": [["tuning_test"], ["experiment_test"]],
+    "fluid": [["fluid_test"], ["experiment_test"]],
 }
 MEMORY_MAX = 4 << 30  # bytes of address space for one test
 COMPILE_LIMIT_S = 300

@@ -128,8 +128,11 @@ def mutation_goals(record):
 
 
 def unmutated_rooms():
+    """Returns the rooms that no draw comes from, each with those of its folders that one does come from."""
     rooms = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
-    return [f"`{room}`" for room in sorted(rooms - set(mutate.KILLERS))]
+    parts = {room: [part for part in sorted(mutate.KILLERS) if part.startswith(room + "/")] for room in rooms}
+    return [f"`{room}`" + (f" (apart from {', '.join(f'`{part}`' for part in parts[room])})" if parts[room] else "")
+            for room in sorted(rooms - set(mutate.KILLERS))]
 
 
 def draws_since(record):
