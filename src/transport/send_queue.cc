@@ -17,6 +17,8 @@ bool carries_data(SendOpcode opcode) {
   return opcode != SendOpcode::local_invalidate && opcode != SendOpcode::bind_window;
 }
 
+}  // namespace
+
 std::uint64_t length_of(const verbs::SendRequest& request) {
   std::uint64_t length = 0;
   if (request.flags.has(SendFlag::inline_data)) {
@@ -26,8 +28,6 @@ std::uint64_t length_of(const verbs::SendRequest& request) {
   }
   return length;
 }
-
-}  // namespace
 
 SendQueue::SendQueue(std::uint32_t work_requests, std::uint32_t sges, std::uint32_t inline_bytes)
     : capacity_(work_requests), sges_(sges), inline_bytes_(inline_bytes) {

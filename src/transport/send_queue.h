@@ -14,6 +14,9 @@ namespace tulle::transport {
 // space at MTU 256.
 inline constexpr std::uint64_t message_bytes_max = 1ull << 30;
 
+// Returns the sum of the lengths of a request's pieces or SGEs, in bytes.
+std::uint64_t length_of(const verbs::SendRequest& request);
+
 // A send work request while it is queued or in flight.
 struct SendWqe {
   std::uint64_t wr_id = 0;

@@ -141,6 +141,117 @@ TEST_F(Refusals, OfObjects) {
   expect_said("ibv_create_qp: Invalid argument: cap.max_send_sge is 1000, and ");
 }
 
+class RefusedWork : public Refusals {
+ protected:
+  void SetUp() override {
+    Refusals::SetUp();
+    sge = piece(0, 8);
+  }
+  void expect_no_send(ibv_qp* qp, ibv_send_wr wr, const std::string& why, int error = EINVAL) {
+    unsetenv("TULLE_TEST_REFUSAL");
+    EXPECT_EQ(post(qp, wr), error);
+    expect_said("ibv_post_send: " + std::string(std::strerror(error)) + ": " + why);
+  }
+  void expect_no_receive(ibv_qp* qp, ibv_sge* list, int count, const std::string& why,
+                         int error = EINVAL) {
+    unsetenv("TULLE_TEST_REFUSAL");
+    ibv_recv_wr wr = {1, nullptr, list, count};
+    ibv_recv_wr* bad = nullptr;
+    EXPECT_EQ(ibv_post_recv(qp, &wr, &bad), error);
+    EXPECT_EQ(bad, &wr);
+    expect_said("ibv_post_recv: " + std::string(std::strerror(error)) + ": " + why);
+  }
+  ibv_sge sge = {};
+};
+
+TEST_F(RefusedWork, OfAState) {
+  expect_no_send(a, request(IBV_WR_SEND, &sge), "the queue pair is in INIT, and sends are posted ");
+  expect_no_receive(create(IBV_QPT_RC), &sge, 1, "the queue pair is in RESET, and receives are ");
+}
+
+TEST_F(RefusedWork, OfAShape) {
+  create_pair(IBV_QPT_RC);
+  ibv_send_wr wr = request(static_cast<ibv_wr_opcode>(10), &sge);
+  expect_no_send(a, wr, "opcode 10 is not offered", EOPNOTSUPP);
+  expect_no_send(a, request(IBV_WR_SEND, &sge, 0x80), "send_flags 0x80 has flags that are not ");
+  wr = request(IBV_WR_SEND, nullptr);
+  wr.num_sge = 2;
+  expect_no_send(a, wr, "sg_list is null, and num_sge 2");
+  std::array<ibv_sge, 17> many;
+  many.fill(sge);
+  wr.sg_list = many.data();
+  wr.num_sge = 17;
+  expect_no_send(a, wr, "num_sge is 17, and 16 is the most");
+  expect_no_receive(a, many.data(), 17, "num_sge is 17, and 16 is the most");
+  wr.num_sge = 5;
+  expect_no_send(a, wr, "num_sge is 5, and 4 is the most");
+  expect_no_receive(a, many.data(), 5, "num_sge is 5, and 4 is the most");
+  expect_no_send(a, request(IBV_WR_RDMA_READ, &sge, IBV_SEND_INLINE), "a READ has IBV_SEND_INLINE");
+  ibv_sge long_piece = piece(0, 65);
+  expect_no_send(a, request(IBV_WR_SEND, &long_piece, IBV_SEND_INLINE),
+                 "65 bytes are inline, and max_inline_data is 64");
+  long_piece.length = 1u << 31;
+  expect_no_send(a, request(IBV_WR_SEND, &long_piece), "the message has 2147483648 bytes, and ");
+  expect_no_send(a, request(IBV_WR_ATOMIC_WRITE, nullptr), "num_sge is 0: no value");
+  expect_no_send(a, request(IBV_WR_BIND_MW, nullptr), "bind_mw.mw is null");
+}
+
+TEST_F(RefusedWork, OfAType) {
+  create_pair(IBV_QPT_UC);
+  expect_no_send(a, request(IBV_WR_RDMA_READ, &sge), "a queue pair of type UC has no READ");
+  create_pair(IBV_QPT_UD);
+  ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+  wr.wr.ud.ah = nullptr;
+  expect_no_send(a, wr, "wr.ud.ah is null");
+  ibv_srq_init_attr init = {nullptr, {8, 2, 0}};
+  ibv_srq* srq = ibv_create_srq(pd, &init);
+  ibv_qp* shared = create(IBV_QPT_RC, 0, srq);
+  expect_no_receive(shared, &sge, 1, "the queue pair receives from a shared receive queue");
+  ASSERT_EQ(ibv_destroy_qp(shared), 0);
+  qps.pop_back();
+  std::array<ibv_sge, 3> many = {sge, sge, sge};
+  ibv_recv_wr receive = {1, nullptr, many.data(), 3};
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_srq_recv(srq, &receive, &bad), EINVAL);
+  expect_said("ibv_post_srq_recv: Invalid argument: num_sge is 3, and 2 is the most");
+  ASSERT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+// Programs fill queues on purpose, over and over. The first time is told.
+TEST_F(RefusedWork, OfAFullQueueIsToldOnce) {
+  create_pair(IBV_QPT_RC);
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(receive(a, 1, 0, 8), 0);
+  expect_no_receive(a, &sge, 1, "the receive queue is full: it has 8 requests, until one of them ",
+                    ENOMEM);
+  unsetenv("TULLE_TEST_REFUSAL");
+  EXPECT_EQ(receive(a, 1, 0, 8), ENOMEM);
+  EXPECT_EQ(std::getenv("TULLE_TEST_REFUSAL"), nullptr);
+  expect_no_send(a, request(IBV_WR_SEND, &sge, 0x80), "send_flags 0x80 has flags that are not ");
+}
+
+TEST_F(RefusedWork, OfBuilders) {
+  create_pair(IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(a);
+  const auto expect_incomplete = [&](const std::string& why, int error) {
+    EXPECT_EQ(ibv_wr_complete(qp), error);
+    expect_said("ibv_wr_complete: " + std::string(std::strerror(error)) + ": " + why);
+  };
+  ibv_wr_start(qp);
+  ibv_wr_rdma_read(qp, mr->rkey, at(0));
+  expect_incomplete("the queue pair was created without this operation", EOPNOTSUPP);
+  ibv_wr_start(qp);
+  ibv_wr_set_sge(qp, mr->lkey, at(0), 8);
+  expect_incomplete("a setter was called without a builder", EINVAL);
+  ibv_wr_start(qp);
+  ibv_wr_send(qp);
+  const std::array<ibv_sge, 5> many = {sge, sge, sge, sge, sge};
+  ibv_wr_set_sge_list(qp, many.size(), many.data());
+  expect_incomplete("num_sge is 5, and 4 is the most", EINVAL);
+  ibv_wr_start(qp);
+  for (int i = 0; i < 9; ++i) ibv_wr_send(qp);
+  expect_incomplete("the send queue has no room for all requests", ENOMEM);
+}
+
 TEST_F(Verbs, SharedReceiveQueueServesAndWarns) {
   ibv_srq_init_attr init = {nullptr, {8, 2, 0}};
   ibv_srq* srq = ibv_create_srq(pd, &init);

@@ -26,11 +26,11 @@ class Rows(ClientTest):
 
     def test_entries_of_a_send_queue(self):
         self.check("never-signals", "signals-some",
-                   reason="the send queue is full until a completion of one of its requests is polled")
+                   reason="the send queue is full: it has 16 requests, until a completion of one of them is polled")
 
     def test_entries_of_a_receive_queue(self):
         self.check("receives-unpolled", "receives-polled",
-                   reason="the receive queue is full until a completion of one of its requests is polled")
+                   reason="the receive queue is full: it has 16 requests, until a completion of one of them is polled")
 
     def test_locked_memory(self):
         self.check("locked-memory", "locked-in-turn", reason="the process would lock more memory than RLIMIT_MEMLOCK")

@@ -215,9 +215,14 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   request.window_rkey = RemoteKey{ibv_inc_rkey(mw.rkey)};
 
   const auto guard = context.lock();
-  const int error = post_request(context, Qp::of(ibv_qp), request);
+  Qp& qp = Qp::of(ibv_qp);
+  const int error = post_request(context, qp, request);
   context.live->transmit();
-  if (error == 0) mw.rkey = request.window_rkey.value;
+  if (error == 0) {
+    mw.rkey = request.window_rkey.value;
+  } else {
+    keep_refused_work(context, "ibv_bind_mw", error, why_not_posted(context, qp, request));
+  }
   return report(error);
 }
 

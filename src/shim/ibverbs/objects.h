@@ -79,6 +79,7 @@ struct Context : verbs_context {
   std::unique_ptr<live::EventChannel> events;  // asynchronous events
   bool is_infiniband = false;                  // the port's link layer; false: RoCE
   bool is_strict = false;                      // strict.h
+  bool has_told_full = false;                  // reasons.h
   const live::Likeness* like = nullptr;        // null: the device's own limits
   // Says whether packets from that GID are RoCE v1's. The caller holds the device's lock.
   bool is_roce_v1(std::size_t gid_index) const {
@@ -294,6 +295,7 @@ struct StagedWork {
   std::vector<verbs::Sge> sges;
   std::vector<std::byte> bytes;
   int error = 0;  // errno of the first builder or setter that failed
+  const char* why = "";
 };
 
 struct Qp : ibv_qp_ex {

@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
+#include "transport/xrc/xrc.h"
 #include "verbs/qp_state.h"
 
 namespace tulle::shim {
@@ -202,6 +204,116 @@ std::string why_not_created(Context& context, const ibv_qp_init_attr& from) {
                        context.adapter().queue_pairs_in_use());
   }
   return "";
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 11> operation_names = {"SEND",
+                                                              "SEND with immediate",
+                                                              "SEND with invalidate",
+                                                              "WRITE",
+                                                              "WRITE with immediate",
+                                                              "READ",
+                                                              "compare and swap",
+                                                              "fetch and add",
+                                                              "atomic write",
+                                                              "local invalidate",
+                                                              "bind of a window"};
+
+std::string_view name_of(verbs::SendOpcode opcode) {
+  return operation_names[static_cast<std::size_t>(opcode)];
+}
+
+std::string full(const char* queue, std::uint32_t entries, bool is_until_polled) {
+  const char* until =
+      is_until_polled ? "a completion of one of them is polled" : "one of them ends";
+  return fmt::format("the {} queue is full: it has {} requests, until {}", queue, entries, until);
+}
+
+std::string wrong_handle(const transport::QueuePair& pair, const verbs::AddressHandle* handle) {
+  if (handle == nullptr) return "wr.ud.ah is null";
+  if (handle->to.port != pair.attributes().port) {
+    return fmt::format("wr.ud.ah is of port {}, and the queue pair's port is {}", handle->to.port,
+                       pair.attributes().port);
+  }
+  const bool is_foreign = handle->pd != pair.init.pd && !pair.transport.finds_foreign_handles_late;
+  return is_foreign ? "wr.ud.ah is of another protection domain" : "";
+}
+
+}  // namespace
+
+std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequest& request) {
+  const transport::QueuePair& pair = *qp.pair;
+  const QpState state = pair.state();
+  if (state == QpState::reset || state == QpState::init || state == QpState::rtr) {
+    return fmt::format("the queue pair is in {}, and sends are posted from RTS on", name_of(state));
+  }
+  if (context.like != nullptr && !context.like->has_atomics && is_atomic(request.opcode)) {
+    return fmt::format("{} has no atomic operations", context.like->name);
+  }
+  if (!pair.transport.sends.has(request.opcode)) {
+    return fmt::format("a queue pair of type {} has no {}", pair.transport.name,
+                       name_of(request.opcode));
+  }
+  if (pair.transport.type == verbs::QpType::xrc_initiator &&
+      !transport::xrc::names_queue(request)) {
+    return fmt::format("qp_type.xrc.remote_srqn {:#x} is no number of a shared receive queue",
+                       request.xrc_srq);
+  }
+  if (pair.transport.is_datagram) {
+    if (std::string text = wrong_handle(pair, request.address_handle); !text.empty()) return text;
+  }
+  const bool is_inline = request.flags.has(verbs::SendFlag::inline_data);
+  if (is_inline && request.opcode == verbs::SendOpcode::read) {
+    return "a READ has IBV_SEND_INLINE, and no data to send";
+  }
+  const std::size_t entries = request.sges.size();
+  const std::size_t most = pair.send_queue.sges_per_request();
+  if (!is_inline && entries > most) return above("num_sge", entries, most);
+  const std::uint64_t length = transport::length_of(request);
+  if (is_inline && length > pair.send_queue.inline_bytes()) {
+    return fmt::format("{} bytes are inline, and max_inline_data is {}", length,
+                       pair.send_queue.inline_bytes());
+  }
+  if (length > transport::message_bytes_max) {
+    return fmt::format("the message has {} bytes, and {} is the most (max_msg_sz)", length,
+                       transport::message_bytes_max);
+  }
+  if (qp.entries != nullptr && !qp.entries->has_room()) {
+    return full("send", pair.send_queue.capacity(), true);
+  }
+  if (pair.send_queue.size() >= pair.send_queue.capacity())
+    return full("send", pair.send_queue.capacity(), false);
+  return "";
+}
+
+std::string why_not_posted(const verbs::ReceiveQueue& queue, const verbs::ReceiveRequest& request) {
+  const std::string many = above("num_sge", request.sges.size(), queue.sges_per_request());
+  if (!many.empty()) return many;
+  return queue.size() >= queue.capacity() ? full("receive", queue.capacity(), false) : "";
+}
+
+std::string why_not_posted(const Qp& qp, const verbs::ReceiveRequest& request) {
+  const transport::QueuePair& pair = *qp.pair;
+  if (pair.init.srq != nullptr) {
+    return "the queue pair receives from a shared receive queue (ibv_post_srq_recv)";
+  }
+  if (!pair.transport.has_receive_queue()) {
+    return fmt::format("a queue pair of type {} has no receive queue", pair.transport.name);
+  }
+  if (pair.state() == QpState::reset) {
+    return "the queue pair is in RESET, and receives are posted from INIT on";
+  }
+  if (qp.receive_entries && !qp.receive_entries->has_room()) {
+    return full("receive", pair.receive_queue.capacity(), true);
+  }
+  return why_not_posted(pair.receive_queue, request);
+}
+
+void keep_refused_work(Context& context, const char* verb, int error,
+                       const std::string& why) noexcept {
+  if (error == ENOMEM && std::exchange(context.has_told_full, true)) return;
+  keep_refusal(context, verb, error, why);
 }
 
 void keep_refusal(Context& context, const char* verb, int error, const std::string& why) noexcept

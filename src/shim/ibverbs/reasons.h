@@ -24,5 +24,13 @@ std::string why_not_modified(Context& context, const Qp& qp, const ibv_qp_attr& 
                              int mask);
 std::string why_no_address(Context& context, const ibv_ah_attr& attributes);
 std::string why_not_created(Context& context, const ibv_qp_init_attr& attributes);
+std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequest& request);
+std::string why_not_posted(const Qp& qp, const verbs::ReceiveRequest& request);
+std::string why_not_posted(const verbs::ReceiveQueue& queue, const verbs::ReceiveRequest& request);
+
+// Keeps why work was not posted. That a queue is full is kept once in a context, since programs fill
+// queues on purpose and over and over.
+void keep_refused_work(Context& context, const char* verb, int error,
+                       const std::string& why) noexcept;
 
 }  // namespace tulle::shim

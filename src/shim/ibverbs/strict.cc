@@ -10,7 +10,6 @@
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
-#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -24,12 +23,12 @@ bool may_lock_without_limit() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
+}  // namespace
+
 bool is_atomic(verbs::SendOpcode opcode) {
   using enum verbs::SendOpcode;
   return opcode == compare_swap || opcode == fetch_add || opcode == atomic_write;
 }
-
-}  // namespace
 
 void SendEntries::post(bool is_signalled) {
   if (is_signalled) signalled_.push_back(posted_);
@@ -67,16 +66,10 @@ Pinned::~Pinned() { pinned_pages -= pages_; }
 int post_request(Context& context, Qp& qp, const verbs::SendRequest& request) {
   if (context.like != nullptr && !context.like->has_atomics && is_atomic(request.opcode))
       [[unlikely]] {
-    keep_refusal(context, "ibv_post_send", EINVAL,
-                 std::string(context.like->name) + " has no atomic operations");
     return EINVAL;
   }
   if (qp.entries == nullptr) return to_errno(context.adapter().post_send(*qp.pair, request));
-  if (!qp.entries->has_room()) {
-    keep_refusal(context, "ibv_post_send", ENOMEM,
-                 "the send queue is full until a completion of one of its requests is polled");
-    return ENOMEM;
-  }
+  if (!qp.entries->has_room()) return ENOMEM;
   const int error = to_errno(context.adapter().post_send(*qp.pair, request));
   const bool is_signalled =
       qp.pair->init.signal_all || request.flags.has(verbs::SendFlag::signaled);
@@ -85,11 +78,7 @@ int post_request(Context& context, Qp& qp, const verbs::SendRequest& request) {
 }
 
 int post_request(Context& context, Qp& qp, const verbs::ReceiveRequest& request) {
-  if (qp.receive_entries && !qp.receive_entries->has_room()) {
-    keep_refusal(context, "ibv_post_recv", ENOMEM,
-                 "the receive queue is full until a completion of one of its requests is polled");
-    return ENOMEM;
-  }
+  if (qp.receive_entries && !qp.receive_entries->has_room()) return ENOMEM;
   const int error = to_errno(context.adapter().post_receive(*qp.pair, request));
   if (error == 0 && qp.receive_entries) qp.receive_entries->post();
   return error;

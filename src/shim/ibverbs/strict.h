@@ -72,6 +72,7 @@ class Pinned {
   std::uint64_t pages_ = 0;
 };
 
+bool is_atomic(verbs::SendOpcode opcode);  // what a device without atomics refuses
 // Posts a request. The caller holds the device's lock. Returns 0 or an errno.
 int post_request(Context& context, Qp& qp, const verbs::SendRequest& request);
 int post_request(Context& context, Qp& qp, const verbs::ReceiveRequest& request);

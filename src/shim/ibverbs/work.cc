@@ -1,11 +1,14 @@
 // Posts work: translates lists of requests one by one.
 
+#include <fmt/format.h>
+
 #include <array>
 #include <span>
 
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -36,6 +39,12 @@ constexpr std::array<FlagName, 4> flag_names = {{{IBV_SEND_FENCE, SendFlag::fenc
 bool fits(const ibv_sge* list, int count) {
   return count >= 0 && count <= static_cast<int>(verbs::sges_max) &&
          (list != nullptr || count == 0);
+}
+
+std::string why_no_list(const ibv_sge* list, int count) {
+  if (fits(list, count)) return "";
+  if (count > 0 && list == nullptr) return fmt::format("sg_list is null, and num_sge {}", count);
+  return fmt::format("num_sge is {}, and {} is the most", count, verbs::sges_max);
 }
 
 std::span<const verbs::Sge> to_sges(const ibv_sge* list, int count, Context& context) {
@@ -121,6 +130,33 @@ int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::S
   return 0;
 }
 
+// Returns why a request could not be translated, or an empty text.
+std::string why_not_translated(const ibv_send_wr& from) {
+  SendOpcode opcode;
+  if (!to_send_opcode(from.opcode, opcode)) {
+    return fmt::format("opcode {} is not offered", static_cast<int>(from.opcode));
+  }
+  verbs::SendFlags flags;
+  if (!to_send_flags(from.send_flags, flags)) {
+    return fmt::format("send_flags {:#x} has flags that are not offered", from.send_flags);
+  }
+  verbs::SendRequest unused;
+  if (opcode == SendOpcode::bind_window && bind_from(from, unused) != 0) {
+    return from.bind_mw.mw == nullptr ? "bind_mw.mw is null"
+                                      : "bind_mw.bind_info.mw_access_flags are not offered";
+  }
+  if (opcode == SendOpcode::atomic_write && from.num_sge == 0) return "num_sge is 0: no value";
+  return why_no_list(from.sg_list, from.num_sge);
+}
+
+void tell_refused(Context& context, const Qp& qp, const ibv_send_wr& wr,
+                  const verbs::SendRequest& request, int error) noexcept try {
+  std::string why = why_not_translated(wr);
+  if (why.empty()) why = why_not_posted(context, qp, request);
+  keep_refused_work(context, "ibv_post_send", error, why);
+} catch (const std::bad_alloc&) {  // there is no memory for a reason
+}
+
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   if (ibv == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
@@ -129,8 +165,9 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const bool extended = ibv->qp_type == IBV_QPT_XRC_SEND;
   const auto guard = context.lock_for_work();
   int error = 0;
+  verbs::SendRequest request;
   try {
-    for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
+    for (; wr != nullptr; wr = wr->next) {
       error = translate(*wr, datagram, context, request);
       if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
       if (error == 0) error = post_request(context, qp, request);
@@ -141,8 +178,11 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  if (error != 0 && bad != nullptr) *bad = wr;
   context.live->transmit_posted();
+  if (error != 0) [[unlikely]] {
+    if (bad != nullptr) *bad = wr;
+    tell_refused(context, qp, *wr, request, error);
+  }
   return report(error);
 }
 
@@ -160,9 +200,32 @@ int post_receive(Context& context, verbs::SharedReceiveQueue& srq,
   return to_errno(context.adapter().objects().post_receive(srq, request));
 }
 
+std::string why_not_taken(const Qp& qp, const verbs::ReceiveRequest& request) {
+  return why_not_posted(qp, request);
+}
+std::string why_not_taken(const transport::QueuePair& qp, const verbs::ReceiveRequest& request) {
+  return why_not_posted(qp.receive_queue, request);
+}
+std::string why_not_taken(const verbs::SharedReceiveQueue& srq,
+                          const verbs::ReceiveRequest& request) {
+  return why_not_posted(srq.queue, request);
+}
+
+template <typename Queue>
+void tell_refused(Context& context, const char* verb, const Queue& queue, const ibv_recv_wr& wr,
+                  int error) noexcept try {
+  std::string why = why_no_list(wr.sg_list, wr.num_sge);
+  if (why.empty()) {
+    why = why_not_taken(queue, {wr.wr_id, to_sges(wr.sg_list, wr.num_sge, context)});
+  }
+  keep_refused_work(context, verb, error, why);
+} catch (const std::bad_alloc&) {  // there is no memory for a reason
+}
+
 // Posts receives to the queue of a queue pair, or to a shared one.
 template <typename Queue>
-int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int post_receives(Context& context, const char* verb, Queue& queue, ibv_recv_wr* wr,
+                  ibv_recv_wr** bad) {
   const auto guard = context.lock_for_work();
   int error = 0;
   try {
@@ -177,18 +240,22 @@ int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr**
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  if (error != 0 && bad != nullptr) *bad = wr;
+  if (error != 0) [[unlikely]] {
+    if (bad != nullptr) *bad = wr;
+    tell_refused(context, verb, queue, *wr, error);
+  }
   return report(error);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (qp == nullptr) return report(EINVAL);
-  return post_receives(Context::of(qp->context), Qp::of(qp), wr, bad);
+  return post_receives(Context::of(qp->context), "ibv_post_recv", Qp::of(qp), wr, bad);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (srq == nullptr) return report(EINVAL);
-  return post_receives(Context::of(srq->context), *Srq::of(srq).queue, wr, bad);
+  return post_receives(Context::of(srq->context), "ibv_post_srq_recv", *Srq::of(srq).queue, wr,
+                       bad);
 }
 
 }  // namespace
@@ -201,7 +268,7 @@ bool to_sges(const ibv_sge* list, int count, Context& context, std::span<const v
 
 int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (wq == nullptr) return report(EINVAL);
-  return post_receives(Context::of(wq->context), *Wq::of(wq).pair, wr, bad);
+  return post_receives(Context::of(wq->context), "ibv_post_wq_recv", *Wq::of(wq).pair, wr, bad);
 }
 
 void serve_work(Context& context) {

@@ -9,6 +9,7 @@
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/reasons.h"
 
 namespace tulle::shim {
 namespace {
@@ -19,15 +20,20 @@ using verbs::SendOpcode;
 // The setter of the data decides whether the data is inline. IBV_SEND_INLINE is for ibv_post_send.
 constexpr unsigned flags_of_builders = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
 
-void note(StagedWork& staged, int error) {
-  if (staged.error == 0) staged.error = error;
+// Notes what is wrong first, for the program and for people.
+void note(StagedWork& staged, int error, const char* why) {
+  if (staged.error != 0) return;
+  staged.error = error;
+  staged.why = why;
 }
 
 // Adds an item of work, with the fields that all builders have in common.
 verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t operation) {
   Qp& qp = Qp::of(ibv);
   StagedWork& staged = qp.staged;
-  if ((qp.allowed_operations & operation) == 0) note(staged, EOPNOTSUPP);
+  if ((qp.allowed_operations & operation) == 0) {
+    note(staged, EOPNOTSUPP, "the queue pair was created without this operation (send_ops_flags)");
+  }
   staged.items.push_back({});
   StagedWork::Item& item = staged.items.back();
   item.first_sge = staged.sges.size();
@@ -36,7 +42,7 @@ verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t opera
   item.request.opcode = opcode;
   if (!to_send_flags(ibv->wr_flags & flags_of_builders, item.request.flags) ||
       (ibv->wr_flags & ~(flags_of_builders | IBV_SEND_INLINE)) != 0) {
-    note(staged, EINVAL);
+    note(staged, EINVAL, "wr_flags has flags that are not offered");
   }
   return item.request;
 }
@@ -44,7 +50,7 @@ verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t opera
 // Returns null, and notes an error, if a setter comes without a builder.
 StagedWork::Item* last_item(StagedWork& staged) {
   if (!staged.items.empty()) return &staged.items.back();
-  note(staged, EINVAL);
+  note(staged, EINVAL, "a setter was called without a builder before it");
   return nullptr;
 }
 
@@ -101,7 +107,7 @@ void build_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, s
 void build_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
                         const void* value) {
   verbs::SendRequest& request = stage(qp, SendOpcode::atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE);
-  if (value == nullptr) return note(Qp::of(qp).staged, EINVAL);
+  if (value == nullptr) return note(Qp::of(qp).staged, EINVAL, "the atomic write has no value");
   request.rkey = RemoteKey{rkey};
   request.remote_address = address;
   std::memcpy(&request.compare_add, value, sizeof(request.compare_add));
@@ -116,7 +122,8 @@ void build_bind(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
   verbs::SendRequest& request = stage(qp, SendOpcode::bind_window, IBV_QP_EX_WITH_BIND_MW);
   if (mw == nullptr || info == nullptr ||
       !to_access(info->mw_access_flags, request.window_access)) {
-    return note(Qp::of(qp).staged, EINVAL);
+    return note(Qp::of(qp).staged, EINVAL,
+                "the bind has no window or no bind_info, or mw_access_flags that are not offered");
   }
   request.window = Mw::of(mw).window;
   request.window_rkey = RemoteKey{rkey};
@@ -127,7 +134,7 @@ void build_bind(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
 
 void set_ud_address(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qp, std::uint32_t qkey) {
   StagedWork::Item* item = last_item(Qp::of(qp).staged);
-  if (item == nullptr || ah == nullptr) return note(Qp::of(qp).staged, EINVAL);
+  if (item == nullptr || ah == nullptr) return note(Qp::of(qp).staged, EINVAL, "ah is null");
   item->request.address_handle = Ah::of(ah).target;
   item->request.remote_qp = QpNumber{remote_qp};
   item->request.remote_qkey = Qkey{qkey};
@@ -142,7 +149,7 @@ void set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
   StagedWork& staged = Qp::of(qp).staged;
   StagedWork::Item* item = last_item(staged);
   if (item == nullptr || (list == nullptr && count > 0) || count > verbs::sges_max) {
-    return note(staged, EINVAL);
+    return note(staged, EINVAL, "sg_list is null, or num_sge is above 16");
   }
   for (std::size_t i = 0; i < count; ++i) {
     staged.sges.push_back({list[i].addr, list[i].length, LocalKey{list[i].lkey}});
@@ -158,12 +165,16 @@ void set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::uint
 void set_inline_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_buf* list) {
   StagedWork& staged = Qp::of(qp).staged;
   StagedWork::Item* item = last_item(staged);
-  if (item == nullptr || (list == nullptr && count > 0)) return note(staged, EINVAL);
+  if (item == nullptr || (list == nullptr && count > 0)) {
+    return note(staged, EINVAL, "the list of inline data is null");
+  }
   item->request.flags |= SendFlag::inline_data;
   for (std::size_t i = 0; i < count; ++i) {
     const auto* bytes = static_cast<const std::byte*>(list[i].addr);
     const std::size_t so_far = staged.bytes.size() - item->first_byte;
-    if (list[i].length > Qp::of(qp).pair->init.inline_bytes - so_far) return note(staged, EINVAL);
+    if (list[i].length > Qp::of(qp).pair->init.inline_bytes - so_far) {
+      return note(staged, EINVAL, "the inline data is longer than max_inline_data");
+    }
     if (list[i].length > 0) {
       staged.bytes.insert(staged.bytes.end(), bytes, bytes + list[i].length);
     }
@@ -217,12 +228,23 @@ struct Builder<function> {
     try {
       function(qp, arguments...);
     } catch (const std::bad_alloc&) {
-      note(Qp::of(qp).staged, ENOMEM);
+      note(Qp::of(qp).staged, ENOMEM, "");
     }
   }
 };
 template <auto function>
 constexpr auto builder = &Builder<function>::call;
+
+void tell_refused(Context& context, const Qp& qp, int error) noexcept try {
+  const StagedWork& staged = qp.staged;
+  std::string why = staged.error != 0 ? staged.why : "";
+  if (staged.error == 0 && error == ENOMEM) why = "the send queue has no room for all requests";
+  for (std::size_t i = 0; i < staged.items.size() && staged.error == 0 && why.empty(); ++i) {
+    why = why_not_posted(context, qp, staged.items[i].request);
+  }
+  keep_refused_work(context, "ibv_wr_complete", error, why);
+} catch (const std::bad_alloc&) {  // there is no memory for a reason
+}
 
 int complete(ibv_qp_ex* ibv) {
   Qp& qp = Qp::of(ibv);
@@ -237,6 +259,8 @@ int complete(ibv_qp_ex* ibv) {
       error = ENOMEM;
     }
     context.live->transmit_posted();
+    if (error != 0) [[unlikely]]
+      tell_refused(context, qp, error);
   }
   qp.building.unlock();
   return report(error);
