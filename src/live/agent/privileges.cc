@@ -65,6 +65,13 @@ constexpr std::uint32_t refused_calls[] = {
     SYS_keyctl, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct, SYS_settimeofday, SYS_clock_settime,
     SYS_sethostname, SYS_setdomainname};
 
+// The address sanitizer looks for leaks by a process that traces this one.
+#if defined(__SANITIZE_ADDRESS__) || defined(TULLE_ADDRESS_SANITIZER)
+constexpr bool is_traced = true;
+#else
+constexpr bool is_traced = false;
+#endif
+
 // A jump of n steps skips n instructions. A comparison that holds falls through to the next one.
 void refuse_calls() {
   if (architecture == 0) return;
@@ -150,11 +157,9 @@ void give_up_privileges(const std::string& removes) {
     sets[0] = {kept, kept, 0};
     syscall(SYS_capset, &header, sets.data());
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(TULLE_ADDRESS_SANITIZER)
-  // Not with the sanitizer, which looks for leaks by a process that traces this one.
+  if constexpr (is_traced) return;
   refuse_files(removes);
   refuse_calls();
-#endif
 }
 
 }  // namespace tulle::live
