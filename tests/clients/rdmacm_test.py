@@ -15,7 +15,6 @@ from harness import BUILD, ClientTest, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONNECTIONS = BUILD / "bin" / "connections"
-RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
 UDPONG_PORT = 7174
 
 # Destroys channels that a thread waits at, each with an id, and opens files, which get the channels' descriptors if these
@@ -268,37 +267,3 @@ class Rsockets(Rdmacm):
                 argv = ["udpong", "-S", "500", "-C", "100", *options]
                 self.both([*argv, "-b", "127.0.0.1"], [*argv, "-s", "127.0.0.1"], server_ends=False,
                           is_ready=rdma_cm.binds(UDPONG_PORT))
-
-
-class Preloaded(Rdmacm):
-    """Runs programs that know sockets only."""
-
-    SERVER = """
-import socket
-listener = socket.create_server(("127.0.0.1", 7000))
-peer, _ = listener.accept()
-while data := peer.recv(65536):
-    peer.sendall(data)
-"""
-    CLIENT = """
-import os, socket, time
-data = os.urandom(300_000)
-peer = socket.create_connection(("127.0.0.1", 7000))
-for start in range(0, len(data), 50_000):
-    part = data[start:start + 50_000]
-    peer.sendall(part)
-    back = b""
-    while len(back) < len(part):
-        back += peer.recv(65536)
-    assert back == part
-print("mapped" if "librdmacm" in open("/proc/self/maps").read() else "not mapped")
-print("over TCP" if ":%04X " % 7000 in open("/proc/net/tcp").read() else "over RDMA")
-"""
-
-    def test_echo(self):
-        # LD_PRELOAD has the library's path and not its name, since `tulle run` has its own way to preload.
-        prefix = ["env", f"LD_PRELOAD={RSPRELOAD}", "/usr/bin/python3", "-c"]
-        server = self.listener(*prefix, self.SERVER)
-        client = self.start(*self.over_tulle([*prefix, self.CLIENT]))
-        self.finish(server, client, limit=60)
-        self.assertIn("over RDMA", client.stdout, client.describe())

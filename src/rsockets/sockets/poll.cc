@@ -18,10 +18,7 @@ namespace {
 // gate wakes the others, so that they look for themselves.
 class Gate {
  public:
-  static Gate& instance() {
-    static auto* gate = new Gate;
-    return *gate;
-  }
+  static Gate& instance() { return of_process<Gate>(); }
   int enter() {
     std::call_once(created_,
                    [this] { fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); });

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -25,28 +27,53 @@ static_assert(EPOLLIN == POLLIN && EPOLLPRI == POLLPRI && EPOLLOUT == POLLOUT &&
               EPOLLERR == POLLERR && EPOLLHUP == POLLHUP && EPOLLRDNORM == POLLRDNORM &&
               EPOLLRDBAND == POLLRDBAND && EPOLLWRNORM == POLLWRNORM && EPOLLWRBAND == POLLWRBAND);
 
+// The members of all sets that report edges. Without any, calls on sockets look at no set.
+std::atomic<std::size_t> edge_members = 0;
+
+constexpr std::uint32_t ended_mask = EPOLLERR | EPOLLHUP;
+
+struct Member {
+  int fd = -1;
+  std::uint32_t events = 0;
+  epoll_data_t data = {};
+  bool has_edges = false;
+  bool ends_once_reported = false;  // EPOLLONESHOT
+  // With edges, what was reported since the last call that makes an event new. With EPOLLONESHOT,
+  // everything, once something was reported.
+  std::uint32_t reported = 0;
+
+  // What poll is asked for. A socket that has ended reports that whatever it is asked for, and so
+  // poll is not asked once a program knows.
+  pollfd asked() const {
+    const bool is_silent = (reported & ended_mask) != 0;
+    return {is_silent ? -1 : fd, static_cast<short>(events & ~reported & events_mask), 0};
+  }
+};
+
 class PollSet {
  public:
   explicit PollSet(int fd) : fd_(fd) {}
-  ~PollSet() { close(fd_); }
+  ~PollSet() {
+    for (Member& member : members_) count_edges(member, false);
+    close(fd_);
+  }
   PollSet(const PollSet&) = delete;
   PollSet& operator=(const PollSet&) = delete;
 
   int control(int operation, int fd, const epoll_event* event);
   int wait(std::span<epoll_event> events, int timeout_milliseconds, int& count);
+  void note_edge(int socket, std::uint32_t event);
+  void leave(int socket);
 
  private:
-  struct Member {
-    pollfd polled;
-    epoll_data_t data;
-  };
   // A thread that waits, and the last change that it has seen.
   struct Waiter {
     std::uint64_t seen = 0;
     std::vector<pollfd> fds;  // the set's descriptor, then the members'
   };
 
-  int add(int fd, const epoll_event& event);
+  static Member member_of(int fd, const epoll_event& event);
+  static void count_edges(const Member& member, bool is_added);
   std::vector<Member>::iterator find(int fd);
   void tell_waiters();
   void look_again(Waiter& waiter);
@@ -60,36 +87,46 @@ class PollSet {
   std::size_t waiters_behind_ = 0;
 };
 
-std::vector<PollSet::Member>::iterator PollSet::find(int fd) {
+std::vector<Member>::iterator PollSet::find(int fd) {
   return std::find_if(members_.begin(), members_.end(),
-                      [fd](const Member& member) { return member.polled.fd == fd; });
+                      [fd](const Member& member) { return member.fd == fd; });
 }
 
-int PollSet::add(int fd, const epoll_event& event) {
-  if (find_socket(fd) == nullptr && fcntl(fd, F_GETFD) < 0) return EBADF;
-  members_.push_back({{fd, static_cast<short>(event.events & events_mask), 0}, event.data});
-  return 0;
+Member PollSet::member_of(int fd, const epoll_event& event) {
+  Member member;
+  member.fd = fd;
+  member.events = event.events & events_mask;
+  member.data = event.data;
+  member.has_edges = (event.events & EPOLLET) != 0 && find_socket(fd) != nullptr;
+  member.ends_once_reported = (event.events & EPOLLONESHOT) != 0;
+  return member;
+}
+
+void PollSet::count_edges(const Member& member, bool is_added) {
+  if (member.has_edges) edge_members += is_added ? 1 : -1;
 }
 
 int PollSet::control(int operation, int fd, const epoll_event* event) {
   if (fd == fd_) return EINVAL;
-  if (operation != EPOLL_CTL_DEL) {
-    if (event == nullptr) return EFAULT;
-    if ((event->events & EPOLLONESHOT) != 0) return EINVAL;
-  }
+  if (operation != EPOLL_CTL_DEL && event == nullptr) return EFAULT;
+  if (find_socket(fd) == nullptr && fcntl(fd, F_GETFD) < 0) return EBADF;
   const std::lock_guard guard(mutex_);
   const auto member = find(fd);
   switch (operation) {
     case EPOLL_CTL_ADD:
       if (member != members_.end()) return EEXIST;
-      if (const int error = add(fd, *event); error != 0) return error;
+      members_.push_back(member_of(fd, *event));
+      count_edges(members_.back(), true);
       break;
     case EPOLL_CTL_MOD:
       if (member == members_.end()) return ENOENT;
-      *member = {{fd, static_cast<short>(event->events & events_mask), 0}, event->data};
+      count_edges(*member, false);
+      *member = member_of(fd, *event);
+      count_edges(*member, true);
       break;
     case EPOLL_CTL_DEL:
       if (member == members_.end()) return ENOENT;
+      count_edges(*member, false);
       members_.erase(member);
       break;
     default:
@@ -97,6 +134,29 @@ int PollSet::control(int operation, int fd, const epoll_event* event) {
   }
   tell_waiters();
   return 0;
+}
+
+// The end of a socket is reported with each edge, too.
+void PollSet::note_edge(int socket, std::uint32_t event) {
+  const std::lock_guard guard(mutex_);
+  const auto member = find(socket);
+  if (member == members_.end() || !member->has_edges || member->reported == 0) return;
+  if (member->ends_once_reported) return;
+  const std::uint32_t taken = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLRDNORM | EPOLLRDBAND;
+  const std::uint32_t sent = EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+  const std::uint32_t again = (event == EPOLLOUT ? sent : taken) | ended_mask;
+  if ((member->reported & again) == 0) return;
+  member->reported &= ~again;
+  tell_waiters();
+}
+
+void PollSet::leave(int socket) {
+  const std::lock_guard guard(mutex_);
+  const auto member = find(socket);
+  if (member == members_.end()) return;
+  count_edges(*member, false);
+  members_.erase(member);
+  tell_waiters();
 }
 
 // The caller holds the lock.
@@ -118,7 +178,7 @@ void PollSet::look_again(Waiter& waiter) {
   }
   waiter.seen = changes_;
   waiter.fds.assign(1, {fd_, POLLIN, 0});
-  for (const Member& member : members_) waiter.fds.push_back(member.polled);
+  for (const Member& member : members_) waiter.fds.push_back(member.asked());
 }
 
 // The caller holds the lock. Members that are reported move behind the others, so that none
@@ -130,10 +190,17 @@ int PollSet::collect(const std::vector<pollfd>& fds, std::span<epoll_event> even
     if (fds[i].revents == 0) continue;
     const auto member = find(fds[i].fd);
     if (member == members_.end()) continue;
-    if ((fds[i].revents & POLLNVAL) == 0) {
-      events[count].events = static_cast<std::uint16_t>(fds[i].revents);
+    const auto holds = static_cast<std::uint16_t>(fds[i].revents);
+    if ((holds & POLLNVAL) != 0) {
+      count_edges(*member, false);
+    } else {
+      // Another thread may have reported these since this one began to wait.
+      if ((holds & ~member->reported) == 0) continue;
+      events[count].events = holds;
       events[count].data = member->data;
       ++count;
+      if (member->has_edges) member->reported |= holds;
+      if (member->ends_once_reported) member->reported = ~0u;
       reported.push_back(*member);
     }
     members_.erase(member);
@@ -171,17 +238,21 @@ struct SetTable {
   std::mutex mutex;
   std::map<int, std::shared_ptr<PollSet>> sets;
 };
-// Never destroyed, because other threads may wait while the process ends.
-SetTable& set_table() {
-  static auto* instance = new SetTable;
-  return *instance;
-}
+SetTable& set_table() { return of_process<SetTable>(); }
 
 std::shared_ptr<PollSet> find_set(int fd) {
   SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   const auto found = all.sets.find(fd);
   return found != all.sets.end() ? found->second : nullptr;
+}
+
+std::vector<std::shared_ptr<PollSet>> all_sets() {
+  SetTable& all = set_table();
+  const std::lock_guard guard(all.mutex);
+  std::vector<std::shared_ptr<PollSet>> sets;
+  for (const auto& [fd, set] : all.sets) sets.push_back(set);
+  return sets;
 }
 
 // Returns EBADF if the number is not a descriptor, and EINVAL if it is a descriptor of another
@@ -194,6 +265,15 @@ bool close_poll_set(int fd) {
   SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   return all.sets.erase(fd) > 0;
+}
+
+void note_edge(int socket, std::uint32_t event) {
+  if (edge_members == 0) return;
+  for (const auto& set : all_sets()) set->note_edge(socket, event);
+}
+
+void leave_poll_sets(int socket) {
+  for (const auto& set : all_sets()) set->leave(socket);
 }
 
 int create_poll_set(bool closes_on_exec, int& fd) {

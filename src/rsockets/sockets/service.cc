@@ -22,11 +22,7 @@ constexpr int no_memory_pause_microseconds = 10'000;
 
 class Service {
  public:
-  // Never destroyed, because its thread runs until the process is gone.
-  static Service& instance() {
-    static auto* service = new Service;
-    return *service;
-  }
+  static Service& instance() { return of_process<Service>(); }
 
   void watch(int fd, const std::shared_ptr<Socket>& socket) {
     const std::lock_guard guard(mutex_);

@@ -9,9 +9,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -26,6 +28,18 @@
 namespace tulle::rsockets {
 
 using Clock = std::chrono::steady_clock;
+
+// Returns the process's own T. It is never destroyed, because other threads may use it while the
+// process ends. A forked child has a new one: its parent's sockets and threads are not the child's,
+// and what the child does must not end a connection of its parent.
+template <typename T>
+T& of_process() {
+  static std::atomic<T*> instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { instance = new T; });
+    return new T;
+  }();
+  return *instance.load();
+}
 
 // Defaults. Files in /etc/rdma/rsocket change them, as rsocket(7) describes.
 struct SocketSettings : SocketSizes {

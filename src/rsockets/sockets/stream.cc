@@ -120,7 +120,6 @@ void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
     const Lock lock(mutex_);
     accepting_.remove(stream);
     if (error != 0 || is_closed_) return;
-    watch(stream->fd(), stream);
     accepted_.push_back(std::move(stream));
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
@@ -178,6 +177,8 @@ int Stream::finish_step() {
       break;
   }
   state_ = State::established;
+  // The service hears of a peer that goes away, also while the program waits for data.
+  watch(fd(), shared_from_this());
   if (keep_alive_ != 0) schedule_keep_alive();
   sleepers_.wake();
   return 0;
@@ -210,7 +211,6 @@ int Stream::fail_connecting(int error) {
 
 // Calls that need a connection call this function, which finishes a connection that is under way.
 int Stream::ensure_connected(int call_flags, Lock& lock) {
-  const bool was_opening = is_opening();
   while (is_opening()) {
     const int error = advance();
     if (error != EAGAIN) return error;
@@ -220,7 +220,6 @@ int Stream::ensure_connected(int call_flags, Lock& lock) {
     lock.lock();
     if (interrupted != 0) return interrupted;
   }
-  if (was_opening && is_connected()) watch(fd(), shared_from_this());
   return was_connected() ? 0 : ENOTCONN;
 }
 
@@ -284,12 +283,8 @@ void Stream::on_readable() {
       if (error == EAGAIN || error == EINTR) return;
       const auto listener = listener_.lock();
       lock.unlock();
-      if (listener != nullptr) {
-        forget(fd());
-        listener->deliver(self, error);
-      } else if (error != 0) {
-        forget(fd());
-      }
+      if (error != 0) forget(fd());
+      if (listener != nullptr) listener->deliver(self, error);
       return wake_pollers();
     }
   }

@@ -175,6 +175,12 @@ int Stream::get_socket_option(int option, int& value) {
     case SO_TYPE:
       value = SOCK_STREAM;
       return 0;
+    case SO_PROTOCOL:
+      value = IPPROTO_TCP;  // what the program believes to have
+      return 0;
+    case SO_ACCEPTCONN:
+      value = state_ == State::listening;
+      return 0;
     default:
       return ENOTSUP;
   }

@@ -131,6 +131,28 @@ TEST_F(StreamSocketTest, TheEndOfTheStreamIsNoError) {
   EXPECT_EQ(text, "answer");
 }
 
+// As when its process is killed. The server is the one that was accepted, and the client the one
+// whose connect() waited.
+TEST_F(StreamSocketTest, AThreadThatWaitsHearsOfAPeerThatIsGone) {
+  for (const bool client_goes : {true, false}) {
+    connect();
+    Socket& waits = client_goes ? *server_ : *client_;
+    std::thread killer([this, client_goes] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      device_.network.connections[client_goes ? 1 : 2]->close();
+    });
+    std::string text;
+    EXPECT_EQ(receive(waits, text, 1), 0);
+    EXPECT_EQ(text, "");
+    killer.join();
+    for (const auto& socket : {client_, server_, listener_}) {
+      remove_socket(socket->fd());
+      socket->close();
+    }
+    client_ = server_ = listener_ = nullptr;
+  }
+}
+
 TEST_F(StreamSocketTest, MappedMemoryIsWrittenDirectly) {
   listen();
   ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);

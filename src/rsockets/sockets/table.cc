@@ -20,11 +20,7 @@ struct Table {
   std::shared_mutex mutex;
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
-// Never destroyed, because the service's thread runs until the process is gone.
-Table& table() {
-  static auto* instance = new Table;
-  return *instance;
-}
+Table& table() { return of_process<Table>(); }
 
 // rsocket(7): a file holds one number. A file that is missing or holds no number changes nothing.
 std::uint32_t configured(const char* name, std::uint32_t value) {

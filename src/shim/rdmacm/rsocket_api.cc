@@ -44,13 +44,19 @@ ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage sender = {};
   std::size_t bytes = 0;
-  if (const int error = socket->receive(into, flags, &sender, bytes); error != 0) {
-    return answer(error);
-  }
+  const int error = socket->receive(into, flags, &sender, bytes);
+  if ((flags & MSG_PEEK) == 0) rsockets::note_edge(fd, EPOLLIN);
+  if (error != 0) return answer(error);
   if (from != nullptr && from_bytes != nullptr) copy_name(sender, from, from_bytes);
   return static_cast<ssize_t>(bytes);
 } catch (const std::bad_alloc&) {
   return answer(ENOMEM);
+}
+
+std::size_t length_of(std::span<const iovec> pieces) {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
 }
 
 ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
@@ -61,6 +67,9 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   sockaddr_storage address = {};
   int error = to != nullptr ? translate(to, to_bytes, address) : 0;
   if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
+  if (error == EAGAIN || (error == 0 && bytes < length_of(from))) {
+    rsockets::note_edge(fd, EPOLLOUT);
+  }
   if (error != 0) return answer(error);
   return static_cast<ssize_t>(bytes);
 } catch (const std::bad_alloc&) {
@@ -142,7 +151,9 @@ int raccept(int fd, sockaddr* address, socklen_t* bytes) try {
   const auto listener = find_socket(fd);
   if (listener == nullptr) return answer(EBADF);
   std::shared_ptr<Socket> socket;
-  if (const int error = listener->accept(socket); error != 0) return answer(error);
+  const int error = listener->accept(socket);
+  rsockets::note_edge(fd, EPOLLIN);
+  if (error != 0) return answer(error);
   if (address != nullptr && bytes != nullptr) {
     sockaddr_storage peer = {};
     socket->peer_name(peer);
@@ -175,6 +186,7 @@ int rshutdown(int fd, int how) try {
 int rclose(int fd) try {
   const auto socket = rsockets::remove_socket(fd);
   if (socket == nullptr) return rsockets::close_poll_set(fd) ? 0 : answer(EBADF);
+  rsockets::leave_poll_sets(fd);
   socket->close();
   return 0;
 } catch (const std::bad_alloc&) {

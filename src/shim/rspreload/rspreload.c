@@ -5,17 +5,17 @@
 // is made over TCP or UDP: the number then becomes that of an ordinary socket. A program that seals
 // what it sends (TULLE_SECURE) gets an error in place of it.
 //
-// Like the library of rdma-core that it stands in for, it does not cover epoll, nor sockets that
-// are used on both sides of a fork.
+// epoll.c has the calls of epoll. The sockets stay with the process that made them: in a forked
+// child they are not connected, and closing them does nothing to the parent's.
 
 #define _GNU_SOURCE
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,23 +24,13 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "preload.h"
 
 // --- the C library's functions ---
-
-// Defines find_NAME(), which looks up the next library's function of that name once and returns it.
-#define REAL(result, name, parameters)                     \
-  static result(*real_##name) parameters;                  \
-  static result(*find_##name(void)) parameters {           \
-    if (real_##name == NULL) {                             \
-      *(void**)&real_##name = dlsym(RTLD_NEXT, #name);     \
-      if (real_##name == NULL) abort(); /* no C library */ \
-    }                                                      \
-    return real_##name;                                    \
-  }
 
 REAL(int, socket, (int, int, int))
 REAL(int, bind, (int, const struct sockaddr*, socklen_t))
@@ -69,18 +59,27 @@ REAL(int, setsockopt, (int, int, int, const void*, socklen_t))
 REAL(int, fcntl, (int, int, ...))
 REAL(int, ioctl, (int, unsigned long, ...))
 REAL(int, fcntl64, (int, int, ...))
+REAL(int, dup, (int))
 REAL(int, dup2, (int, int))
+REAL(int, dup3, (int, int, int))
+REAL(int, fstat, (int, struct stat*))
+REAL(int, fstat64, (int, struct stat64*))
+REAL(int, ppoll, (struct pollfd*, nfds_t, const struct timespec*, const sigset_t*))
+REAL(int, pselect, (int, fd_set*, fd_set*, fd_set*, const struct timespec*, const sigset_t*))
+REAL(int, recvmmsg, (int, struct mmsghdr*, unsigned, int, struct timespec*))
+REAL(int, sendmmsg, (int, struct mmsghdr*, unsigned, int))
 REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
 
 // --- the program's descriptors ---
 
-// Each entry is the number of an rsocket plus one. 0 means that the descriptor is not ours.
+// An entry is the number of an rsocket plus one, or of a poll set plus one, negated. 0 means that the
+// descriptor is not ours.
 enum { page_entries = 1024, pages_max = 1024 };
 static _Atomic(atomic_int*) pages[pages_max];
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 // True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
 // replaced.
-static _Thread_local int is_inside;
+_Thread_local int is_inside;
 
 static atomic_int* entry_of(int fd, int create) {
   if (fd < 0 || fd >= page_entries * pages_max) return NULL;
@@ -97,11 +96,32 @@ static atomic_int* entry_of(int fd, int create) {
   return page != NULL ? &page[fd % page_entries] : NULL;
 }
 
-// Returns the rsocket behind a descriptor, or -1 if the descriptor is the C library's.
-static int rsocket_of(int fd) {
-  if (is_inside) return -1;
-  atomic_int* entry = entry_of(fd, 0);
-  return entry != NULL ? atomic_load(entry) - 1 : -1;
+static int value_of(int fd) {
+  atomic_int* entry = is_inside ? NULL : entry_of(fd, 0);
+  return entry != NULL ? atomic_load(entry) : 0;
+}
+
+int rsocket_of(int fd) {
+  const int value = value_of(fd);
+  return value > 0 ? value - 1 : -1;
+}
+
+int poll_set_of(int fd) {
+  const int value = value_of(fd);
+  return value < 0 ? -value - 1 : -1;
+}
+
+int stand_for_poll_set(int fd, int set) {
+  atomic_int* entry = entry_of(fd, 1);
+  if (entry != NULL) atomic_store(entry, -(set + 1));
+  return entry != NULL;
+}
+
+// Lets a descriptor stand for the rsocket, too.
+static int share(int fd, int socket) {
+  atomic_int* entry = fd >= 0 && socket >= 0 ? entry_of(fd, 1) : NULL;
+  if (entry != NULL) atomic_store(entry, socket + 1);
+  return fd;
 }
 
 // Counts the program's descriptors that stand for the rsocket.
@@ -120,7 +140,38 @@ static int asks_for_seals(void) {
   const char* key_file = getenv("TULLE_SECURE");
   return key_file != NULL && *key_file != '\0';
 }
-__attribute__((constructor)) static void begin(void) { began_sealed = asks_for_seals(); }
+
+// In a forked child, each socket's descriptor becomes one of a socket that is not connected, so that
+// no byte gets lost without an error.
+static void forget_parents_sockets(void) {
+  int plain = -1;
+  for (int page = 0; page < pages_max; ++page) {
+    atomic_int* entries = atomic_load(&pages[page]);
+    if (entries == NULL) continue;
+    for (int i = 0; i < page_entries; ++i) {
+      if (atomic_exchange(&entries[i], 0) <= 0) continue;
+      const int fd = page * page_entries + i;
+      if (plain < 0) plain = find_socket()(AF_INET, SOCK_STREAM, 0);
+      const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
+      if (plain >= 0) find_dup3()(plain, fd, is_closed_by_exec ? O_CLOEXEC : 0);
+    }
+  }
+  if (plain >= 0) find_close()(plain);
+}
+
+// Other threads of the parent hold no lock of ours while it forks.
+static void before_fork(void) { pthread_mutex_lock(&table_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&table_mutex); }
+static void after_fork_in_child(void) {
+  pthread_mutex_unlock(&table_mutex);
+  is_inside = 0;
+  forget_parents_sockets();
+}
+
+__attribute__((constructor)) static void begin(void) {
+  began_sealed = asks_for_seals();
+  pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
 
 // Returns true if nothing may leave this host in clear. A program may clear its environment later.
 static int is_sealed(void) { return began_sealed || asks_for_seals(); }
@@ -145,6 +196,7 @@ static int give_number(int socket, int flags) {
 
 // Detaches the rsocket from the descriptor, and closes the rsocket with its last descriptor.
 static int leave(int fd, int socket) {
+  forget_watches(fd);
   pthread_mutex_lock(&table_mutex);
   atomic_store(entry_of(fd, 0), 0);
   const int is_last = count_of(socket) == 0;
@@ -155,14 +207,6 @@ static int leave(int fd, int socket) {
   is_inside = 0;
   return result;
 }
-
-#define INSIDE(type, call)    \
-  ({                          \
-    is_inside = 1;            \
-    const type result = call; \
-    is_inside = 0;            \
-    result;                   \
-  })
 
 // --- making and ending sockets ---
 
@@ -215,10 +259,12 @@ static int become_plain(int fd, int socket, int family) {
   const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
   const int plain = find_socket()(family, type | (flags & O_NONBLOCK), 0);
   if (plain < 0) return -1;
+  struct watch* watches = take_watches(fd);
   leave(fd, socket);
   const int result = find_dup2()(plain, fd);
   find_close()(plain);
   if (result >= 0 && is_closed_by_exec) find_fcntl()(fd, F_SETFD, FD_CLOEXEC);
+  watch_plain(fd, watches);
   return result;
 }
 
@@ -247,21 +293,32 @@ EXPORT int shutdown(int fd, int how) {
 
 EXPORT int close(int fd) {
   const int socket = rsocket_of(fd);
+  const int set = poll_set_of(fd);
+  if (set >= 0) {
+    atomic_store(entry_of(fd, 0), 0);
+    INSIDE(int, rclose(set));
+  }
   if (socket < 0) return find_close()(fd);
   const int result = leave(fd, socket);
   find_close()(fd);
   return result;
 }
 
+EXPORT int dup(int fd) { return share(find_dup()(fd), rsocket_of(fd)); }
+
 EXPORT int dup2(int from, int to) {
   const int socket = rsocket_of(from);
   const int replaced = rsocket_of(to);
   if (from == to) return socket >= 0 ? to : find_dup2()(from, to);
   if (replaced >= 0) leave(to, replaced);
-  const int result = find_dup2()(from, to);
-  atomic_int* entry = result >= 0 && socket >= 0 ? entry_of(to, 1) : NULL;
-  if (entry != NULL) atomic_store(entry, socket + 1);
-  return result;
+  return share(find_dup2()(from, to), socket);
+}
+
+EXPORT int dup3(int from, int to, int flags) {
+  const int socket = rsocket_of(from);
+  const int replaced = rsocket_of(to);
+  if (replaced >= 0 && from != to) leave(to, replaced);
+  return share(find_dup3()(from, to, flags), socket);
 }
 
 // --- moving data ---
@@ -349,12 +406,51 @@ EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
   return (ssize_t)done;
 }
 
+_Static_assert(sizeof(off_t) == sizeof(off64_t), "sendfile64 has another offset");
+EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) {
+  return sendfile(to, from, offset, count);
+}
+
+// The time limit of recvmmsg(2) is looked at between messages.
+EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
+                    struct timespec* limit) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_recvmmsg()(fd, messages, count, flags, limit);
+  const int64_t due = limit != NULL ? now_milliseconds() + milliseconds_of(limit) : INT64_MAX;
+  unsigned done = 0;
+  for (; done < count && (done == 0 || now_milliseconds() < due); ++done) {
+    const int waits_for_one = done > 0 && (flags & MSG_WAITFORONE) != 0;
+    const int each = (flags & ~MSG_WAITFORONE) | (waits_for_one ? MSG_DONTWAIT : 0);
+    const ssize_t bytes = INSIDE(ssize_t, rrecvmsg(socket, &messages[done].msg_hdr, each));
+    if (bytes < 0) return done > 0 ? (int)done : -1;
+    messages[done].msg_len = (unsigned)bytes;
+  }
+  return (int)done;
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_sendmmsg()(fd, messages, count, flags);
+  unsigned done = 0;
+  for (; done < count; ++done) {
+    const ssize_t bytes = INSIDE(ssize_t, rsendmsg(socket, &messages[done].msg_hdr, flags));
+    if (bytes < 0) return done > 0 ? (int)done : -1;
+    messages[done].msg_len = (unsigned)bytes;
+  }
+  return (int)done;
+}
+
 // --- waiting ---
 
+static int has_rsocket(const struct pollfd* fds, nfds_t count) {
+  for (nfds_t i = 0; fds != NULL && i < count; ++i) {
+    if (rsocket_of(fds[i].fd) >= 0) return 1;
+  }
+  return 0;
+}
+
 EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
-  nfds_t ours = 0;
-  for (nfds_t i = 0; fds != NULL && i < count; ++i) ours += rsocket_of(fds[i].fd) >= 0;
-  if (ours == 0) return find_poll()(fds, count, timeout);
+  if (!has_rsocket(fds, count)) return find_poll()(fds, count, timeout);
   struct pollfd* translated = malloc(count * sizeof *translated);
   if (translated == NULL) {
     errno = ENOMEM;
@@ -402,16 +498,21 @@ static int poll_sets(int count, fd_set* sets[3], int timeout) {
   return found;
 }
 
+static int sets_have_rsocket(int count, fd_set* sets[3]) {
+  for (int fd = 0; fd < count && count <= FD_SETSIZE; ++fd) {
+    for (int i = 0; i < 3; ++i) {
+      if (sets[i] != NULL && FD_ISSET(fd, sets[i]) && rsocket_of(fd) >= 0) return 1;
+    }
+  }
+  return 0;
+}
+
 EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
                   struct timeval* timeout) {
   fd_set* sets[3] = {readable, writable, exceptional};
-  int ours = 0;
-  for (int fd = 0; fd < count && count <= FD_SETSIZE; ++fd) {
-    for (int i = 0; i < 3; ++i) {
-      ours += sets[i] != NULL && FD_ISSET(fd, sets[i]) && rsocket_of(fd) >= 0;
-    }
+  if (!sets_have_rsocket(count, sets)) {
+    return find_select()(count, readable, writable, exceptional, timeout);
   }
-  if (ours == 0) return find_select()(count, readable, writable, exceptional, timeout);
   int milliseconds = -1;
   if (timeout != NULL) {
     milliseconds = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
@@ -419,7 +520,71 @@ EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* excepti
   return poll_sets(count, sets, milliseconds);
 }
 
+// The signal mask is in force while the call waits. Other than in the kernel, a signal may come
+// between the change of the mask and the wait, which then goes on.
+EXPORT int ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                 const sigset_t* mask) {
+  if (!has_rsocket(fds, count)) return find_ppoll()(fds, count, timeout, mask);
+  sigset_t before;
+  if (mask != NULL) pthread_sigmask(SIG_SETMASK, mask, &before);
+  const int result = poll(fds, count, timeout != NULL ? milliseconds_of(timeout) : -1);
+  if (mask != NULL) pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return result;
+}
+
+EXPORT int pselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                   const struct timespec* timeout, const sigset_t* mask) {
+  fd_set* sets[3] = {readable, writable, exceptional};
+  if (!sets_have_rsocket(count, sets)) {
+    return find_pselect()(count, readable, writable, exceptional, timeout, mask);
+  }
+  sigset_t before;
+  if (mask != NULL) pthread_sigmask(SIG_SETMASK, mask, &before);
+  const int result = poll_sets(count, sets, timeout != NULL ? milliseconds_of(timeout) : -1);
+  if (mask != NULL) pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return result;
+}
+
+// --- what compilers call in place of the above, with the size of the buffer (_FORTIFY_SOURCE) ---
+
+_Noreturn void __chk_fail(void);  // of the C library
+
+EXPORT ssize_t __read_chk(int fd, void* data, size_t bytes, size_t size) {
+  return read(fd, data, bytes <= size ? bytes : (__chk_fail(), 0));
+}
+
+EXPORT ssize_t __recv_chk(int fd, void* data, size_t bytes, size_t size, int flags) {
+  return recv(fd, data, bytes <= size ? bytes : (__chk_fail(), 0), flags);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void* data, size_t bytes, size_t size, int flags,
+                              struct sockaddr* from, socklen_t* from_bytes) {
+  return recvfrom(fd, data, bytes <= size ? bytes : (__chk_fail(), 0), flags, from, from_bytes);
+}
+
+EXPORT int __poll_chk(struct pollfd* fds, nfds_t count, int timeout, size_t size) {
+  return poll(fds, size / sizeof *fds >= count ? count : (__chk_fail(), 0), timeout);
+}
+
+EXPORT int __ppoll_chk(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                       const sigset_t* mask, size_t size) {
+  return ppoll(fds, size / sizeof *fds >= count ? count : (__chk_fail(), 0), timeout, mask);
+}
+
 // --- names and options ---
+
+// A socket's descriptor looks like a socket.
+EXPORT int fstat(int fd, struct stat* out) {
+  const int result = find_fstat()(fd, out);
+  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  return result;
+}
+
+EXPORT int fstat64(int fd, struct stat64* out) {
+  const int result = find_fstat64()(fd, out);
+  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  return result;
+}
 
 EXPORT int getpeername(int fd, struct sockaddr* address, socklen_t* bytes) {
   const int socket = rsocket_of(fd);
@@ -448,6 +613,9 @@ EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_
 // O_NONBLOCK is the only status flag that an rsocket has. All other commands concern the descriptor
 // itself and go to the C library.
 static int control(int fd, int socket, int command, long argument) {
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
+    return share(find_fcntl()(fd, command, argument), socket);
+  }
   if (command != F_GETFL && command != F_SETFL) return find_fcntl()(fd, command, argument);
   if (command == F_GETFL) return O_RDWR | INSIDE(int, rfcntl(socket, F_GETFL));
   return INSIDE(int, rfcntl(socket, F_SETFL, (int)argument & O_NONBLOCK));

@@ -1,0 +1,148 @@
+#include "rsockets/sockets/poll_set.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "rsockets/sockets/socket.h"
+
+namespace tulle::rsockets {
+namespace {
+
+// A socket that is as ready as a test says.
+class FakeSocket final : public Socket {
+ public:
+  FakeSocket() : Socket(default_settings()), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~FakeSocket() override { ::close(fd_); }
+
+  void become(short events) {
+    ready_ = events;
+    const std::uint64_t one = 1;
+    EXPECT_EQ(write(fd_, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+
+  int fd() const override { return fd_; }
+  int bind(const sockaddr_storage&) override { return 0; }
+  int listen(int) override { return 0; }
+  int accept(std::shared_ptr<Socket>&) override { return EAGAIN; }
+  int connect(const sockaddr_storage&) override { return 0; }
+  int shutdown(int) override { return 0; }
+  void close() override {}
+  int receive(std::span<const iovec>, int, sockaddr_storage*, std::size_t&) override {
+    return EAGAIN;
+  }
+  int send(std::span<const iovec>, int, const sockaddr_storage*, std::size_t&) override {
+    return EAGAIN;
+  }
+  short ready(short events) override {
+    return static_cast<short>(ready_ & (events | POLLHUP | POLLERR));
+  }
+  int arm() override { return fd_; }
+  void drain() override {
+    std::uint64_t ignored = 0;
+    [[maybe_unused]] const ssize_t taken = read(fd_, &ignored, sizeof ignored);
+  }
+  int local_name(sockaddr_storage&) override { return 0; }
+  int peer_name(sockaddr_storage&) override { return 0; }
+  int set_option(int, int, const void*, socklen_t) override { return 0; }
+  int get_option(int, int, void*, socklen_t&) override { return 0; }
+  int set_flags(int) override { return 0; }
+  void on_readable() override {}
+
+ private:
+  int fd_;
+  std::atomic<short> ready_ = 0;
+};
+
+class EdgesTest : public testing::Test {
+ protected:
+  EdgesTest() {
+    EXPECT_EQ(create_poll_set(true, set_), 0);
+    add_socket(socket_);
+    epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLET, {.u64 = 7}};
+    EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_ADD, socket_->fd(), &event), 0);
+  }
+  ~EdgesTest() override {
+    leave_poll_sets(socket_->fd());
+    remove_socket(socket_->fd());
+    close_poll_set(set_);
+  }
+
+  // Returns the events that hold within so many milliseconds; 0 if none is reported.
+  std::uint32_t wait(int milliseconds = 10) const {
+    std::array<epoll_event, 2> events = {};
+    int count = 0;
+    EXPECT_EQ(wait_poll_set(set_, events, milliseconds, count), 0);
+    EXPECT_LE(count, 1);
+    return count > 0 ? events[0].events : 0;
+  }
+
+  int set_ = -1;
+  std::shared_ptr<FakeSocket> socket_ = std::make_shared<FakeSocket>();
+};
+
+TEST_F(EdgesTest, AnEventIsReportedOnce) {
+  socket_->become(POLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(wait(), 0u);
+  socket_->become(POLLIN | POLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN});
+  EXPECT_EQ(wait(), 0u);
+}
+
+TEST_F(EdgesTest, ACallThatTakesMakesDataNew) {
+  socket_->become(POLLIN | POLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN | EPOLLOUT});
+  note_edge(socket_->fd(), EPOLLIN);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN});
+  note_edge(socket_->fd(), EPOLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(wait(), 0u);
+}
+
+TEST_F(EdgesTest, AThreadThatWaitsHearsOfWhatAnotherMakesNew) {
+  socket_->become(POLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
+  std::thread sender([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    note_edge(socket_->fd(), EPOLLOUT);
+  });
+  EXPECT_EQ(wait(5'000), std::uint32_t{EPOLLOUT});
+  sender.join();
+}
+
+// A socket that has ended is ready whatever a program asks for.
+TEST_F(EdgesTest, AnEndDoesNotKeepTheThreadAwake) {
+  socket_->become(POLLIN | POLLHUP);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN | EPOLLHUP});
+  const auto before = Clock::now();
+  EXPECT_EQ(wait(30), 0u);
+  EXPECT_GE(Clock::now() - before, std::chrono::milliseconds(30));
+  note_edge(socket_->fd(), EPOLLIN);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN | EPOLLHUP});
+}
+
+TEST_F(EdgesTest, AChangeMakesAllNew) {
+  socket_->become(POLLOUT);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
+  epoll_event event = {EPOLLOUT | EPOLLET, {.u64 = 7}};
+  EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_MOD, socket_->fd(), &event), 0);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
+}
+
+// Another socket may get the descriptor of one that is closed.
+TEST_F(EdgesTest, AClosedSocketLeavesItsSets) {
+  leave_poll_sets(socket_->fd());
+  socket_->become(POLLIN);
+  EXPECT_EQ(wait(), 0u);
+  EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_DEL, socket_->fd(), nullptr), ENOENT);
+}
+
+}  // namespace
+}  // namespace tulle::rsockets

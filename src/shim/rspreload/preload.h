@@ -1,0 +1,67 @@
+#pragma once
+
+// What the calls of librspreload share.
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+// Defines find_NAME(), which looks up the next library's function of that name once and returns it.
+#define REAL(result, name, parameters)                     \
+  static result(*real_##name) parameters;                  \
+  static result(*find_##name(void)) parameters {           \
+    if (real_##name == NULL) {                             \
+      *(void**)&real_##name = dlsym(RTLD_NEXT, #name);     \
+      if (real_##name == NULL) abort(); /* no C library */ \
+    }                                                      \
+    return real_##name;                                    \
+  }
+
+// True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
+// replaced.
+extern _Thread_local int is_inside;
+
+#define INSIDE(type, call)    \
+  ({                          \
+    is_inside = 1;            \
+    const type result = call; \
+    is_inside = 0;            \
+    result;                   \
+  })
+
+// Returns the rsocket behind a descriptor of the program, or -1 if there is none.
+int rsocket_of(int fd);
+// Returns the poll set behind a descriptor of epoll, or -1 if there is none.
+int poll_set_of(int fd);
+// Lets a descriptor of epoll stand for a poll set. Returns false if there is no memory.
+int stand_for_poll_set(int fd, int set);
+
+// --- epoll.c ---
+
+// A descriptor of epoll that watches a socket.
+struct watch {
+  int epoll;
+  struct epoll_event event;
+  struct watch* next;
+};
+// Takes the watches of a socket, or drops them.
+struct watch* take_watches(int fd);
+void forget_watches(int fd);
+// Lets the kernel's epoll watch a socket that has become an ordinary one. Frees the watches.
+void watch_plain(int fd, struct watch* watches);
+
+static inline int64_t now_milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// Rounds up, so that nobody wakes early.
+static inline int milliseconds_of(const struct timespec* time) {
+  const int64_t all = (int64_t)time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000;
+  return all > INT32_MAX ? INT32_MAX : (int)all;
+}

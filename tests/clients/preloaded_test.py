@@ -1,0 +1,111 @@
+"""Tests programs that know sockets only, whose calls librspreload replaces by those of rsockets."""
+
+import pathlib
+import re
+
+import rdma_cm
+from harness import BUILD, ClientTest, wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent / "preloaded"
+RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
+# LD_PRELOAD has the library's path and not its name, since `tulle run` has its own way to preload.
+PRELOADED = ("env", f"LD_PRELOAD={RSPRELOAD}", "/usr/bin/python3")
+CONNECTIONS, ROUNDS = 8, 20
+
+
+class Servers(ClientTest):
+    def serve(self, mode):
+        """Returns how often the server woke."""
+        server = rdma_cm.start_server(self, [*PRELOADED, HERE / "server.py", mode, str(CONNECTIONS)])
+        client = self.start(*self.over_tulle([*PRELOADED, HERE / "client.py", str(CONNECTIONS), str(ROUNDS)]))
+        self.finish(server, client, limit=60)
+        self.assertIn("over RDMA", client.stdout, client.describe())
+        return int(re.search(r"wakes (\d+)", server.stdout)[1])
+
+    def test_levels(self):
+        self.serve("level")
+
+    def test_edges(self):
+        # A server that is told over and over that it may send wakes a hundred times as often.
+        self.assertLess(self.serve("edge"), 20 * CONNECTIONS * ROUNDS)
+
+    def test_one_shot(self):
+        self.serve("one_shot")
+
+    def test_asyncio(self):
+        self.serve("asyncio")
+
+
+class Forks(ClientTest):
+    CLIENT = """
+import socket
+first = socket.create_connection(("127.0.0.1", 7000))
+first.sendall(b"a")
+assert first.recv(1) == b"b"
+second = socket.create_connection(("127.0.0.1", 7000))
+assert second.recv(1) == b"c"
+"""
+
+    def test_a_child_ends_no_connection_of_its_parent(self):
+        server = rdma_cm.start_server(self, [*PRELOADED, HERE / "forks.py"])
+        client = self.start(*self.over_tulle([*PRELOADED, "-c", self.CLIENT]))
+        self.finish(server, client, limit=60)
+        self.assertIn("child 0", server.stdout, server.describe())
+
+
+class Deaths(ClientTest):
+    """A program hears of a peer that was killed, also when it waits for data."""
+
+    VICTIM = """
+import os, signal, socket
+listener = socket.create_server(("127.0.0.1", 7000))
+peer, _ = listener.accept()
+peer.recv(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    SURVIVOR = """
+import socket
+peer = socket.create_connection(("127.0.0.1", 7000))
+peer.sendall(b"a")
+try:
+    print("received", peer.recv(1))
+except ConnectionError as problem:
+    print("received", problem)
+"""
+
+    def test_of_a_server(self):
+        rdma_cm.start_server(self, [*PRELOADED, "-c", self.VICTIM])
+        client = self.run_program(*self.over_tulle([*PRELOADED, "-c", self.SURVIVOR]), limit=20)
+        self.assertIn("received", client.stdout, client.describe())
+
+
+class Fallback(ClientTest):
+    """A server without RDMA is reached over TCP."""
+
+    SERVER = """
+import socket
+with socket.create_server(("127.0.0.1", 7000)) as listener:
+    print("listening", flush=True)
+    peer, _ = listener.accept()
+    peer.sendall(peer.recv(100))
+"""
+    CLIENT = """
+import select, socket
+peer = socket.socket()
+poller = select.epoll()
+poller.register(peer, select.EPOLLOUT)
+peer.connect(("127.0.0.1", 7000))
+assert poller.poll(5) == [(peer.fileno(), select.EPOLLOUT)]
+poller.modify(peer, select.EPOLLIN)
+peer.sendall(b"x" * 100)
+assert poller.poll(5) == [(peer.fileno(), select.EPOLLIN)]
+assert peer.recv(100)
+print("echoed")
+"""
+
+    def test_a_socket_that_epoll_watched_before(self):
+        server = self.start("/usr/bin/python3", "-c", self.SERVER)
+        wait_until(lambda: "listening" in server.stdout or not server.running, "the server")
+        client = self.run_program(*self.over_tulle([*PRELOADED, "-c", self.CLIENT]), limit=30)
+        self.assertIn("echoed", client.stdout, client.describe())
+        self.assertEqual(0, server.wait(), server.describe())
