@@ -35,7 +35,8 @@ import records  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
 SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio",
-          "qemu", "qperf", "iser", "rdmacm_utils", "iperf3", "infiniband_diags", "infiniband", "rdma_core")
+          "qemu", "qperf", "iser", "rdmacm_utils", "iperf3", "socket_servers", "infiniband_diags", "infiniband",
+          "rdma_core")
 
 PAGE = ROOT / "docs" / "compatibility.md"
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
