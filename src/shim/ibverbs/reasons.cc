@@ -255,8 +255,7 @@ std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequ
     return fmt::format("a queue pair of type {} has no {}", pair.transport.name,
                        name_of(request.opcode));
   }
-  if (pair.transport.type == verbs::QpType::xrc_initiator &&
-      !transport::xrc::names_queue(request)) {
+  if (qp.qp_base.qp_type == IBV_QPT_XRC_SEND && !transport::xrc::names_queue(request)) {
     return fmt::format("qp_type.xrc.remote_srqn {:#x} is no number of a shared receive queue",
                        request.xrc_srq);
   }
