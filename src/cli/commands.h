@@ -31,6 +31,7 @@ struct RunOptions {
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;
+  bool rsockets = false;
   bool no_mpi_defaults = false;
   std::string host;    // of a software fabric; empty: this host
   std::string fabric;  // its name

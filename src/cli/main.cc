@@ -52,6 +52,7 @@ constexpr char run_examples[] =
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
     "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
+    "  tulle run --rsockets -- redis-server          a program that knows sockets alone\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
@@ -126,6 +127,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->type_name("KEYFILE")
       ->check(with_a_name());
   add_agent_address(*command, options.agent);
+  command->add_flag("--rsockets", options.rsockets,
+                    "Give a program that knows sockets alone, such as redis-server, rsockets in "
+                    "their place (librspreload)");
   command->add_flag("--explain", options.explain,
                     "Say on standard error why a verb is refused (EINVAL and the like)");
   auto* strict = command->add_flag(

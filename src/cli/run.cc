@@ -40,6 +40,7 @@ constexpr char verbs_library[] = "libibverbs.so.1";
 constexpr std::array our_libraries = {verbs_library, "librdmacm.so.1", "libibumad.so.3"};
 constexpr char paths_library[] = "libtulle-paths.so";
 constexpr char advice_library[] = "libtulle-advice.so";
+constexpr char rsockets_library[] = "rsocket/librspreload.so";
 // Debian has infiniband-diags and opensm where an ordinary user's PATH does not lead.
 constexpr char administrators_folders[] = "/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -310,6 +311,13 @@ int run(const RunOptions& options) {
     }
     prepend("LD_PRELOAD", advice.string());
     set("TULLE_SHARE_MEMORY", "on");
+  }
+  if (options.rsockets) {
+    const fs::path rsockets = folder / rsockets_library;
+    if (!fs::exists(rsockets, error)) {
+      return fail(fmt::format("cannot find {}; is the installation complete?", rsockets.string()));
+    }
+    preload(rsockets);
   }
   if (!options.host.empty()) {
     const int status = enter_host(options);

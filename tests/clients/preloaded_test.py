@@ -36,6 +36,22 @@ class Servers(ClientTest):
         self.serve("asyncio")
 
 
+class Option(ClientTest):
+    def test_tulle_run_preloads_it(self):
+        client = self.run_program(*self.over_tulle(["/usr/bin/python3", "-c", self.SCRIPT], ("--rsockets",)))
+        self.assertEqual("True b'x'", client.stdout.strip(), client.describe())
+
+    SCRIPT = """
+import socket, threading
+listener = socket.create_server(("127.0.0.1", 7000))
+thread = threading.Thread(target=lambda: listener.accept()[0].sendall(b"x"))
+thread.start()
+peer = socket.create_connection(("127.0.0.1", 7000))
+thread.join()
+print(":%04X " % 7000 not in open("/proc/net/tcp").read(), peer.recv(1))
+"""
+
+
 class Forks(ClientTest):
     CLIENT = """
 import socket

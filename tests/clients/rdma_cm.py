@@ -22,10 +22,10 @@ def binds(port):
     return is_ready
 
 
-def start_server(test, argv, net=None, env=None, prefix=(), is_ready=None):
+def start_server(test, argv, net=None, env=None, prefix=(), is_ready=None, options=()):
     """Starts a server over Tulle, and returns once it listens."""
     before = listeners(test, net, prefix)
-    process = test.start(*prefix, *test.over_tulle(argv), net=net, env=env)
+    process = test.start(*prefix, *test.over_tulle(argv, options), net=net, env=env)
 
     def ready():
         test.assertTrue(process.running, process.describe())

@@ -7,7 +7,7 @@ import tempfile
 import frame
 import rdma_cm
 from frame import Case
-from harness import BUILD, wait_until
+from harness import wait_until
 
 NAME = "redis, memcached, nginx"
 PACKAGES = ["redis-server", "redis-tools", "memcached", "nginx-light", "curl"]
@@ -17,9 +17,7 @@ NOTES = """The sockets of `librspreload` belong to the process that made them. n
 (`master_process off`): a worker cannot use the listening socket of its parent. redis saves in the background, since the
 child that writes the file uses no socket."""
 
-RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
-# LD_PRELOAD has the library's path and not its name, since `tulle run` has its own way to preload.
-PRELOADED = ("env", f"LD_PRELOAD={RSPRELOAD}")
+OPTIONS = ("--rsockets",)
 PORT = "6400"
 VALUE_BYTES = 1_000_000
 MEMCACHED_CLIENT = pathlib.Path(__file__).resolve().parent / "programs" / "memcached_client.py"
@@ -34,11 +32,11 @@ def folder_of(stage):
 
 
 def serve(stage, place, *argv):
-    return rdma_cm.start_server(stage, [*PRELOADED, *argv], place.server, prefix=place.prefix)
+    return rdma_cm.start_server(stage, argv, place.server, prefix=place.prefix, options=OPTIONS)
 
 
 def ask(stage, place, *argv):
-    return stage.run_program(*place.prefix, *stage.over_tulle([*PRELOADED, *argv]), net=place.client).stdout
+    return stage.run_program(*place.prefix, *stage.over_tulle(argv, OPTIONS), net=place.client).stdout
 
 
 def redis(stage, place):
