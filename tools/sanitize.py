@@ -37,7 +37,7 @@ OPTIONS = {
                 "UBSAN_OPTIONS": "print_stacktrace=1:log_path=%s"},
     "thread": {"TSAN_OPTIONS": "second_deadlock_stack=1:atexit_sleep_ms=100:log_path=%s"},
 }
-NOT_BY_CTEST = "^(live|archives)$"
+NOT_BY_CTEST = "^(live|not_sanitized)$"
 # The thread sanitizer has nothing to look for in what starts no thread: the pure rooms, which layers.archives holds to
 # that, and what drives them in virtual time. Other rooms' tests run the same code in threads.
 WITHOUT_THREADS = [room for room in PURE_ROOMS if "/" not in room] + ["scenarios", "extension"]
@@ -50,6 +50,7 @@ DEBIANS = ("The programs of this test are not built with the sanitizer, whose ru
            "program loads.")
 LEFT_OUT = {
     "layers.archives": "The sanitizer's runtime brings symbols of its own, and this test compares symbols.",
+    "dev.sanitized_compile": "It compiles with a sanitizer itself.",
     "clients.soak.Soak: the growth of memory":
         "A sanitizer's runtime keeps memory that has been freed. Leaks are looked for.",
     "libtulle-advice.so": "This library stands in front of the C library in any program, where no runtime may be needed.",

@@ -95,6 +95,17 @@ TEST(Play, ALinkThatIsInUseKeepsAPacketForHalfAPacketsTime) {
   EXPECT_NEAR(play.delay(1), 40, 1e-6);
 }
 
+// A quarter of the link is in use, and a packet of 80 bytes takes 20 there.
+TEST(Play, AFasterLinkKeepsAPacketForLess) {
+  Traffic traffic = with_links(5);
+  traffic.links[3].rate = 4;
+  add(traffic, 0, 100'000, {0, 3});
+  add(traffic, 10'000, 1, {4, 1}, {2, 3});
+  Play play(traffic, {Backlog::window, 0, 80, 0});
+  play.run(always);
+  EXPECT_NEAR(play.delay(1), 20.0 / 4 / 2, 1e-6);
+}
+
 // Two flows fill the switch before their common link, each the room of its port, and then their
 // ports of the switch before. A third flow by the first one's port waits there, although its own
 // links are free: the 100 bytes in front of it leave at half the rate.

@@ -105,6 +105,10 @@ static int note(int epoll, int operation, int fd, const struct epoll_event* even
   return is_kept ? 0 : ENOMEM;
 }
 
+void lock_watches(void) { pthread_mutex_lock(&watches_mutex); }
+void unlock_watches(void) { pthread_mutex_unlock(&watches_mutex); }
+void forget_all_watches(void) { memset(watched, 0, sizeof watched); }
+
 // --- the calls ---
 
 // The data of the descriptor's own event in its set.

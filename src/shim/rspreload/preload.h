@@ -51,6 +51,11 @@ struct watch {
 // Takes the watches of a socket, or drops them.
 struct watch* take_watches(int fd);
 void forget_watches(int fd);
+// Around a fork, so that no other thread of the parent holds the lock in the child; and in the child,
+// whose parent has the sockets.
+void lock_watches(void);
+void unlock_watches(void);
+void forget_all_watches(void);
 // Lets the kernel's epoll watch a socket that has become an ordinary one. Frees the watches.
 void watch_plain(int fd, struct watch* watches);
 

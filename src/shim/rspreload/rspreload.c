@@ -62,6 +62,8 @@ REAL(int, fcntl64, (int, int, ...))
 REAL(int, dup, (int))
 REAL(int, dup2, (int, int))
 REAL(int, dup3, (int, int, int))
+REAL(int, __fxstat, (int, int, struct stat*))
+REAL(int, __fxstat64, (int, int, struct stat64*))
 REAL(int, fstat, (int, struct stat*))
 REAL(int, fstat64, (int, struct stat64*))
 REAL(int, ppoll, (struct pollfd*, nfds_t, const struct timespec*, const sigset_t*))
@@ -160,12 +162,19 @@ static void forget_parents_sockets(void) {
 }
 
 // Other threads of the parent hold no lock of ours while it forks.
-static void before_fork(void) { pthread_mutex_lock(&table_mutex); }
-static void after_fork(void) { pthread_mutex_unlock(&table_mutex); }
-static void after_fork_in_child(void) {
+static void before_fork(void) {
+  pthread_mutex_lock(&table_mutex);
+  lock_watches();
+}
+static void after_fork(void) {
+  unlock_watches();
   pthread_mutex_unlock(&table_mutex);
+}
+static void after_fork_in_child(void) {
+  after_fork();
   is_inside = 0;
   forget_parents_sockets();
+  forget_all_watches();
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -582,6 +591,19 @@ EXPORT int fstat(int fd, struct stat* out) {
 
 EXPORT int fstat64(int fd, struct stat64* out) {
   const int result = find_fstat64()(fd, out);
+  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  return result;
+}
+
+// Programs that were linked before glibc 2.33 call these in place of fstat.
+EXPORT int __fxstat(int version, int fd, struct stat* out) {
+  const int result = find___fxstat()(version, fd, out);
+  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  return result;
+}
+
+EXPORT int __fxstat64(int version, int fd, struct stat64* out) {
+  const int result = find___fxstat64()(version, fd, out);
   if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
   return result;
 }
