@@ -151,6 +151,8 @@ LONG = TWO_VARIANTS.format("200GB")  # without an end
 
 
 def environment(**more):
+    # MPI's libraries keep memory until the process ends, which the address sanitizer would call leaks of ours.
+    more = {"LSAN_OPTIONS": "detect_leaks=0", **more}
     kept = {name: value for name, value in os.environ.items() if not re.match("OMPI_|PRTE_|PMIX?_|MPI|TULLE_MPI", name)}
     # Tests of one machine may run as root in a container, where Open MPI wants to be told that this is meant.
     # It may start more ranks than there are processors: Open MPI 4 and 5 have a name for this each.

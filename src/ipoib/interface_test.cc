@@ -258,7 +258,8 @@ class Stranger : public ::testing::Test {
     wire::IpoibHeader ipoib;
     ipoib.type = type;
     std::memcpy(out.data() + link + headers, &ipoib, sizeof(ipoib));
-    std::memcpy(out.data() + link + headers + sizeof(ipoib), payload.data(), payload.size());
+    std::ranges::copy(payload,
+                      out.begin() + static_cast<std::ptrdiff_t>(link + headers + sizeof(ipoib)));
     out.resize(link + transport);
     return out;
   }
