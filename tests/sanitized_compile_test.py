@@ -29,8 +29,10 @@ class Compile(unittest.TestCase):
         room = source.parent.relative_to(ROOT).parts
         for depth in range(len(room), 0, -1):
             folder = str(pathlib.Path(*room[:depth])) + "/CMakeFiles/"
+            is_test = source.name.endswith("_test.cc")
             for entry in self.commands:
-                if folder in entry["command"] and entry["file"].endswith((".cc", ".cxx")):
+                is_near = folder in entry["command"] and entry["file"].endswith((".cc", ".cxx"))
+                if is_near and ("_test.dir/" in entry["command"]) == is_test:
                     return re.sub(r" -M\w+( \S+\.[od]\b\S*)?| -o \S+| -c \S+", " ", entry["command"]), entry["directory"]
         self.fail(f"no source is built near {source}")
 
