@@ -164,6 +164,17 @@ TEST(MaxMin, ManyFlowsThatComeAtOnceAreFair) {
   expect_max_min(rates, flows, links, 0);
 }
 
+// A hundredth of link 0 becomes free, which is within the tolerance.
+TEST(MaxMin, WhatIsWithinTheToleranceDisturbsNobody) {
+  MaxMin rates({100, 99}, 2, {0.02});
+  const FlowSlot one = add(rates, {0});
+  const FlowSlot both = add(rates, {0, 1});
+  add(rates, {1});
+  EXPECT_DOUBLE_EQ(rates.rate(both), 49.5);
+  EXPECT_DOUBLE_EQ(rates.rate(one), 50);
+  EXPECT_EQ(rates.solved(), 5u) << "each flow once, and again one and both as others came";
+}
+
 TEST(MaxMin, AToleranceNeverOverloadsALink) {
   for (std::uint64_t seed = 11; seed <= 20; ++seed) play_at_random(seed, 0.03);
 }

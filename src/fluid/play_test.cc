@@ -120,6 +120,21 @@ TEST(Play, CreditsHoldUpAFlowThatDoesNotUseTheBottleneck) {
   EXPECT_NEAR(play.delay(2), 200, 2);
 }
 
+// Three flows share link 4, and the first of them leaves two thirds of link 1 to a fourth. After 90,
+// 60 bytes of the first wait before link 4, which has room for 100: none of them waits before link
+// 1, where 30 of the fourth do.
+TEST(Play, WhatWaitsFurtherOnTakesNothingFromAQueue) {
+  Traffic traffic = with_links(12);
+  add(traffic, 0, 100'000, {0, 1, 4});
+  add(traffic, 0, 100'000, {2, 3, 4});
+  add(traffic, 0, 100'000, {7, 8, 4});
+  add(traffic, 0, 100'000, {9, 1, 10});
+  add(traffic, 90, 1, {6, 1, 5});
+  Play play(traffic, {Backlog::credits, 100, 0, 0});
+  play.run(always);
+  EXPECT_NEAR(play.delay(4), 30 + 2, 1e-6) << "its byte takes three times as long beside the two";
+}
+
 TEST(Play, TheCallerMayStopIt) {
   Traffic traffic = with_links(2);
   for (int i = 0; i < 5'000; ++i) add(traffic, i * 10.0, 5, {0, 1});
@@ -127,6 +142,18 @@ TEST(Play, TheCallerMayStopIt) {
   play.run([](std::uint64_t) { return false; });
   EXPECT_GE(play.delay(0), 0);
   EXPECT_LT(play.delay(4'999), 0) << "it is not done";
+}
+
+TEST(Play, TheCallerHearsOfProgressEach1024thEvent) {
+  Traffic traffic = with_links(2);
+  for (int i = 0; i < 1'024; ++i) add(traffic, i * 10.0, 5, {0, 1});
+  std::vector<std::uint64_t> done;
+  Play play(traffic, without_queues);
+  play.run([&done](std::uint64_t flows) {
+    done.push_back(flows);
+    return true;
+  });
+  EXPECT_EQ(done, (std::vector<std::uint64_t>{512, 1'024})) << "a flow begins, and ends";
 }
 
 TEST(Play, FlowsMayBeInAnyOrder) {
