@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
@@ -114,17 +115,53 @@ void forget_all_watches(void) { memset(watched, 0, sizeof watched); }
 // The data of the descriptor's own event in its set.
 static char own;
 
+// A poll set's own copy of the descriptor of epoll, which the program may close while it has others.
+struct copy {
+  int set;
+  int epoll;
+  struct copy* next;
+};
+static struct copy* copies;
+
+void close_poll_set(int set) {
+  pthread_mutex_lock(&watches_mutex);
+  struct copy** place = &copies;
+  while (*place != NULL && (*place)->set != set) place = &(*place)->next;
+  struct copy* gone = *place;
+  if (gone != NULL) *place = gone->next;
+  pthread_mutex_unlock(&watches_mutex);
+  INSIDE(int, rclose(set));
+  if (gone != NULL) close(gone->epoll);
+  free(gone);
+}
+
+// Makes the poll set of a descriptor of epoll. Returns it, or -1 with errno.
+static int make_set(int epoll) {
+  const int set = INSIDE(int, repoll_create(EPOLL_CLOEXEC));
+  struct copy* copy = set >= 0 ? malloc(sizeof *copy) : NULL;
+  if (copy == NULL) {
+    if (set >= 0) INSIDE(int, rclose(set));
+    return -1;
+  }
+  *copy = (struct copy){set, INSIDE(int, fcntl(epoll, F_DUPFD_CLOEXEC, 0)), NULL};
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = &own};
+  const int is_made =
+      copy->epoll >= 0 && INSIDE(int, repoll_ctl(set, EPOLL_CTL_ADD, copy->epoll, &event)) == 0;
+  const int error = errno;
+  pthread_mutex_lock(&watches_mutex);
+  copy->next = copies;
+  copies = copy;
+  pthread_mutex_unlock(&watches_mutex);
+  if (is_made && stand_for_poll_set(epoll, set)) return set;
+  close_poll_set(set);
+  errno = is_made ? ENOMEM : error;
+  return -1;
+}
+
 EXPORT int epoll_create1(int flags) {
   const int epoll = find_epoll_create1()(flags);
-  if (epoll < 0 || is_inside) return epoll;
-  const int set = INSIDE(int, repoll_create(EPOLL_CLOEXEC));
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = &own};
-  if (set >= 0 && INSIDE(int, repoll_ctl(set, EPOLL_CTL_ADD, epoll, &event)) == 0 &&
-      stand_for_poll_set(epoll, set)) {
-    return epoll;
-  }
+  if (epoll < 0 || is_inside || make_set(epoll) >= 0) return epoll;
   const int error = errno;
-  if (set >= 0) INSIDE(int, rclose(set));
   close(epoll);
   errno = error;
   return -1;
@@ -137,8 +174,10 @@ EXPORT int epoll_create(int size) {
 }
 
 EXPORT int epoll_ctl(int epoll, int operation, int fd, struct epoll_event* event) {
-  const int set = poll_set_of(epoll);
   const int socket = rsocket_of(fd);
+  if (operation == EPOLL_CTL_ADD) is_parents_socket(fd);  // it says so
+  int set = poll_set_of(epoll);
+  if (set < 0 && socket >= 0 && is_parents_epoll(epoll)) set = make_set(epoll);
   if (set < 0 || socket < 0) return find_epoll_ctl()(epoll, operation, fd, event);
   const int result = INSIDE(int, repoll_ctl(set, operation, socket, event));
   if (result != 0) return result;

@@ -39,6 +39,10 @@ int rsocket_of(int fd);
 int poll_set_of(int fd);
 // Lets a descriptor of epoll stand for a poll set. Returns false if there is no memory.
 int stand_for_poll_set(int fd, int set);
+// Returns true for a descriptor of a forked child's parent; of a socket, it says once that the child
+// cannot use it.
+int is_parents_epoll(int fd);
+int is_parents_socket(int fd);
 
 // --- epoll.c ---
 
@@ -56,6 +60,8 @@ void forget_watches(int fd);
 void lock_watches(void);
 void unlock_watches(void);
 void forget_all_watches(void);
+// Closes a poll set with its last descriptor.
+void close_poll_set(int set);
 // Lets the kernel's epoll watch a socket that has become an ordinary one. Frees the watches.
 void watch_plain(int fd, struct watch* watches);
 

@@ -1,9 +1,10 @@
 // librspreload makes unmodified programs that use sockets use rsockets instead.
 //
-// A socket of such a program is a descriptor that only reserves its number, with an rsocket behind
-// it. Calls on any other descriptor go to the C library. A connection that cannot be made over RDMA
-// is made over TCP or UDP: the number then becomes that of an ordinary socket. A program that seals
-// what it sends (TULLE_SECURE) gets an error in place of it.
+// A socket of such a program is an ordinary socket that is not connected, with an rsocket behind it.
+// Calls on any other descriptor go to the C library, and what reaches the ordinary socket without a
+// call of ours gets an error (ENOTCONN). A connection that cannot be made over RDMA is made over TCP
+// or UDP: the number then becomes that of another ordinary socket. A program that seals what it
+// sends (TULLE_SECURE) gets an error in place of it.
 //
 // epoll.c has the calls of epoll. The sockets stay with the process that made them: in a forked
 // child they are not connected, and closing them does nothing to the parent's.
@@ -12,12 +13,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -59,6 +63,9 @@ REAL(int, setsockopt, (int, int, int, const void*, socklen_t))
 REAL(int, fcntl, (int, int, ...))
 REAL(int, ioctl, (int, unsigned long, ...))
 REAL(int, fcntl64, (int, int, ...))
+REAL(int, fclose, (FILE*))
+REAL(int, close_range, (unsigned, unsigned, int))
+REAL(void, closefrom, (int))
 REAL(int, dup, (int))
 REAL(int, dup2, (int, int))
 REAL(int, dup3, (int, int, int))
@@ -75,13 +82,18 @@ REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
 // --- the program's descriptors ---
 
 // An entry is the number of an rsocket plus one, or of a poll set plus one, negated. 0 means that the
-// descriptor is not ours.
+// descriptor is not ours. In a forked child, those of its parent have values of their own.
 enum { page_entries = 1024, pages_max = 1024 };
+enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
 static _Atomic(atomic_int*) pages[pages_max];
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 // True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
 // replaced.
 _Thread_local int is_inside;
+// A child of vfork() or of posix_spawn() has its parent's memory: what it closes and copies must not
+// change the table.
+static pid_t owner;
+static int may_change(void) { return !is_inside && getpid() == owner; }
 
 static atomic_int* entry_of(int fd, int create) {
   if (fd < 0 || fd >= page_entries * pages_max) return NULL;
@@ -110,31 +122,67 @@ int rsocket_of(int fd) {
 
 int poll_set_of(int fd) {
   const int value = value_of(fd);
-  return value < 0 ? -value - 1 : -1;
+  return value < 0 && value > parents_epoll ? -value - 1 : -1;
 }
 
-int stand_for_poll_set(int fd, int set) {
-  atomic_int* entry = entry_of(fd, 1);
-  if (entry != NULL) atomic_store(entry, -(set + 1));
-  return entry != NULL;
+int is_parents_epoll(int fd) { return value_of(fd) == parents_epoll; }
+
+// Says once why a server's child does not serve.
+int is_parents_socket(int fd) {
+  static atomic_flag told = ATOMIC_FLAG_INIT;
+  if (value_of(fd) != parents_socket) return 0;
+  static const char text[] =
+      "tulle: a forked child cannot use its parent's sockets, which stay with the process that "
+      "made them: let the server run as one process\n";
+  if (!atomic_flag_test_and_set(&told)) {
+    const int error = errno;
+    find_write()(STDERR_FILENO, text, sizeof text - 1);
+    errno = error;
+  }
+  return 1;
 }
 
-// Lets a descriptor stand for the rsocket, too.
-static int share(int fd, int socket) {
-  atomic_int* entry = fd >= 0 && socket >= 0 ? entry_of(fd, 1) : NULL;
-  if (entry != NULL) atomic_store(entry, socket + 1);
-  return fd;
-}
-
-// Counts the program's descriptors that stand for the rsocket.
-static int count_of(int socket) {
+// Counts the program's descriptors that stand for the same rsocket or poll set.
+static int count_of(int value) {
   int count = 0;
   for (int page = 0; page < pages_max; ++page) {
     atomic_int* entries = atomic_load(&pages[page]);
     if (entries == NULL) continue;
-    for (int i = 0; i < page_entries; ++i) count += atomic_load(&entries[i]) == socket + 1;
+    for (int i = 0; i < page_entries; ++i) count += atomic_load(&entries[i]) == value;
   }
   return count;
+}
+
+// Forgets a descriptor, and closes the rsocket or poll set with its last one.
+static int leave(int fd) {
+  atomic_int* entry = entry_of(fd, 0);
+  if (entry == NULL || atomic_load(entry) == 0) return 0;
+  forget_watches(fd);
+  pthread_mutex_lock(&table_mutex);
+  const int value = atomic_exchange(entry, 0);
+  const int is_ours = value > 0 || value > parents_epoll;
+  const int is_last = value != 0 && is_ours && count_of(value) == 0;
+  pthread_mutex_unlock(&table_mutex);
+  if (!is_last) return 0;
+  if (value < 0) close_poll_set(-value - 1);
+  return value < 0 ? 0 : INSIDE(int, rclose(value - 1));
+}
+
+// Lets a descriptor stand for what the value says. A number that is still in the table was closed by
+// a call that is not ours. Returns false if there is no memory.
+static int stand_for(int fd, int value) {
+  leave(fd);
+  atomic_int* entry = entry_of(fd, 1);
+  if (entry != NULL) atomic_store(entry, value);
+  return entry != NULL;
+}
+
+int stand_for_poll_set(int fd, int set) { return stand_for(fd, -(set + 1)); }
+
+// Lets a copy of a descriptor stand for the same.
+static int share(int fd, int value) {
+  if (fd >= 0 && value != 0) stand_for(fd, value);
+  return fd;
 }
 
 static int began_sealed;
@@ -143,25 +191,7 @@ static int asks_for_seals(void) {
   return key_file != NULL && *key_file != '\0';
 }
 
-// In a forked child, each socket's descriptor becomes one of a socket that is not connected, so that
-// no byte gets lost without an error.
-static void forget_parents_sockets(void) {
-  int plain = -1;
-  for (int page = 0; page < pages_max; ++page) {
-    atomic_int* entries = atomic_load(&pages[page]);
-    if (entries == NULL) continue;
-    for (int i = 0; i < page_entries; ++i) {
-      if (atomic_exchange(&entries[i], 0) <= 0) continue;
-      const int fd = page * page_entries + i;
-      if (plain < 0) plain = find_socket()(AF_INET, SOCK_STREAM, 0);
-      const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
-      if (plain >= 0) find_dup3()(plain, fd, is_closed_by_exec ? O_CLOEXEC : 0);
-    }
-  }
-  if (plain >= 0) find_close()(plain);
-}
-
-// Other threads of the parent hold no lock of ours while it forks.
+// Around a fork, no other thread holds a lock that the child needs.
 static void before_fork(void) {
   pthread_mutex_lock(&table_mutex);
   lock_watches();
@@ -173,11 +203,21 @@ static void after_fork(void) {
 static void after_fork_in_child(void) {
   after_fork();
   is_inside = 0;
-  forget_parents_sockets();
+  owner = getpid();
   forget_all_watches();
+  for (int page = 0; page < pages_max; ++page) {
+    atomic_int* entries = atomic_load(&pages[page]);
+    if (entries == NULL) continue;
+    for (int i = 0; i < page_entries; ++i) {
+      const int value = atomic_load(&entries[i]);
+      if (value > 0) atomic_store(&entries[i], parents_socket);
+      if (value < 0 && value != parents_socket) atomic_store(&entries[i], parents_epoll);
+    }
+  }
 }
 
 __attribute__((constructor)) static void begin(void) {
+  owner = getpid();
   began_sealed = asks_for_seals();
   pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -188,41 +228,37 @@ static int is_sealed(void) { return began_sealed || asks_for_seals(); }
 // Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
 // is no descriptor for it, it is closed. `flags` are those of socket(2): SOCK_CLOEXEC counts.
 static int give_number(int socket, int flags) {
-  const int fd = open("/dev/null", O_RDWR | ((flags & SOCK_CLOEXEC) != 0 ? O_CLOEXEC : 0));
-  atomic_int* entry = fd >= 0 ? entry_of(fd, 1) : NULL;
-  if (entry == NULL) {
-    const int error = errno;
-    if (fd >= 0) find_close()(fd);
-    is_inside = 1;
-    rclose(socket);
-    is_inside = 0;
-    errno = error;
-    return -1;
-  }
-  atomic_store(entry, socket + 1);
-  return fd;
+  const int fd = find_socket()(AF_INET, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
+  if (fd >= 0 && stand_for(fd, socket + 1)) return fd;
+  const int error = fd >= 0 ? ENOMEM : errno;
+  if (fd >= 0) find_close()(fd);
+  INSIDE(int, rclose(socket));
+  errno = error;
+  return -1;
 }
 
-// Detaches the rsocket from the descriptor, and closes the rsocket with its last descriptor.
-static int leave(int fd, int socket) {
-  forget_watches(fd);
+// An ordinary socket that is not connected looks ready to whoever waits for it, and a server's child
+// would turn around its parent's listener without end. This one never is.
+static void become_quiet(int fd) {
+  static int ends[2] = {-1, -1};
   pthread_mutex_lock(&table_mutex);
-  atomic_store(entry_of(fd, 0), 0);
-  const int is_last = count_of(socket) == 0;
+  if (ends[0] < 0) socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends);
   pthread_mutex_unlock(&table_mutex);
-  if (!is_last) return 0;
-  is_inside = 1;
-  const int result = rclose(socket);
-  is_inside = 0;
-  return result;
+  const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
+  if (ends[0] >= 0) find_dup3()(ends[0], fd, is_closed_by_exec ? O_CLOEXEC : 0);
 }
 
 // --- making and ending sockets ---
 
+static int refuse(int error) {
+  errno = error;
+  return -1;
+}
+
 EXPORT int socket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
   const int is_ip = domain == AF_INET || domain == AF_INET6;
-  if (is_inside || !is_ip || (kind != SOCK_STREAM && kind != SOCK_DGRAM)) {
+  if (!may_change() || !is_ip || (kind != SOCK_STREAM && kind != SOCK_DGRAM)) {
     return find_socket()(domain, type, protocol);
   }
   const int made = INSIDE(int, rsocket(domain, kind, protocol));
@@ -241,11 +277,14 @@ EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
 EXPORT int listen(int fd, int backlog) {
   const int socket = rsocket_of(fd);
   if (socket < 0) return find_listen()(fd, backlog);
-  return INSIDE(int, rlisten(socket, backlog));
+  const int result = INSIDE(int, rlisten(socket, backlog));
+  if (result == 0 && may_change()) become_quiet(fd);
+  return result;
 }
 
 EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags) {
   const int socket = rsocket_of(fd);
+  if (is_parents_socket(fd)) return refuse(EINVAL);
   if (socket < 0) return find_accept4()(fd, address, bytes, flags);
   const int accepted = INSIDE(int, raccept(socket, address, bytes));
   if (accepted < 0) return accepted;
@@ -254,7 +293,7 @@ EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags
 }
 
 EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
-  if (rsocket_of(fd) < 0) return find_accept()(fd, address, bytes);
+  if (value_of(fd) == 0) return find_accept()(fd, address, bytes);
   return accept4(fd, address, bytes, 0);
 }
 
@@ -269,7 +308,7 @@ static int become_plain(int fd, int socket, int family) {
   const int plain = find_socket()(family, type | (flags & O_NONBLOCK), 0);
   if (plain < 0) return -1;
   struct watch* watches = take_watches(fd);
-  leave(fd, socket);
+  leave(fd);
   const int result = find_dup2()(plain, fd);
   find_close()(plain);
   if (result >= 0 && is_closed_by_exec) find_fcntl()(fd, F_SETFD, FD_CLOEXEC);
@@ -279,6 +318,7 @@ static int become_plain(int fd, int socket, int family) {
 
 EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int socket = rsocket_of(fd);
+  if (is_parents_socket(fd)) return refuse(ENOTSUP);
   if (socket < 0) return find_connect()(fd, address, bytes);
   const int result = INSIDE(int, rconnect(socket, address, bytes));
   const int error = errno;
@@ -301,33 +341,58 @@ EXPORT int shutdown(int fd, int how) {
 }
 
 EXPORT int close(int fd) {
-  const int socket = rsocket_of(fd);
-  const int set = poll_set_of(fd);
-  if (set >= 0) {
-    atomic_store(entry_of(fd, 0), 0);
-    INSIDE(int, rclose(set));
-  }
-  if (socket < 0) return find_close()(fd);
-  const int result = leave(fd, socket);
-  find_close()(fd);
-  return result;
+  const int result = value_of(fd) != 0 && may_change() ? leave(fd) : 0;
+  return find_close()(fd) == 0 ? result : -1;
 }
 
-EXPORT int dup(int fd) { return share(find_dup()(fd), rsocket_of(fd)); }
+EXPORT int fclose(FILE* file) {
+  const int fd = fileno(file);
+  if (value_of(fd) != 0 && may_change()) leave(fd);
+  return find_fclose()(file);
+}
+
+static void leave_range(unsigned first, unsigned last) {
+  const unsigned end = page_entries * pages_max;
+  for (unsigned fd = first; fd < end && fd <= last && may_change(); ++fd) {
+    if (atomic_load(&pages[fd / page_entries]) == NULL) {
+      fd |= page_entries - 1;  // nothing in this page
+    } else if (value_of((int)fd) != 0) {
+      leave((int)fd);
+    }
+  }
+}
+
+EXPORT int close_range(unsigned first, unsigned last, int flags) {
+  if ((flags & CLOSE_RANGE_CLOEXEC) == 0) leave_range(first, last);
+  return find_close_range()(first, last, flags);
+}
+
+EXPORT void closefrom(int first) {
+  leave_range(first > 0 ? (unsigned)first : 0, UINT_MAX);
+  find_closefrom()(first);
+}
+
+EXPORT int dup(int fd) {
+  const int value = may_change() ? value_of(fd) : 0;
+  return share(find_dup()(fd), value);
+}
 
 EXPORT int dup2(int from, int to) {
-  const int socket = rsocket_of(from);
-  const int replaced = rsocket_of(to);
-  if (from == to) return socket >= 0 ? to : find_dup2()(from, to);
-  if (replaced >= 0) leave(to, replaced);
-  return share(find_dup2()(from, to), socket);
+  if (!may_change()) return find_dup2()(from, to);
+  const int value = value_of(from);
+  const int result = find_dup2()(from, to);
+  if (result < 0 || from == to) return result;
+  leave(to);
+  return share(to, value);
 }
 
 EXPORT int dup3(int from, int to, int flags) {
-  const int socket = rsocket_of(from);
-  const int replaced = rsocket_of(to);
-  if (replaced >= 0 && from != to) leave(to, replaced);
-  return share(find_dup3()(from, to, flags), socket);
+  if (!may_change()) return find_dup3()(from, to, flags);
+  const int value = value_of(from);
+  const int result = find_dup3()(from, to, flags);
+  if (result < 0) return result;
+  leave(to);
+  return share(to, value);
 }
 
 // --- moving data ---
@@ -524,7 +589,8 @@ EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* excepti
   }
   int milliseconds = -1;
   if (timeout != NULL) {
-    milliseconds = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
+    const struct timespec time = {timeout->tv_sec, timeout->tv_usec * 1000};
+    milliseconds = milliseconds_of(&time);
   }
   return poll_sets(count, sets, milliseconds);
 }
@@ -634,11 +700,13 @@ EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_
 
 // O_NONBLOCK is the only status flag that an rsocket has. All other commands concern the descriptor
 // itself and go to the C library.
-static int control(int fd, int socket, int command, long argument) {
+static int control(int fd, int command, long argument, int (*next)(int, int, ...)) {
+  const int socket = rsocket_of(fd);
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
-    return share(find_fcntl()(fd, command, argument), socket);
+    const int value = may_change() ? value_of(fd) : 0;
+    return share(next(fd, command, argument), value);
   }
-  if (command != F_GETFL && command != F_SETFL) return find_fcntl()(fd, command, argument);
+  if (socket < 0 || (command != F_GETFL && command != F_SETFL)) return next(fd, command, argument);
   if (command == F_GETFL) return O_RDWR | INSIDE(int, rfcntl(socket, F_GETFL));
   return INSIDE(int, rfcntl(socket, F_SETFL, (int)argument & O_NONBLOCK));
 }
@@ -648,9 +716,7 @@ EXPORT int fcntl(int fd, int command, ...) {
   va_start(arguments, command);
   const long argument = va_arg(arguments, long);
   va_end(arguments);
-  const int socket = rsocket_of(fd);
-  if (socket < 0) return find_fcntl()(fd, command, argument);
-  return control(fd, socket, command, argument);
+  return control(fd, command, argument, find_fcntl());
 }
 
 EXPORT int fcntl64(int fd, int command, ...) {
@@ -658,18 +724,27 @@ EXPORT int fcntl64(int fd, int command, ...) {
   va_start(arguments, command);
   const long argument = va_arg(arguments, long);
   va_end(arguments);
-  const int socket = rsocket_of(fd);
-  if (socket < 0) return find_fcntl64()(fd, command, argument);
-  return control(fd, socket, command, argument);
+  return control(fd, command, argument, find_fcntl64());
 }
 
-// Python and others make a socket non-blocking by this call.
+// Counts the bytes that wait, up to as many as a program may want at once.
+static int count_waiting(int socket, int* count) {
+  char bytes[1 << 16];
+  const ssize_t found =
+      INSIDE(ssize_t, rrecv(socket, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT));
+  if (found < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return -1;
+  *count = found > 0 ? (int)found : 0;
+  return 0;
+}
+
+// Python and others make a socket non-blocking by this call. nginx and Java ask what waits.
 EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_list list;
   va_start(list, request);
   void* argument = va_arg(list, void*);
   va_end(list);
   const int socket = rsocket_of(fd);
+  if (socket >= 0 && request == FIONREAD) return count_waiting(socket, argument);
   if (socket < 0 || request != FIONBIO) return find_ioctl()(fd, request, argument);
   return INSIDE(int, rfcntl(socket, F_SETFL, *(int*)argument != 0 ? O_NONBLOCK : 0));
 }
