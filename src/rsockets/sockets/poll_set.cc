@@ -34,6 +34,7 @@ constexpr std::uint32_t ended_mask = EPOLLERR | EPOLLHUP;
 
 struct Member {
   int fd = -1;
+  std::uint64_t number = 0;  // of all members that the set ever had: a descriptor may be used again
   std::uint32_t events = 0;
   epoll_data_t data = {};
   bool has_edges = false;
@@ -70,19 +71,22 @@ class PollSet {
   struct Waiter {
     std::uint64_t seen = 0;
     std::vector<pollfd> fds;  // the set's descriptor, then the members'
+    std::vector<std::uint64_t> numbers;
   };
 
-  static Member member_of(int fd, const epoll_event& event);
+  Member member_of(int fd, const epoll_event& event);
   static void count_edges(const Member& member, bool is_added);
   std::vector<Member>::iterator find(int fd);
   void tell_waiters();
+  void catch_up(Waiter& waiter);
   void look_again(Waiter& waiter);
-  int collect(const std::vector<pollfd>& fds, std::span<epoll_event> events);
+  int collect(const Waiter& waiter, std::span<epoll_event> events);
 
   int fd_;
   std::mutex mutex_;
   std::vector<Member> members_;
   std::uint64_t changes_ = 0;
+  std::uint64_t next_number_ = 1;
   std::size_t waiters_ = 0;
   std::size_t waiters_behind_ = 0;
 };
@@ -95,6 +99,7 @@ std::vector<Member>::iterator PollSet::find(int fd) {
 Member PollSet::member_of(int fd, const epoll_event& event) {
   Member member;
   member.fd = fd;
+  member.number = next_number_++;
   member.events = event.events & events_mask;
   member.data = event.data;
   member.has_edges = (event.events & EPOLLET) != 0 && find_socket(fd) != nullptr;
@@ -171,25 +176,35 @@ void PollSet::tell_waiters() {
 
 // The caller holds the lock. The last thread that sees a change makes the descriptor unreadable
 // again.
-void PollSet::look_again(Waiter& waiter) {
+void PollSet::catch_up(Waiter& waiter) {
   if (waiter.seen != changes_ && --waiters_behind_ == 0) {
     std::uint64_t ignored = 0;
     [[maybe_unused]] const ssize_t taken = read(fd_, &ignored, sizeof ignored);
   }
   waiter.seen = changes_;
+}
+
+// The caller holds the lock.
+void PollSet::look_again(Waiter& waiter) {
+  catch_up(waiter);
   waiter.fds.assign(1, {fd_, POLLIN, 0});
-  for (const Member& member : members_) waiter.fds.push_back(member.asked());
+  waiter.numbers.assign(1, 0);
+  for (const Member& member : members_) {
+    waiter.fds.push_back(member.asked());
+    waiter.numbers.push_back(member.number);
+  }
 }
 
 // The caller holds the lock. Members that are reported move behind the others, so that none
 // starves. A member that was closed in the meantime is removed, as epoll does.
-int PollSet::collect(const std::vector<pollfd>& fds, std::span<epoll_event> events) {
+int PollSet::collect(const Waiter& waiter, std::span<epoll_event> events) {
+  const std::vector<pollfd>& fds = waiter.fds;
   std::size_t count = 0;
   std::vector<Member> reported;
   for (std::size_t i = 1; i < fds.size() && count < events.size(); ++i) {
     if (fds[i].revents == 0) continue;
     const auto member = find(fds[i].fd);
-    if (member == members_.end()) continue;
+    if (member == members_.end() || member->number != waiter.numbers[i]) continue;
     const auto holds = static_cast<std::uint16_t>(fds[i].revents);
     if ((holds & POLLNVAL) != 0) {
       count_edges(*member, false);
@@ -212,8 +227,20 @@ int PollSet::collect(const std::vector<pollfd>& fds, std::span<epoll_event> even
 int PollSet::wait(std::span<epoll_event> events, int timeout_milliseconds, int& count) {
   const Clock::time_point due = Clock::now() + std::chrono::milliseconds(timeout_milliseconds);
   std::unique_lock lock(mutex_);
+  Waiter waiter{changes_, {}, {}};
+  // The thread may be cancelled while it waits.
+  struct Presence {
+    PollSet& set;
+    Waiter& waiter;
+    std::unique_lock<std::mutex>& lock;
+    ~Presence() {
+      if (!lock.owns_lock()) lock.lock();
+      set.catch_up(waiter);
+      --set.waiters_;
+    }
+  };
   ++waiters_;
-  Waiter waiter{changes_, {}};
+  const Presence presence{*this, waiter, lock};
   int error = 0;
   for (count = 0; count == 0 && error == 0;) {
     look_again(waiter);
@@ -226,11 +253,9 @@ int PollSet::wait(std::span<epoll_event> events, int timeout_milliseconds, int& 
     int ready = 0;
     error = poll_sockets(waiter.fds, left, ready);
     lock.lock();
-    if (ready > 0) count = collect(waiter.fds, events);
+    if (ready > 0) count = collect(waiter, events);
     if (ready == 0 || left == 0) break;
   }
-  look_again(waiter);
-  --waiters_;
   return error;
 }
 

@@ -3,8 +3,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "rsockets/sockets/stream.h"
 
@@ -12,7 +19,16 @@ namespace tulle::rsockets {
 
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr int resolve_retries_max = 6;
+// How long shutdown() and close() of a socket that blocks wait for the peer, and how long a stream
+// that is closed waits for it meanwhile. TCP does not wait in either, and gives up after minutes.
+constexpr milliseconds longest_goodbye{2'000};
+constexpr milliseconds longest_close{200};
+constexpr milliseconds longest_lingering{60'000};
+constexpr std::size_t lingering_max = 128;  // of a process; each has about five descriptors
+constexpr milliseconds between_tries{2};
 
 }  // namespace
 
@@ -46,6 +62,7 @@ int Stream::listen(int backlog) {
   if (state_ == State::listening) return 0;
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
   if (const int error = connection_->listen(backlog); error != 0) return error;
+  backlog_ = static_cast<std::size_t>(std::clamp(backlog, 1, SOMAXCONN));
   // A call that got no memory may be made again.
   if (accepted_fd_ < 0) accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   if (accepted_fd_ < 0) return errno;
@@ -58,12 +75,13 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
   for (;;) {
     {
       const Lock lock(mutex_);
-      if (state_ != State::listening) return EINVAL;
+      if (state_ != State::listening || has_stopped_) return EINVAL;
       if (!accepted_.empty()) {
         std::uint64_t ignored = 0;
         [[maybe_unused]] const ssize_t taken = read(accepted_fd_, &ignored, sizeof ignored);
         out = std::move(accepted_.front());
         accepted_.pop_front();
+        if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
         return 0;
       }
     }
@@ -75,6 +93,12 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
 // The service calls this function when requests wait at a listener.
 void Stream::accept_requests() {
   for (;;) {
+    {
+      // What nobody accepts waits with the connection manager, which has a bound.
+      const Lock lock(mutex_);
+      is_full_ = accepted_.size() + accepting_.size() >= backlog_;
+      if (is_full_) return forget(fd());
+    }
     std::unique_ptr<Connection> request;
     if (const int error = connection_->take_request(request); error != 0) {
       // Only ENODEV, the end of the host agent, means that no more requests come.
@@ -119,6 +143,8 @@ void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
   {
     const Lock lock(mutex_);
     accepting_.remove(stream);
+    if (error != 0 && !is_closed_ && std::exchange(is_full_, false))
+      watch(fd(), shared_from_this());
     if (error != 0 || is_closed_) return;
     accepted_.push_back(std::move(stream));
     const std::uint64_t one = 1;
@@ -275,8 +301,8 @@ void Stream::on_readable() {
   State state = State::idle;
   {
     Lock lock(mutex_);
-    if (is_closed_) return;
     state = state_;
+    if (is_closed_ && state != State::established) return;
     if (is_opening()) {
       const auto self = shared_from_this();
       const int error = advance();
@@ -296,36 +322,129 @@ void Stream::on_readable() {
 int Stream::shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return EINVAL;
   Lock lock(mutex_);
+  if (state_ == State::listening) {
+    has_stopped_ = true;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
+    lock.unlock();
+    wake_pollers();
+    return 0;
+  }
   if (!was_connected()) return ENOTCONN;
   poll_completions();
-  int error = 0;
   if (is_connected()) {
-    const std::optional<Control> control = protocol_.shut(how);
-    if (!control) return 0;
-    error = await(lock, true, [this] { return protocol_.can_control() || !is_connected(); });
-    if (error == 0 && is_connected()) error = post(protocol_.write_control(*control));
+    if (const std::optional<Control> control = protocol_.shut(how)) goodbye_ = control;
+    if (!goodbye_) return 0;
   }
-  if (error == 0) {
-    error = await(lock, true, [this] { return protocol_.all_sent() || !is_connected(); });
+  // A socket that never blocks leaves the rest to the service.
+  const bool is_said = say_goodbye(lock, never_blocks(0) ? milliseconds(0) : longest_goodbye);
+  lock.unlock();
+  if (!is_said) set_timer(fd(), Clock::now() + between_tries);
+  wake_pollers();
+  return 0;
+}
+
+// The peer may never take what was sent: it may be stopped, or hostile.
+bool Stream::try_goodbye() {
+  poll_completions();
+  if (is_connected() && goodbye_ && protocol_.can_control()) {
+    post(protocol_.write_control(*goodbye_));
+    goodbye_.reset();
+    poll_completions();
   }
+  if (is_connected() && (goodbye_ || !protocol_.all_sent())) return false;
   if (protocol_.is_disconnected()) {
     connection_->arm();
     connection_->stop();
   }
+  return true;
+}
+
+bool Stream::say_goodbye(Lock& lock, milliseconds longest) {
+  const Clock::time_point due = Clock::now() + longest;
+  while (!try_goodbye()) {
+    if (Clock::now() >= due) return false;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    lock.lock();
+  }
+  return true;
+}
+
+namespace {
+
+// Streams that are closed and whose last bytes are on their way. The service looks after them.
+struct Lingering {
+  std::mutex mutex;
+  std::condition_variable empty;
+  struct One {
+    std::shared_ptr<Stream> stream;
+    Clock::time_point due;
+  };
+  std::deque<One> streams;  // the oldest first
+};
+
+// As the program ends, waits a moment for what it sent last.
+void wait_for_lingering() {
+  auto& all = of_process<Lingering>();
+  std::unique_lock lock(all.mutex);
+  all.empty.wait_for(lock, longest_goodbye, [&all] { return all.streams.empty(); });
+}
+
+}  // namespace
+
+void Stream::wait_in_background() {
+  static const int at_exit = std::atexit(wait_for_lingering);
+  static_cast<void>(at_exit);
+  auto& all = of_process<Lingering>();
+  const auto self = shared_from_this();
+  std::shared_ptr<Stream> oldest;
+  {
+    const std::lock_guard guard(all.mutex);
+    all.streams.push_back({self, Clock::now() + longest_lingering});
+    if (all.streams.size() > lingering_max) {
+      oldest = std::move(all.streams.front().stream);
+      all.streams.pop_front();
+    }
+  }
+  if (oldest != nullptr) forget(oldest->fd());
+  watch(fd(), self);
+  set_timer(fd(), Clock::now() + between_tries);
+}
+
+// The service calls this for a stream that has not said goodbye yet, and for one to keep alive.
+void Stream::on_time() {
+  Lock lock(mutex_);
+  const bool is_closed = is_closed_;
+  if (!is_closed && !goodbye_) return keep_alive();
+  bool is_done = try_goodbye();
   lock.unlock();
-  wake_pollers();
-  return error;
+  if (is_closed) {
+    auto& all = of_process<Lingering>();
+    const std::lock_guard guard(all.mutex);
+    const auto found = std::ranges::find(
+        all.streams, this, [](const Lingering::One& one) { return one.stream.get(); });
+    is_done = is_done || found == all.streams.end() || Clock::now() >= found->due;
+    if (is_done && found != all.streams.end()) all.streams.erase(found);
+    if (is_done) forget(fd());
+    if (all.streams.empty()) all.empty.notify_all();
+  }
+  if (!is_done) set_timer(fd(), Clock::now() + between_tries);
 }
 
 void Stream::close() {
   forget(fd());
-  bool says_goodbye = false;
+  bool lingers = false;
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     is_closed_ = true;
-    says_goodbye = is_connected();
+    if (is_connected()) {
+      poll_completions();
+      if (const auto control = protocol_.shut(SHUT_RDWR)) goodbye_ = control;
+      lingers = !say_goodbye(lock, never_blocks(0) ? milliseconds(0) : longest_close);
+    }
   }
-  if (says_goodbye) shutdown(SHUT_RDWR);
+  if (lingers) wait_in_background();
   std::list<std::shared_ptr<Stream>> unwanted;
   std::deque<std::shared_ptr<Stream>> unaccepted;
   {
@@ -336,7 +455,10 @@ void Stream::close() {
     protocol_.shut(SHUT_RDWR);
     sleepers_.wake();
   }
-  for (const auto& stream : unaccepted) stream->close();
+  for (const auto& stream : unaccepted) {
+    stream->set_flags(O_NONBLOCK);
+    stream->close();
+  }
 }
 
 int Stream::local_name(sockaddr_storage& out) {

@@ -82,6 +82,10 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();
+  // Ending. try_goodbye() returns true once there is nothing to wait for. The caller holds the lock.
+  bool try_goodbye();
+  bool say_goodbye(Lock& lock, std::chrono::milliseconds longest);
+  void wait_in_background();
 
   // Progress. The caller holds the lock.
   void poll_completions();
@@ -103,6 +107,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int get_rdma_option(int option, int& value) const;
   int get_route(void* value, socklen_t& bytes) const;
   void schedule_keep_alive();
+  void keep_alive();
 
   std::unique_ptr<Connection> connection_;
   std::mutex mutex_;
@@ -110,8 +115,9 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   bool is_armed_ = false;
   State state_ = State::idle;
   bool is_closed_ = false;
-  int error_ = 0;            // SO_ERROR of a connection that was refused
-  bool is_waiting_ = false;  // a step of connecting waits for its event
+  std::optional<Control> goodbye_;  // to be sent once there is room for it
+  int error_ = 0;                   // SO_ERROR of a connection that was refused
+  bool is_waiting_ = false;         // a step of connecting waits for its event
   int retries_ = 0;
   sockaddr_storage destination_ = {};
   std::vector<std::byte> route_;  // RDMA_ROUTE, for the next connect
@@ -122,6 +128,9 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   std::list<std::shared_ptr<Stream>> accepting_;
   std::deque<std::shared_ptr<Stream>> accepted_;
   int accepted_fd_ = -1;
+  std::size_t backlog_ = 0;
+  bool is_full_ = false;      // requests wait until the program accepts
+  bool has_stopped_ = false;  // the program has shut the listener down
 
   StreamProtocol protocol_;
   RegisteredBuffer send_buffer_;

@@ -38,8 +38,8 @@ void Stream::schedule_keep_alive() {
                                    : Clock::time_point{});
 }
 
-void Stream::on_time() {
-  const Lock lock(mutex_);
+// The caller holds the lock.
+void Stream::keep_alive() {
   if (!is_connected() || keep_alive_ == 0) return;
   poll_completions();
   if (protocol_.can_control() && is_connected()) {

@@ -152,6 +152,7 @@ short Stream::ready(short events) {
   Lock lock(mutex_);
   if (is_opening()) advance();
   if (state_ == State::listening) {
+    if (has_stopped_) return static_cast<short>((events & POLLIN) | POLLHUP);
     return static_cast<short>(accepted_.empty() ? 0 : events & POLLIN);
   }
   if (state_ == State::refused) return static_cast<short>((events & (POLLIN | POLLOUT)) | POLLERR);
@@ -159,6 +160,7 @@ short Stream::ready(short events) {
   make_progress();
   int out = 0;
   if (protocol_.has_data() || !protocol_.is_readable()) out |= events & POLLIN;
+  if (!protocol_.is_readable()) out |= events & POLLRDHUP;
   if (protocol_.is_writable() && protocol_.can_send()) out |= events & POLLOUT;
   // POLLHUP waits until all data is read, because programs give up as soon as they see it.
   if (protocol_.is_disconnected() && !protocol_.has_data()) out |= POLLHUP;

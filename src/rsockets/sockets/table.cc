@@ -89,13 +89,22 @@ int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
     changed_.wait(lock);
     return 0;
   }
+  // The thread may be cancelled while it waits.
+  struct Place {
+    Sleepers& sleepers;
+    std::unique_lock<std::mutex>& lock;
+    ~Place() {
+      if (!lock.owns_lock()) lock.lock();
+      sleepers.has_one_on_descriptor_ = false;
+      sleepers.changed_.notify_all();
+    }
+  };
   has_one_on_descriptor_ = true;
+  const Place place{*this, lock};
   lock.unlock();
   const int error = wait_readable(fd);
   lock.lock();
-  has_one_on_descriptor_ = false;
   take_events();
-  changed_.notify_all();
   return error;
 }
 

@@ -3,6 +3,7 @@
 
 #include <endian.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,7 +32,11 @@ struct Registry {
 };
 // Never destroyed, because other threads may list devices while the process ends.
 Registry& registry() {
-  static auto* instance = new Registry;
+  // In a forked child nobody holds the mutex, whichever thread of the parent's did.
+  static auto* instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { new (&registry().mutex) std::mutex; });
+    return new Registry;
+  }();
   return *instance;
 }
 

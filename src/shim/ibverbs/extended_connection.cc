@@ -7,6 +7,7 @@
 // of the first process, it is told that there is no such queue pair.
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -36,7 +37,11 @@ struct Domains {
   std::list<SharedDomain> all;
 };
 Domains& domains() {
-  static auto* instance = new Domains;
+  // In a forked child nobody holds the mutex, whichever thread of the parent's did.
+  static auto* instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { new (&domains().mutex) std::mutex; });
+    return new Domains;
+  }();
   return *instance;
 }
 
