@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 
 import rdma_cm
 from harness import BUILD, ClientTest, wait_until
@@ -93,6 +94,49 @@ except ConnectionError as problem:
         rdma_cm.start_server(self, [*PRELOADED, "-c", self.VICTIM])
         client = self.run_program(*self.over_tulle([*PRELOADED, "-c", self.SURVIVOR]), limit=20)
         self.assertIn("received", client.stdout, client.describe())
+
+
+class Calls(ClientTest):
+    def test_calls(self):
+        program = self.run_program(*self.over_tulle([*PRELOADED, HERE / "calls.py"]), limit=60)
+        self.assertEqual(9, program.stdout.count("ok "), program.describe())
+        self.assertIn("of the parent", program.stdout)
+
+
+class Stopped(ClientTest):
+    """A client that stops, or is hostile, cannot hold up a server that closes its connection."""
+
+    SERVER = """
+import select, socket, time
+listener = socket.create_server(("127.0.0.1", 7000))
+peer, _ = listener.accept()
+peer.setblocking(False)
+assert peer.recv(1, socket.MSG_WAITALL) if select.select([peer], [], [], 10)[0] else False
+time.sleep(0.5)  # the client has stopped itself
+peer.send(b"x" * 100_000)
+began = time.monotonic()
+peer.close()
+print("closed in", time.monotonic() - began, flush=True)
+"""
+    CLIENT = """
+import os, signal, socket
+peer = socket.create_connection(("127.0.0.1", 7000))
+peer.sendall(b"a")
+os.kill(os.getpid(), signal.SIGSTOP)
+total = 0
+while data := peer.recv(65536):
+    total += len(data)
+print("received", total)
+"""
+
+    def test_a_client_that_stops(self):
+        server = rdma_cm.start_server(self, [*PRELOADED, "-c", self.SERVER])
+        client = self.start(*self.over_tulle([*PRELOADED, "-c", self.CLIENT]))
+        wait_until(lambda: "closed in" in server.stdout or not server.running, "the server")
+        self.assertLess(float(server.stdout.split()[2]), 1, server.describe())
+        client.signal(signal.SIGCONT)
+        self.finish(server, client, limit=30)
+        self.assertRegex(client.stdout, r"received [1-9]", client.describe())
 
 
 class Fallback(ClientTest):
