@@ -19,9 +19,9 @@ constexpr std::uint8_t protocol_bytes = 4;
 constexpr std::size_t option_unit = 8;
 
 template <typename T>
-T read(std::span<const std::byte> bytes, std::size_t at = 0) {
+T read(std::span<const std::byte> bytes) {
   T value;
-  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  std::memcpy(&value, bytes.data(), sizeof(value));
   return value;
 }
 
