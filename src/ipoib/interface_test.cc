@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "ipoib/subnet_test.h"
 #include "port/framing/infiniband.h"
 
@@ -75,6 +78,19 @@ TEST(IpoibTest, PacketsAreAsLongAsTheGroupAllows) {
   EXPECT_EQ(sender.interface.mtu(), 4'092u);
 }
 
+// MTUs of InfiniBand are 256 to 4,096 bytes (IBTA 14.2.5.6), and the IPoIB header takes four.
+TEST(IpoibTest, EachMtuOfTheGroupIsUnderstood) {
+  Subnet subnet;
+  Host& host = subnet.add();
+  const std::array<std::size_t, 7> mtus = {0, 252, 508, 1'020, 2'044, 4'092, 0};
+  for (std::uint8_t code = 0; code < mtus.size(); ++code) {
+    subnet.mtu_code = code;
+    host.interface.register_anew(subnet.now);
+    subnet.settle();
+    EXPECT_EQ(host.interface.mtu(), mtus[code]) << int{code};
+  }
+}
+
 TEST(IpoibTest, BroadcastsAndGroups) {
   Subnet subnet;
   subnet.add();
@@ -101,6 +117,22 @@ TEST(IpoibTest, BroadcastsAndGroups) {
   report[20] = std::byte{0x17};  // it leaves
   subnet.send(1, report);
   EXPECT_TRUE(subnet.members[of_ip(wanted)].empty());
+}
+
+// IPv6 has no broadcasts, whatever an address ends with.
+TEST(IpoibTest, AnIpv6AddressThatEndsInOnesIsOneNeighbours) {
+  Subnet subnet;
+  subnet.add();
+  Host& other = subnet.add();
+  Host& third = subnet.add();
+  Gid ones = Subnet::ip6(1);
+  std::fill(ones.bytes.end() - 4, ones.bytes.end(), 0xFF);
+  other.interface.set_addresses(subnet.now, {{ones, 64}});
+  subnet.settle();
+  const IpPacket packet = ipv6_packet(Subnet::ip6(0), ones);
+  subnet.send(0, packet);
+  EXPECT_EQ(other.received, std::vector<IpPacket>{packet});
+  EXPECT_TRUE(third.received.empty());
 }
 
 // A host that has sent to a group before it joined it leaves it altogether, and so does one that
@@ -132,6 +164,25 @@ TEST(IpoibTest, GroupsAreLeftAltogether) {
   EXPECT_EQ((subnet.join_states[{of_ip(wanted), 0}]), 0);
 }
 
+// The last is not joined, although its address is the lowest.
+TEST(IpoibTest, GroupsBeyondThoseThatMayBeAreNotJoined) {
+  Subnet subnet;
+  subnet.add();
+  const auto join = [&](std::uint32_t address) {
+    IpPacket report = ipv4_packet(Subnet::ip(0), group(address), 8, 2);
+    const std::array<be32, 2> igmp = {be32(0x1600'0000), be32(address)};
+    std::memcpy(report.data() + 20, igmp.data(), sizeof(igmp));
+    subnet.send(0, report);
+  };
+  constexpr std::uint32_t last = 0xEF01'0000 + Groups::groups_max;
+  for (std::uint32_t i = 0; i < Groups::groups_max; ++i) join(last - i);
+  const std::uint32_t beyond = last - Groups::groups_max;
+  EXPECT_FALSE(subnet.members[of_ip(group(beyond + 1))].empty());
+  join(beyond);
+  EXPECT_TRUE(subnet.members[of_ip(group(beyond))].empty());
+  EXPECT_FALSE(subnet.members[of_ip(group(beyond + 1))].empty());
+}
+
 // A group that nobody has joined has no packets, and is not asked for with each of them.
 TEST(IpoibTest, AGroupThatIsNotThere) {
   Subnet subnet;
@@ -152,6 +203,20 @@ TEST(IpoibTest, AnAbsentNeighbourIsLookedForThreeTimes) {
   EXPECT_EQ(sender.interface.neighbours().unresolved(), 20u);
   subnet.pass(Time::seconds(60));
   EXPECT_EQ(sender.interface.neighbours().size(), 0u);
+}
+
+// RFC 826 and RFC 4861 §7.2.2: a question names who asks.
+TEST(IpoibTest, WithoutAnAddressOfAFamilyNobodyIsAskedInIt) {
+  Subnet subnet;
+  Host& sender = subnet.add();
+  subnet.add();
+  sender.interface.set_addresses(subnet.now, {{Subnet::ip6(0), 64}});
+  subnet.settle();
+  const std::uint64_t before = subnet.packets;
+  subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
+  subnet.pass(Time::seconds(5));
+  EXPECT_EQ(subnet.packets, before);
+  EXPECT_EQ(sender.interface.neighbours().unresolved(), 1u);
 }
 
 // The neighbour has another address of InfiniBand after a while, and its host does not say so.
@@ -193,6 +258,7 @@ TEST(IpoibTest, WithoutAManagerNothingPasses) {
   sender.interface.set_port(subnet.now, port);
   subnet.settle();
   EXPECT_FALSE(sender.interface.is_running());
+  EXPECT_EQ(sender.interface.mtu(), 0u);
   subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
   EXPECT_TRUE(other.received.empty());
   sender.interface.set_port(subnet.now, sender.port);
@@ -200,6 +266,25 @@ TEST(IpoibTest, WithoutAManagerNothingPasses) {
   EXPECT_TRUE(sender.interface.is_running());
   subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
   EXPECT_EQ(other.received.size(), 1u);
+}
+
+// The manager goes while a neighbour is known, which is not asked whether it is still there.
+TEST(IpoibTest, WhileTheInterfaceDoesNotRunItAsksNoNeighbour) {
+  Subnet subnet;
+  Host& sender = subnet.add();
+  Host& other = subnet.add();
+  subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
+  ASSERT_EQ(other.received.size(), 1u);
+  PortView port = sender.port;
+  port.manager = Lid(0);
+  sender.interface.set_port(subnet.now, port);
+  const std::uint64_t before = subnet.packets;
+  subnet.pass(Time::seconds(40));
+  EXPECT_EQ(subnet.packets, before);
+  sender.interface.set_port(subnet.now, sender.port);
+  subnet.settle();
+  subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(1)));
+  EXPECT_EQ(other.received.size(), 2u);
 }
 
 // The partition has no IP until its manager makes the group. The interface asks ever less often.
