@@ -21,9 +21,14 @@
     return real_##name;                                    \
   }
 
+// --- table.c ---
+
 // True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
 // replaced.
 extern _Thread_local int is_inside;
+// Returns false in a child of vfork(), whose parent's table it is, and within an rsocket call.
+int may_change(void);
+void begin_table(void);
 
 #define INSIDE(type, call)    \
   ({                          \
@@ -33,6 +38,15 @@ extern _Thread_local int is_inside;
     result;                   \
   })
 
+// Returns what the table has for a descriptor; 0 if it is not ours.
+int value_of(int fd);
+// Forgets a descriptor, and closes what it stands for with the last one. Returns what rclose() does.
+int leave(int fd);
+// Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what the
+// original stands for. stand_for() returns false if there is no memory, share() its first argument.
+int stand_for(int fd, int value);
+int share(int fd, int value);
+unsigned first_number_beyond(void);
 // Returns the rsocket behind a descriptor of the program, or -1 if there is none.
 int rsocket_of(int fd);
 // Returns the poll set behind a descriptor of epoll, or -1 if there is none.
