@@ -97,7 +97,12 @@ void Interface::follow_wanted(Time now) {
   for (const HostAddress& address : addresses_) {
     if (!address.ip.is_ipv4_mapped()) wanted.insert(solicited_node_group(address.ip));
   }
-  wanted.insert(reported_.begin(), reported_.end());
+  // What the host has joined takes no room from what every interface needs. The group of broadcasts
+  // is one more.
+  for (const Gid& group : reported_) {
+    if (wanted.size() + 1 >= Groups::groups_max) break;
+    wanted.insert(group);
+  }
   groups_.set_wanted(now, wanted);
 }
 
