@@ -99,7 +99,7 @@ except ConnectionError as problem:
 class Calls(ClientTest):
     def test_calls(self):
         program = self.run_program(*self.over_tulle([*PRELOADED, HERE / "calls.py"]), limit=60)
-        self.assertEqual(9, program.stdout.count("ok "), program.describe())
+        self.assertEqual(10, program.stdout.count("ok "), program.describe())
         self.assertIn("of the parent", program.stdout)
 
 

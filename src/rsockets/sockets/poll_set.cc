@@ -27,9 +27,6 @@ static_assert(EPOLLIN == POLLIN && EPOLLPRI == POLLPRI && EPOLLOUT == POLLOUT &&
               EPOLLERR == POLLERR && EPOLLHUP == POLLHUP && EPOLLRDNORM == POLLRDNORM &&
               EPOLLRDBAND == POLLRDBAND && EPOLLWRNORM == POLLWRNORM && EPOLLWRBAND == POLLWRBAND);
 
-// The members of all sets that report edges. Without any, calls on sockets look at no set.
-std::atomic<std::size_t> edge_members = 0;
-
 constexpr std::uint32_t ended_mask = EPOLLERR | EPOLLHUP;
 
 struct Member {
@@ -55,7 +52,7 @@ class PollSet {
  public:
   explicit PollSet(int fd) : fd_(fd) {}
   ~PollSet() {
-    for (Member& member : members_) count_edges(member, false);
+    for (const Member& member : members_) count_edges(member, false);
     close(fd_);
   }
   PollSet(const PollSet&) = delete;
@@ -108,7 +105,13 @@ Member PollSet::member_of(int fd, const epoll_event& event) {
 }
 
 void PollSet::count_edges(const Member& member, bool is_added) {
-  if (member.has_edges) edge_members += is_added ? 1 : -1;
+  const auto socket = member.has_edges ? find_socket(member.fd) : nullptr;
+  if (socket == nullptr) return;
+  if (is_added) {
+    ++socket->edge_sets;
+  } else {
+    --socket->edge_sets;
+  }
 }
 
 int PollSet::control(int operation, int fd, const epoll_event* event) {
@@ -292,9 +295,9 @@ bool close_poll_set(int fd) {
   return all.sets.erase(fd) > 0;
 }
 
-void note_edge(int socket, std::uint32_t event) {
-  if (edge_members == 0) return;
-  for (const auto& set : all_sets()) set->note_edge(socket, event);
+void note_edge(const Socket& socket, std::uint32_t event) {
+  if (socket.edge_sets == 0) return;
+  for (const auto& set : all_sets()) set->note_edge(socket.fd(), event);
 }
 
 void leave_poll_sets(int socket) {

@@ -99,9 +99,9 @@ TEST_F(EdgesTest, AnEventIsReportedOnce) {
 TEST_F(EdgesTest, ACallThatTakesMakesDataNew) {
   socket_->become(POLLIN | POLLOUT);
   EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN | EPOLLOUT});
-  note_edge(socket_->fd(), EPOLLIN);
+  note_edge(*socket_, EPOLLIN);
   EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN});
-  note_edge(socket_->fd(), EPOLLOUT);
+  note_edge(*socket_, EPOLLOUT);
   EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
   EXPECT_EQ(wait(), 0u);
 }
@@ -111,7 +111,7 @@ TEST_F(EdgesTest, AThreadThatWaitsHearsOfWhatAnotherMakesNew) {
   EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLOUT});
   std::thread sender([this] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    note_edge(socket_->fd(), EPOLLOUT);
+    note_edge(*socket_, EPOLLOUT);
   });
   EXPECT_EQ(wait(5'000), std::uint32_t{EPOLLOUT});
   sender.join();
@@ -124,7 +124,7 @@ TEST_F(EdgesTest, AnEndDoesNotKeepTheThreadAwake) {
   const auto before = Clock::now();
   EXPECT_EQ(wait(30), 0u);
   EXPECT_GE(Clock::now() - before, std::chrono::milliseconds(30));
-  note_edge(socket_->fd(), EPOLLIN);
+  note_edge(*socket_, EPOLLIN);
   EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN | EPOLLHUP});
 }
 

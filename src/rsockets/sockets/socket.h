@@ -92,6 +92,9 @@ class Socket {
   virtual void on_readable() = 0;
   virtual void on_time() {}
 
+  // The poll sets in which the socket reports edges (poll_set.h).
+  std::atomic<std::uint32_t> edge_sets = 0;
+
  protected:
   bool never_blocks(int call_flags) const {
     return (flags_ & O_NONBLOCK) != 0 || (call_flags & MSG_DONTWAIT) != 0;
@@ -110,6 +113,10 @@ std::shared_ptr<Socket> remove_socket(int fd);  // null if there is none
 void watch(int fd, const std::shared_ptr<Socket>& socket);
 void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watched
 void forget(int fd);
+
+// poll_set.cc: data or a connection came or was taken (EPOLLIN), or there was no room to send
+// (EPOLLOUT): poll sets that report edges report the next one. The caller may hold the socket's lock.
+void note_edge(const Socket& socket, std::uint32_t event);
 
 // poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
 void wake_pollers();

@@ -1,5 +1,6 @@
 // Streams: connecting, accepting, shutting down and closing.
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -149,6 +150,7 @@ void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
     accepted_.push_back(std::move(stream));
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
+    note_edge(*this, EPOLLIN);
   }
   wake_pollers();
 }
@@ -286,6 +288,7 @@ void Stream::notice_disconnect() {
     if (!is_over) continue;
     poll_completions();
     protocol_.disconnect(error);
+    note_edge(*this, EPOLLIN);
     sleepers_.wake();
     // Posted work requests are flushed, which wakes all threads that wait for completions.
     connection_->arm();

@@ -1,5 +1,7 @@
 // Streams: moves data. The protocol says what to post, and is told of completions.
 
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -28,6 +30,7 @@ void Stream::poll_completions() {
   if (!connection_->has_queue_pair()) return;
   std::array<Completion, 16> completions;
   const bool was_connected = is_connected();
+  const bool was_readable = protocol_.is_readable();
   std::uint32_t received = 0;
   for (;;) {
     const int count = connection_->poll(completions);
@@ -45,6 +48,9 @@ void Stream::poll_completions() {
     if (count < static_cast<int>(completions.size())) break;
   }
   if (was_connected && !is_connected()) sleepers_.wake();
+  if ((received > 0 && protocol_.has_data()) || was_readable != protocol_.is_readable()) {
+    note_edge(*this, EPOLLIN);
+  }
   // A peer that breaks the protocol writes no more.
   if (was_connected && protocol_.is_broken()) connection_->stop();
   if (received == 0 || !is_connected()) return;

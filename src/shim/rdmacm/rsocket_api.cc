@@ -45,7 +45,7 @@ ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
   sockaddr_storage sender = {};
   std::size_t bytes = 0;
   const int error = socket->receive(into, flags, &sender, bytes);
-  if ((flags & MSG_PEEK) == 0) rsockets::note_edge(fd, EPOLLIN);
+  if ((flags & MSG_PEEK) == 0) rsockets::note_edge(*socket, EPOLLIN);
   if (error != 0) return answer(error);
   if (from != nullptr && from_bytes != nullptr) copy_name(sender, from, from_bytes);
   return static_cast<ssize_t>(bytes);
@@ -68,7 +68,7 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   int error = to != nullptr ? translate(to, to_bytes, address) : 0;
   if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
   if (error == EAGAIN || (error == 0 && bytes < length_of(from))) {
-    rsockets::note_edge(fd, EPOLLOUT);
+    rsockets::note_edge(*socket, EPOLLOUT);
   }
   if (error != 0) return answer(error);
   return static_cast<ssize_t>(bytes);
@@ -152,7 +152,7 @@ int raccept(int fd, sockaddr* address, socklen_t* bytes) try {
   if (listener == nullptr) return answer(EBADF);
   std::shared_ptr<Socket> socket;
   const int error = listener->accept(socket);
-  rsockets::note_edge(fd, EPOLLIN);
+  rsockets::note_edge(*listener, EPOLLIN);
   if (error != 0) return answer(error);
   if (address != nullptr && bytes != nullptr) {
     sockaddr_storage peer = {};

@@ -43,6 +43,21 @@ def a_half_that_ends_is_told():
     assert client.recv(10) == b"late"
 
 
+def more_data_is_an_edge():
+    """A program that peeks waits for the rest of a header."""
+    client, server = pair()
+    poller = select.epoll()
+    poller.register(server, select.EPOLLIN | select.EPOLLET)
+    client.sendall(b"he")
+    assert poller.poll(5) == [(server.fileno(), select.EPOLLIN)]
+    assert poller.poll(0.05) == []
+    client.sendall(b"ader")
+    assert poller.poll(5) == [(server.fileno(), select.EPOLLIN)]
+    client.shutdown(socket.SHUT_WR)
+    assert poller.poll(5) == [(server.fileno(), select.EPOLLIN)]
+    assert server.recv(10) == b"header"
+
+
 def a_listener_that_is_shut_down_wakes_accept():
     listener = socket.create_server(("127.0.0.1", 0))
     errors = []
@@ -147,7 +162,7 @@ def more_clients_than_the_backlog_are_served():
         assert client.recv(1) == b"x"
 
 
-TESTS = (waiting_bytes_are_counted, a_half_that_ends_is_told, a_listener_that_is_shut_down_wakes_accept,
+TESTS = (waiting_bytes_are_counted, a_half_that_ends_is_told, more_data_is_an_edge, a_listener_that_is_shut_down_wakes_accept,
          copies_of_a_set_are_one_set, a_number_that_is_closed_unseen_is_free, a_copy_that_fails_changes_nothing,
          children_of_vfork_leave_the_table_alone, more_clients_than_the_backlog_are_served,
          children_of_a_program_with_threads_start)
