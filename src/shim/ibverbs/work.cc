@@ -151,6 +151,7 @@ std::string why_not_translated(const ibv_send_wr& from) {
 
 void tell_refused(Context& context, const Qp& qp, const ibv_send_wr& wr,
                   const verbs::SendRequest& request, int error) noexcept try {
+  if (error == ENOMEM && context.has_told_full) return;
   std::string why = why_not_translated(wr);
   if (why.empty()) why = why_not_posted(context, qp, request);
   keep_refused_work(context, "ibv_post_send", error, why);
@@ -214,6 +215,7 @@ std::string why_not_taken(const verbs::SharedReceiveQueue& srq,
 template <typename Queue>
 void tell_refused(Context& context, const char* verb, const Queue& queue, const ibv_recv_wr& wr,
                   int error) noexcept try {
+  if (error == ENOMEM && context.has_told_full) return;
   std::string why = why_no_list(wr.sg_list, wr.num_sge);
   if (why.empty()) {
     why = why_not_taken(queue, {wr.wr_id, to_sges(wr.sg_list, wr.num_sge, context)});

@@ -236,6 +236,7 @@ template <auto function>
 constexpr auto builder = &Builder<function>::call;
 
 void tell_refused(Context& context, const Qp& qp, int error) noexcept try {
+  if (error == ENOMEM && context.has_told_full) return;
   const StagedWork& staged = qp.staged;
   std::string why = staged.error != 0 ? staged.why : "";
   if (staged.error == 0 && error == ENOMEM) why = "the send queue has no room for all requests";
