@@ -91,6 +91,50 @@ alpha_interval = "1.5us"
   EXPECT_NE(script.find("echo 0 || echo 0"), std::string::npos) << "PFC is off";
 }
 
+TEST(Devices, WhatIsOutOfAParametersRangeIsHeldAtItsEnd) {
+  const auto with = [](const std::string& keys) {
+    return adapter_script(
+        setup_of("[fabric]\necn = {}\n[congestion]\ncontrol = \"dcqcn\"\n" + keys));
+  };
+  // An interval between notifications may be 0, and nothing else.
+  const std::string slow = with(R"(
+alpha_interval = "100ns"
+decrease_interval = "100ns"
+increase_interval = "100ns"
+additive = "100Kbps"
+hyper = "200Kbps"
+least = "300Kbps"
+fast_recovery_rounds = 0
+notification_interval = "0s"
+)");
+  for (const char* line : {"put roce_rp/dce_tcp_rtt 1  # 0.1 was simulated\n",
+                           "put roce_rp/rate_reduce_monitor_period 1  # 0.1 was simulated\n",
+                           "put roce_rp/rpg_time_reset 1  # 0.1 was simulated\n",
+                           "put roce_rp/rpg_threshold 1  # 0 was simulated\n",
+                           "put roce_rp/rpg_ai_rate 1  # 0.1 was simulated\n",
+                           "put roce_rp/rpg_hai_rate 1  # 0.2 was simulated\n",
+                           "put roce_rp/rpg_min_rate 1  # 0.3 was simulated\n",
+                           "put roce_np/min_time_between_cnps 0\n"}) {
+    EXPECT_NE(slow.find(line), std::string::npos) << line << slow;
+  }
+  const std::string fast = with(R"(
+alpha_interval = "200ms"
+decrease_interval = "200ms"
+increase_interval = "200ms"
+increase_bytes = "32767B"
+fast_recovery_rounds = 40
+notification_interval = "5ms"
+)");
+  for (const char* line :
+       {"put roce_rp/dce_tcp_rtt 131071  # 200000 was simulated\n",
+        "put roce_rp/rate_reduce_monitor_period 200000\n",
+        "put roce_rp/rpg_time_reset 131071  # 200000 was simulated\n",
+        "put roce_rp/rpg_byte_reset 32767\n", "put roce_rp/rpg_threshold 31  # 40 was simulated\n",
+        "put roce_np/min_time_between_cnps 4095  # 5000 was simulated\n"}) {
+    EXPECT_NE(fast.find(line), std::string::npos) << line << fast;
+  }
+}
+
 TEST(Devices, StepsOfDevicesAreSaid) {
   const auto setup = setup_of(R"(
 [fabric]
