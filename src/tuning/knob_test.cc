@@ -58,6 +58,16 @@ TEST(Knobs, MistakesAreSaid) {
   EXPECT_NE(said("1..2"), "");
 }
 
+// Whole numbers are exact up to 2^53. A range that begins at its reciprocal is searched, too.
+TEST(Knobs, ARangeIsAsWideAsNumbersAreExact) {
+  EXPECT_EQ(said("a=1..9007199254740992"), "");
+  EXPECT_NE(said("a=1..9007199254740994").find("is too wide"), std::string::npos);
+  EXPECT_EQ(said("a=1.2e-16..1"), "");
+  EXPECT_NE(said("a=1.1e-16..1").find("is too wide"), std::string::npos);
+  EXPECT_EQ(said("a=-9007199254740992..0"), "") << "what is not logarithmic may be 0 or less";
+  EXPECT_NE(said("a=-9007199254740994..0").find("is too wide"), std::string::npos);
+}
+
 TEST(Knobs, AFileHasKnobsThatHangTogether) {
   Folder folder;
   folder.write("k.toml", R"(title = "Two"
@@ -105,10 +115,38 @@ TEST(Knobs, AFileThatIsWrongIsRefused) {
             ":2: knob.key: \"a b\" is no key of a scenario");
   EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = \"b\"\nvalues = [1, 2]\n"),
             ":3: knob.times: goes with least and most, and not with values");
+  EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = \"\"\nleast = 1\nmost = 2\n"),
+            ":3: knob.times: must be the key of a knob");
+  EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = 5\nleast = 1\nmost = 2\n"),
+            ":3: knob.times: must be the key of a knob");
   EXPECT_EQ(refused("[[knob]]\nkey = \"a\"\ntimes = \"b\"\nleast = \"1us\"\nmost = \"2us\"\n"),
             ":1: a: least and most are factors of another knob, and have no unit");
   EXPECT_EQ(refused("other = 1\n[[knob]]\nkey = \"a\"\nleast = 1\nmost = 2\n"),
             ":1: other: is no key of a file of knobs");
+}
+
+TEST(Knobs, AFileHasUpToAMebibyte) {
+  Folder folder;
+  const std::string knob = "[[knob]]\nkey = \"a\"\nleast = 1\nmost = 2\n";
+  const auto read = [&](std::size_t bytes) {
+    folder.write("k.toml", knob + "#" + std::string(bytes - knob.size() - 1, '-'));
+    return read_knobs(folder.path("k.toml"));
+  };
+  auto whole = read(1u << 20);
+  ASSERT_TRUE(whole) << whole.error().message;
+  EXPECT_EQ(whole->size(), 1u);
+  auto longer = read((1u << 20) + 1);
+  ASSERT_FALSE(longer);
+  EXPECT_NE(longer.error().message.find("k.toml: is longer than 1048576 bytes"), std::string::npos)
+      << longer.error().message;
+}
+
+TEST(Knobs, AFileThatIsNotThereIsNamed) {
+  Folder folder;
+  auto knobs = read_knobs(folder.path("none.toml"));
+  ASSERT_FALSE(knobs);
+  EXPECT_TRUE(knobs.error().message.ends_with("none.toml: No such file or directory"))
+      << knobs.error().message;
 }
 
 TEST(Knobs, TogetherTheyAreChecked) {
