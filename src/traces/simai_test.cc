@@ -54,6 +54,26 @@ TEST(SimAi, SuffixesNameTheRanks) {
   EXPECT_EQ(partner("ALLTOALL_DP_EP"), "0: 0->4");
 }
 
+// Groups are of one GPU unless the header says more, and the GPUs are all that there are.
+TEST(SimAi, WhatTheHeaderLeavesOutIsOne) {
+  EXPECT_EQ(simai("HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
+                  "a -1 5 ALLTOALL 8 6 ALLTOALL_EP 8 0 ALLTOALL 8 0\n",
+                  2),
+            "0: 0 computes 5 ns\n1: 1 computes 5 ns\n"
+            "2: 0 computes 6 ns after 0\n3: 1 computes 6 ns after 1\n"
+            "4: 0->1 4 by 8193 after 2\n5: 1->0 4 by 8193 after 3\n"
+            "6: 0 joins after 4 5\n7: 1 joins after 4 5\n");
+}
+
+TEST(SimAi, CostsNoMoreThanItsLimits) {
+  const std::string text = std::string(header) + "1\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n";
+  const File file{"w.txt", text, std::nullopt};
+  Settings settings;
+  settings.servers = servers_of(2);
+  settings.limits.members = 1;
+  EXPECT_EQ(read({&file, 1}, settings), "w.txt:3: more than 524288 groups, or 1 ranks in them");
+}
+
 TEST(SimAi, AnErrorNamesTheLine) {
   const std::string line = "a -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n";
   EXPECT_EQ(simai(std::string(header) + "1\na -1 1 ALLSUM 8 1 NONE 0 1 NONE 0 1\n"),
@@ -68,6 +88,9 @@ TEST(SimAi, AnErrorNamesTheLine) {
             "w.txt:3: a layer has 12 fields, and not 4");
   EXPECT_EQ(simai(std::string(header) + "1\na -1 -5 NONE 0 1 NONE 0 1 NONE 0 1\n"),
             "w.txt:3: \"-5\" is no time; give nanoseconds, up to 50 days");
+  EXPECT_EQ(simai(header), "w.txt:1: there is no number of layers");
+  EXPECT_EQ(simai(std::string(header) + "one\n" + line), "w.txt:2: expected the number of layers");
+  EXPECT_EQ(simai(std::string(header) + "1 2\n" + line), "w.txt:2: expected the number of layers");
   EXPECT_EQ(simai(std::string(header) + "99999999\n" + line),
             "w.txt:2: 99999999 layers are too many for 2 ranks: 1198372 at most; take fewer GPUs "
             "or layers");
