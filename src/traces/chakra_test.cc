@@ -72,6 +72,17 @@ TEST(Chakra, CollectivesBecomeMessages) {
   EXPECT_TRUE(chakra({{wait}, {wait}}).starts_with("0: 1->0 1 by 1\n")) << "a barrier";
 }
 
+TEST(Chakra, ABarrierMayFollowAnotherCollective) {
+  const std::vector<WrittenNode> nodes = {all_to_all_of(1, 8),
+                                          node(2, collective, {1}).with("comm_type", barrier)};
+  // Of two bytes, each goes to one rank, which sends it back.
+  EXPECT_EQ(chakra({nodes, nodes}),
+            "0: 0->1 4 by 1\n1: 1->0 4 by 1\n2: 0 joins after 0 1\n3: 1 joins after 0 1\n"
+            "4: 1->0 1 by 1 after 3\n5: 0->1 1 by 1 after 4 2\n"
+            "6: 0->1 1 by 2 after 2\n7: 1->0 1 by 2 after 6 3\n"
+            "8: 0 joins after 5 6 7\n9: 1 joins after 4 5 7\n");
+}
+
 TEST(Chakra, AFileWithoutARankIsThatOfAllRanks) {
   const std::string text = protobuf_of(
       {node(0, send).with("comm_src", 1).with("comm_dst", 0).with("comm_size", 4),
@@ -223,6 +234,26 @@ TEST(ChakraJson, BothFormsBecomeTheSameGraph) {
     const std::vector<File> files = {{"t.0.json", first, 0}, {"t.1.json", other, 1}};
     EXPECT_EQ(read(files, settings_for(2)), graph);
   }
+}
+
+TEST(ChakraJson, GroupsComeFromNodes) {
+  const auto trace = [](const std::string& list) {
+    return R"({"workload_graph": [{"Id": 1, "Name": "## process_group:init ##", "NodeType": 4)" +
+           list + R"(}, {"Id": 2, "Name": "c", "NodeType": 7, "comm_type": 6, "comm_size": 8,
+             "pg_name": "7"}]})";
+  };
+  const auto json = [](const std::string& text) {
+    const std::vector<File> files = {
+        {"t.0.json", text, 0}, {"t.1.json", R"({"workload_graph": []})", 1}, {"t.2.json", text, 2}};
+    return read(files, settings_for(3));
+  };
+  EXPECT_EQ(json(trace(R"(, "inputs": {"values": "[{\"pg_name\": \"7\", \"ranks\": [0, 2]}]"})")),
+            "0: 0->2 4 by 1\n1: 2->0 4 by 1\n2: 0 joins after 0 1\n3: 2 joins after 0 1\n");
+  const std::string unknown =
+      "t.0.json: node 2: nothing describes the group \"7\"; name a file of groups";
+  EXPECT_EQ(json(trace("")), unknown);
+  EXPECT_EQ(json(trace(R"(, "inputs": {"shapes": "[]"})")), unknown);
+  EXPECT_EQ(json(trace(R"(, "inputs": {"values": [7]})")), unknown);
 }
 
 TEST(ChakraJson, AnErrorNamesTheFile) {
