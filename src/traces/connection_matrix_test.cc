@@ -25,6 +25,17 @@ TEST(ConnectionMatrix, StartsAreInPicoseconds) {
             "4: 1->0 4 after 1\n5: 0->1 1 after 3\n6: 0->1 3 after 3\n");
 }
 
+// A size may have more than 32 bits, and a number of a connection may not.
+TEST(ConnectionMatrix, SizesMayBeLong) {
+  const std::string head = "Nodes 2\nConnections 1\n0->1 start 0 ";
+  EXPECT_EQ(matrix(head + "size 4294967301 id 4294967295\n"),
+            "0: 0->1 1073741824\n1: 0->1 1073741824\n2: 0->1 1073741824\n3: 0->1 1073741824\n"
+            "4: 0->1 5\n");
+  EXPECT_EQ(matrix(head + "size 1 id 4294967296\n"),
+            "c.cm:3: \"id\" needs a number, and is id, start, size, trigger, send_done_trigger, "
+            "recv_done_trigger or prio");
+}
+
 TEST(ConnectionMatrix, TriggersStartAllOrTheNextOrWaitForSome) {
   // The first connection that ends starts the first one that waits, and so on.
   EXPECT_EQ(matrix("Nodes 3\nConnections 4\nTriggers 1\n0->1 start 0 size 1 send_done_trigger 9\n"
