@@ -42,6 +42,10 @@ TEST(Goal, AnErrorNamesTheLine) {
             "each message both");
   EXPECT_EQ(goal("num_ranks 2\nrank 0 {\na: calc 8\na requires b\n}\n"),
             "s.goal:4: rank 0 has no \"b\"; name it with b: before its action");
+  const std::string label(30, 'b');
+  EXPECT_EQ(
+      goal("num_ranks 2\nrank 0 {\na: calc 8\na requires " + label + "\n}\n"),
+      "s.goal:4: rank 0 has no \"" + label + "\"; name it with " + label + ": before its action");
   EXPECT_EQ(goal("num_ranks 2\nrank 0 {\na: calc 8\nb: calc 8\na requires b\nb requires a\n}\n"),
             "s.goal:3: waits for itself: it waits for s.goal:4, which waits for s.goal:3; remove "
             "one of 2 dependencies");

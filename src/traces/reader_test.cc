@@ -47,5 +47,16 @@ TEST(Reader, GroupsAreListsOfRanks) {
             "g.json: \"1\" has a rank that does not exist" + expected);
 }
 
+TEST(Reader, AFileOfGroupsHasUpTo64MiB) {
+  std::string text = R"({"1": [0]})";
+  text.resize(64u << 20, ' ');
+  EXPECT_TRUE(parse_groups(text, "g.json", 3));
+  text += ' ';
+  EXPECT_EQ(
+      parse_groups(text, "g.json", 3).error().message,
+      "g.json: the file has more than 64 MiB; expected a JSON object of lists of ranks, as in "
+      "{\"1\": [0, 1]}");
+}
+
 }  // namespace
 }  // namespace tulle::traces

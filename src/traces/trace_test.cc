@@ -166,6 +166,14 @@ TEST(Trace, ACycleIsNamed) {
   EXPECT_EQ(builder.build(),
             "t: node 0: waits for itself: it waits for t: node 2, which waits for t: node 1, which "
             "waits for t: node 0; remove one of 3 dependencies");
+  Builder behind;
+  behind.computation(0);
+  const auto d = behind.computation(0), e = behind.computation(0);
+  behind.wait(d, e);
+  behind.wait(e, d);
+  EXPECT_EQ(behind.build(),
+            "t: node 1: waits for itself: it waits for t: node 2, which waits for t: node 1; "
+            "remove one of 2 dependencies");
   // Each of two ranks sends when it has received.
   Builder ranks;
   ranks.wait(ranks.send(0, 1), ranks.receive(0, 1));
