@@ -198,7 +198,7 @@ void add_keys(const toml::table& table, const std::string& path, Grid& grid,
 
 Result<Grid> read_points(const std::string& path) {
   auto text = read_file(path);
-  if (!text) return Error{fmt::format("{}: {}", path, text.error().message)};
+  if (!text) return text.error();
   auto root = parse_toml(*text, path);
   if (!root) return root.error();
   const toml::array* list = (*root)["point"].as_array();

@@ -74,7 +74,7 @@ Result<void> set_range(Knob& knob, std::string_view least, std::string_view most
   const double widest = std::max(std::abs(low->value), std::abs(high->value));
   const double narrowest = low->value > 0 ? low->value : 1;
   if (widest > whole_max || narrowest < 1 / whole_max) {
-    return Error{fmt::format("{} to {} is too wide: numbers from 1e-15 to 9e15 can be searched",
+    return Error{fmt::format("{} to {} is too wide: numbers from 1.2e-16 to 9e15 can be searched",
                              tulle::quoted(least), tulle::quoted(most))};
   }
   knob.kind = low->kind;
@@ -220,7 +220,7 @@ Knob read_knob(const toml::table& table, config::Findings& findings) {
 Result<std::vector<Knob>> read_knobs(const std::string& path) {
   constexpr std::size_t bytes_max = 1u << 20;
   auto text = config::read_file(path, bytes_max);
-  if (!text) return Error{fmt::format("{}: {}", path, text.error().message)};
+  if (!text) return text.error();
   auto root = config::parse_toml(*text, path);
   if (!root) return root.error();
   config::Findings findings(path);
