@@ -17,8 +17,10 @@ static const char* exchange(const struct tulle_mpi_message* to, tulle_mpi_room r
   for (uint32_t rank = 0; rank < fake.size; ++rank) {
     uint64_t bytes = 0;
     for (uint64_t i = 0; i < to[rank].count; ++i) bytes += to[rank].pieces[i].count;
-    /* A message of one byte is about what a stranger might claim. */
-    if (bytes == 1) bytes = *(const unsigned char*)to[rank].pieces[0].bytes == 'h' ? 1ull << 40 : 1;
+    /* A message of one byte is about what a stranger might claim: huge, or more than there is. */
+    const char what = bytes == 1 ? *(const char*)to[rank].pieces[0].bytes : 0;
+    if (what == 'h') bytes = 1ull << 40;
+    if (what == 'm') bytes = 1ull << 35;
     char* at = room(context, rank, bytes);
     if (at == NULL && bytes > 0) return "no room\x1b[2J for\nit";
     for (uint64_t i = 0; i < to[rank].count; ++i) {

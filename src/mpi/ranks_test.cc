@@ -4,12 +4,14 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 #include <string_view>
 
@@ -103,6 +105,11 @@ TEST_F(RanksTest, AnotherUsersLibraryIsNotLoaded) {
   expect_refused("is not loaded, because other users may have changed it");
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   EXPECT_TRUE(join()) << "the group only reads";
+  ASSERT_EQ(chown(folder_.c_str(), 65'534, 65'534), 0);
+  ASSERT_EQ(chown(path.c_str(), 65'534, 65'534), 0);
+  ASSERT_EQ(seteuid(65'534), 0);
+  EXPECT_TRUE(join()) << "it is this user's own, and the program another's";
+  ASSERT_EQ(seteuid(0), 0);
 }
 
 TEST_F(RanksTest, WhatIsNoLibraryOfThisVersionIsNamed) {
@@ -149,6 +156,23 @@ TEST_F(RanksTest, AMessageThatIsTooLongIsRefusedInOneLine) {
     EXPECT_EQ(text.find('\n'), std::string_view::npos) << text;
     EXPECT_EQ(text.find('\x1b'), std::string_view::npos) << text;
   }
+}
+
+// The failure passes through the library, which is written in C, as it was.
+TEST_F(RanksTest, AMessageForWhichThereIsNoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer has more address space than the limit";
+#endif
+  const std::unique_ptr<Ranks> ranks = joined();
+  std::vector<sim::Pieces> to(3);
+  to[1] = {bytes_of("m")};
+  std::vector<Bytes> from(3);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit little{rlim_t{4} << 30, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  EXPECT_THROW(ranks->exchange_pieces(to, from), std::bad_alloc);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
 std::uint32_t told_milliseconds = 0;
