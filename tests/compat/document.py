@@ -103,10 +103,13 @@ def details(rows, names):
 
 
 def footnote(rows, names):
-    """Returns a note that says how many of the tests each release lacks, or an empty text if none lacks any."""
+    """Returns a note that says how many of the tests each release lacks, or that it ran none; or an empty text."""
     lacking = [sum(row.cells[i] is None for row in rows) for i in range(len(names))]
-    told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if count)
-    return f"\n{ABSENT}: not among the release's tests ({told}).\n" if told else ""
+    told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if 0 < count < len(rows))
+    not_run = ", ".join(name for name, count in zip(names, lacking) if count == len(rows))
+    notes = [f"not among the release's tests ({told})"] if told else []
+    notes += [f"not run in {not_run}"] if not_run else []
+    return f"\n{ABSENT}: {'; '.join(notes)}.\n" if notes else ""
 
 
 def measured(records):
