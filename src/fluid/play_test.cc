@@ -120,9 +120,9 @@ TEST(Play, CreditsHoldUpAFlowThatDoesNotUseTheBottleneck) {
   EXPECT_NEAR(play.delay(2), 200, 2);
 }
 
-// Three flows share link 4, and the first of them leaves two thirds of link 1 to a fourth. After 90,
-// 60 bytes of the first wait before link 4, which has room for 100: none of them waits before link
-// 1, where 30 of the fourth do.
+// Three flows share link 4, and the first of them leaves two thirds of link 1 to a fourth. After
+// 90, 60 bytes of the first wait before link 4, which has room for 100: none of them waits before
+// link 1, where 30 of the fourth do.
 TEST(Play, WhatWaitsFurtherOnTakesNothingFromAQueue) {
   Traffic traffic = with_links(12);
   add(traffic, 0, 100'000, {0, 1, 4});

@@ -83,11 +83,11 @@ TEST(IpoibTest, EachMtuOfTheGroupIsUnderstood) {
   Subnet subnet;
   Host& host = subnet.add();
   const std::array<std::size_t, 7> mtus = {0, 252, 508, 1'020, 2'044, 4'092, 0};
-  for (std::uint8_t code = 0; code < mtus.size(); ++code) {
-    subnet.mtu_code = code;
+  for (std::size_t code = 0; code < mtus.size(); ++code) {
+    subnet.mtu_code = static_cast<std::uint8_t>(code);
     host.interface.register_anew(subnet.now);
     subnet.settle();
-    EXPECT_EQ(host.interface.mtu(), mtus[code]) << int{code};
+    EXPECT_EQ(host.interface.mtu(), mtus[code]) << code;
   }
 }
 

@@ -115,7 +115,8 @@ void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watc
 void forget(int fd);
 
 // poll_set.cc: data or a connection came or was taken (EPOLLIN), or there was no room to send
-// (EPOLLOUT): poll sets that report edges report the next one. The caller may hold the socket's lock.
+// (EPOLLOUT): poll sets that report edges report the next one. The caller may hold the socket's
+// lock.
 void note_edge(const Socket& socket, std::uint32_t event);
 
 // poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.

@@ -82,7 +82,8 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();
-  // Ending. try_goodbye() returns true once there is nothing to wait for. The caller holds the lock.
+  // Ending. try_goodbye() returns true once there is nothing to wait for. The caller holds the
+  // lock.
   bool try_goodbye();
   bool say_goodbye(Lock& lock, std::chrono::milliseconds longest);
   void wait_in_background();

@@ -287,7 +287,7 @@ std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequ
 }
 
 std::string why_not_posted(const verbs::ReceiveQueue& queue, const verbs::ReceiveRequest& request) {
-  const std::string many = above("num_sge", request.sges.size(), queue.sges_per_request());
+  std::string many = above("num_sge", request.sges.size(), queue.sges_per_request());
   if (!many.empty()) return many;
   return queue.size() >= queue.capacity() ? full("receive", queue.capacity(), false) : "";
 }

@@ -28,8 +28,8 @@ std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequ
 std::string why_not_posted(const Qp& qp, const verbs::ReceiveRequest& request);
 std::string why_not_posted(const verbs::ReceiveQueue& queue, const verbs::ReceiveRequest& request);
 
-// Keeps why work was not posted. That a queue is full is kept once in a context, since programs fill
-// queues on purpose and over and over.
+// Keeps why work was not posted. That a queue is full is kept once in a context, since programs
+// fill queues on purpose and over and over.
 void keep_refused_work(Context& context, const char* verb, int error,
                        const std::string& why) noexcept;
 

@@ -1,6 +1,6 @@
 // The calls of epoll. A descriptor of epoll has a poll set beside it (rsockets/sockets/poll_set.h).
-// The set's members are the rsockets that the program adds, and the descriptor itself, which becomes
-// readable as the kernel has an event of an ordinary one.
+// The set's members are the rsockets that the program adds, and the descriptor itself, which
+// becomes readable as the kernel has an event of an ordinary one.
 
 #define _GNU_SOURCE
 
@@ -115,7 +115,8 @@ void forget_all_watches(void) { memset(watched, 0, sizeof watched); }
 // The data of the descriptor's own event in its set.
 static char own;
 
-// A poll set's own copy of the descriptor of epoll, which the program may close while it has others.
+// A poll set's own copy of the descriptor of epoll, which the program may close while it has
+// others.
 struct copy {
   int set;
   int epoll;

@@ -40,10 +40,12 @@ void begin_table(void);
 
 // Returns what the table has for a descriptor; 0 if it is not ours.
 int value_of(int fd);
-// Forgets a descriptor, and closes what it stands for with the last one. Returns what rclose() does.
+// Forgets a descriptor, and closes what it stands for with the last one. Returns what rclose()
+// does.
 int leave(int fd);
-// Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what the
-// original stands for. stand_for() returns false if there is no memory, share() its first argument.
+// Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what
+// the original stands for. stand_for() returns false if there is no memory, share() its first
+// argument.
 int stand_for(int fd, int value);
 int share(int fd, int value);
 unsigned first_number_beyond(void);
@@ -53,8 +55,8 @@ int rsocket_of(int fd);
 int poll_set_of(int fd);
 // Lets a descriptor of epoll stand for a poll set. Returns false if there is no memory.
 int stand_for_poll_set(int fd, int set);
-// Returns true for a descriptor of a forked child's parent; of a socket, it says once that the child
-// cannot use it.
+// Returns true for a descriptor of a forked child's parent; of a socket, it says once that the
+// child cannot use it.
 int is_parents_epoll(int fd);
 int is_parents_socket(int fd);
 
@@ -69,8 +71,8 @@ struct watch {
 // Takes the watches of a socket, or drops them.
 struct watch* take_watches(int fd);
 void forget_watches(int fd);
-// Around a fork, so that no other thread of the parent holds the lock in the child; and in the child,
-// whose parent has the sockets.
+// Around a fork, so that no other thread of the parent holds the lock in the child; and in the
+// child, whose parent has the sockets.
 void lock_watches(void);
 void unlock_watches(void);
 void forget_all_watches(void);

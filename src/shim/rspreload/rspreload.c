@@ -1,10 +1,10 @@
 // librspreload makes unmodified programs that use sockets use rsockets instead.
 //
-// A socket of such a program is an ordinary socket that is not connected, with an rsocket behind it.
-// Calls on any other descriptor go to the C library, and what reaches the ordinary socket without a
-// call of ours gets an error (ENOTCONN). A connection that cannot be made over RDMA is made over TCP
-// or UDP: the number then becomes that of another ordinary socket. A program that seals what it
-// sends (TULLE_SECURE) gets an error in place of it.
+// A socket of such a program is an ordinary socket that is not connected, with an rsocket behind
+// it. Calls on any other descriptor go to the C library, and what reaches the ordinary socket
+// without a call of ours gets an error (ENOTCONN). A connection that cannot be made over RDMA is
+// made over TCP or UDP: the number then becomes that of another ordinary socket. A program that
+// seals what it sends (TULLE_SECURE) gets an error in place of it.
 //
 // epoll.c has the calls of epoll. The sockets stay with the process that made them: in a forked
 // child they are not connected, and closing them does nothing to the parent's.
@@ -105,8 +105,8 @@ static int give_number(int socket, int flags) {
   return -1;
 }
 
-// An ordinary socket that is not connected looks ready to whoever waits for it, and a server's child
-// would turn around its parent's listener without end. This one never is.
+// An ordinary socket that is not connected looks ready to whoever waits for it, and a server's
+// child would turn around its parent's listener without end. This one never is.
 static void become_quiet(int fd) {
   static int ends[2] = {-1, -1};
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

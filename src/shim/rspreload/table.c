@@ -12,8 +12,8 @@
 
 #include "preload.h"
 
-// An entry is the number of an rsocket plus one, or of a poll set plus one, negated. 0 means that the
-// descriptor is not ours. In a forked child, those of its parent have values of their own.
+// An entry is the number of an rsocket plus one, or of a poll set plus one, negated. 0 means that
+// the descriptor is not ours. In a forked child, those of its parent have values of their own.
 enum { page_entries = 1024, pages_max = 1024 };
 enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
 static _Atomic(atomic_int*) pages[pages_max];
@@ -21,8 +21,8 @@ static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 // True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
 // replaced.
 _Thread_local int is_inside;
-// A child of vfork() or of posix_spawn() has its parent's memory: what it closes and copies must not
-// change the table.
+// A child of vfork() or of posix_spawn() has its parent's memory: what it closes and copies must
+// not change the table.
 static pid_t owner;
 int may_change(void) { return !is_inside && getpid() == owner; }
 
@@ -99,8 +99,8 @@ int leave(int fd) {
   return value < 0 ? 0 : INSIDE(int, rclose(value - 1));
 }
 
-// Lets a descriptor stand for what the value says. A number that is still in the table was closed by
-// a call that is not ours. Returns false if there is no memory.
+// Lets a descriptor stand for what the value says. A number that is still in the table was closed
+// by a call that is not ours. Returns false if there is no memory.
 int stand_for(int fd, int value) {
   leave(fd);
   atomic_int* entry = entry_of(fd, 1);
