@@ -217,7 +217,7 @@ TEST_F(RefusedWork, OfAType) {
   ASSERT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-// Programs fill queues on purpose, over and over. The first time is told.
+// Programs fill queues on purpose, over and over. The first time is reported.
 TEST_F(RefusedWork, OfAFullQueueIsToldOnce) {
   create_pair(IBV_QPT_RC);
   for (int i = 0; i < 8; ++i) ASSERT_EQ(receive(a, 1, 0, 8), 0);

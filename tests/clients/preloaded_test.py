@@ -27,7 +27,7 @@ class Servers(ClientTest):
         self.serve("level")
 
     def test_edges(self):
-        # A server that is told over and over that it may send wakes a hundred times as often.
+        # A server to which EPOLLOUT is reported over and over wakes a hundred times as often.
         self.assertLess(self.serve("edge"), 20 * CONNECTIONS * ROUNDS)
 
     def test_one_shot(self):
@@ -71,7 +71,7 @@ assert second.recv(1) == b"c"
 
 
 class Deaths(ClientTest):
-    """A program hears of a peer that was killed, also when it waits for data."""
+    """A program learns that its peer was killed, also when it waits for data."""
 
     VICTIM = """
 import os, signal, socket

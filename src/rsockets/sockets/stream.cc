@@ -205,7 +205,7 @@ int Stream::finish_step() {
       break;
   }
   state_ = State::established;
-  // The service hears of a peer that goes away, also while the program waits for data.
+  // The service learns that the peer has gone away, also while the program waits for data.
   watch(fd(), shared_from_this());
   if (keep_alive_ != 0) schedule_keep_alive();
   sleepers_.wake();

@@ -2,13 +2,11 @@
 // stay valid as long as it is loaded, whatever becomes of the ids. A forked child opens devices of
 // its own: those of its parent have the parent's queue pair numbers and do not work in the child.
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <string>
 
+#include "rsockets/sockets/socket.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -19,16 +17,9 @@ struct OpenDevices {
   std::list<Device> devices;
 };
 
-// Never destroyed, because other threads may use devices while the process ends, and ids that a
-// child has inherited name those of its parent. What another thread was doing with these at the
-// moment of the fork is of no matter to the child, which leaves them as they are.
-OpenDevices& open_devices() {
-  static std::atomic<OpenDevices*> instance = [] {
-    pthread_atfork(nullptr, nullptr, [] { instance = new OpenDevices; });
-    return new OpenDevices;
-  }();
-  return *instance.load();
-}
+// Ids that a child has inherited name the devices of its parent, which the child leaves as they
+// are.
+OpenDevices& open_devices() { return rsockets::of_process<OpenDevices>(); }
 
 int open(ibv_device* found, Device& out) {
   out.verbs = ibv_open_device(found);

@@ -1,8 +1,6 @@
 // Event channels and ids: makes them, finds them by the host agent's numbers, and ends them. Ending
 // an id waits until the program has acknowledged every event of it that it took.
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "rsockets/sockets/socket.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -24,16 +23,8 @@ struct Registry {
   std::mutex mutex;
   Ids ids;
 };
-// Never destroyed, because other threads may still wait for events while the process ends. A forked
-// child has its own: events of its parent's ids do not come to it, and another thread of the parent
-// may have held the mutex.
-Registry& registry() {
-  static std::atomic<Registry*> instance = [] {
-    pthread_atfork(nullptr, nullptr, [] { instance = new Registry; });
-    return new Registry;
-  }();
-  return *instance.load();
-}
+// Events of its parent's ids do not come to a forked child.
+Registry& registry() { return rsockets::of_process<Registry>(); }
 
 Key key_of(const Id& id) { return {id.channel, id.endpoint.value}; }
 

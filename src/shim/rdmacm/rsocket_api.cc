@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "live/settings.h"
+#include "rsockets/protocol/vectors.h"
 #include "rsockets/sockets/poll_set.h"
 #include "rsockets/sockets/stream.h"
 #include "shim/rdmacm/newer.h"
@@ -53,12 +54,6 @@ ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
   return answer(ENOMEM);
 }
 
-std::size_t length_of(std::span<const iovec> pieces) {
-  std::size_t bytes = 0;
-  for (const iovec& piece : pieces) bytes += piece.iov_len;
-  return bytes;
-}
-
 ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
              socklen_t to_bytes) try {
   const auto socket = find_socket(fd);
@@ -67,7 +62,7 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   sockaddr_storage address = {};
   int error = to != nullptr ? translate(to, to_bytes, address) : 0;
   if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
-  if (error == EAGAIN || (error == 0 && bytes < length_of(from))) {
+  if (error == EAGAIN || (error == 0 && bytes < rsockets::total_bytes(from))) {
     rsockets::note_edge(*socket, EPOLLOUT);
   }
   if (error != 0) return answer(error);

@@ -105,8 +105,8 @@ static int give_number(int socket, int flags) {
   return -1;
 }
 
-// An ordinary socket that is not connected looks ready to whoever waits for it, and a server's
-// child would turn around its parent's listener without end. This one never is.
+// An ordinary socket that is not connected looks ready to a program that waits for it, and a
+// server's child would turn around its parent's listener without end. This one never is.
 static void become_quiet(int fd) {
   static int ends[2] = {-1, -1};
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -461,7 +461,7 @@ EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* excepti
 }
 
 // The signal mask is in force while the call waits. Other than in the kernel, a signal may come
-// between the change of the mask and the wait, which then goes on.
+// between the change of the mask and the wait, which then continues.
 EXPORT int ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
                  const sigset_t* mask) {
   if (!has_rsocket(fds, count)) return find_ppoll()(fds, count, timeout, mask);
