@@ -1,8 +1,11 @@
 """Tests programs that know sockets only, whose calls librspreload replaces by those of rsockets."""
 
+import os
 import pathlib
 import re
 import signal
+import tempfile
+import unittest
 
 import rdma_cm
 from harness import BUILD, ClientTest, wait_until
@@ -99,7 +102,7 @@ except ConnectionError as problem:
 class Calls(ClientTest):
     def test_calls(self):
         program = self.run_program(*self.over_tulle([*PRELOADED, HERE / "calls.py"]), limit=60)
-        self.assertEqual(10, program.stdout.count("ok "), program.describe())
+        self.assertEqual(11, program.stdout.count("ok "), program.describe())
         self.assertIn("of the parent", program.stdout)
 
 
@@ -137,6 +140,38 @@ print("received", total)
         client.signal(signal.SIGCONT)
         self.finish(server, client, limit=30)
         self.assertRegex(client.stdout, r"received [1-9]", client.describe())
+
+
+@unittest.skipIf(os.geteuid() != 0, "chroot() is root's")
+class Roots(ClientTest):
+    """A server that changes its root serves on, and makes connections of its own."""
+
+    SERVER = """
+import encodings.idna, os, socket, sys
+listener = socket.create_server(("127.0.0.1", 7000))
+os.chroot(sys.argv[1])
+peer, _ = listener.accept()
+peer.sendall(peer.recv(1))
+with socket.create_connection(("127.0.0.1", 7001)) as late:
+    print("later", late.recv(1))
+"""
+    CLIENT = """
+import socket
+listener = socket.create_server(("127.0.0.1", 7001))
+peer = socket.create_connection(("127.0.0.1", 7000))
+peer.sendall(b"a")
+print("first", peer.recv(1))
+listener.accept()[0].sendall(b"b")
+"""
+
+    def test_a_server_below_an_empty_root(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        server = rdma_cm.start_server(self, [*PRELOADED, "-c", self.SERVER, folder.name])
+        client = self.start(*self.over_tulle([*PRELOADED, "-c", self.CLIENT]))
+        self.finish(server, client, limit=30)
+        self.assertIn("first b'a'", client.stdout, client.describe())
+        self.assertIn("later b'b'", server.stdout, server.describe())
 
 
 class Fallback(ClientTest):

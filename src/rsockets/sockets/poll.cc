@@ -19,13 +19,23 @@ namespace {
 class Gate {
  public:
   static Gate& instance() { return of_process<Gate>(); }
-  int enter() {
-    std::call_once(created_,
-                   [this] { fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); });
-    pollers_.fetch_add(1);
-    return fd_;
-  }
-  void leave() { pollers_.fetch_sub(1); }
+  // A thread that polls. It may be cancelled while it waits.
+  class Poller {
+   public:
+    explicit Poller(Gate& gate) : gate_(gate) {
+      std::call_once(gate_.created_, [this] {
+        gate_.fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+      });
+      gate_.pollers_.fetch_add(1);
+    }
+    ~Poller() { gate_.pollers_.fetch_sub(1); }
+    Poller(const Poller&) = delete;
+    Poller& operator=(const Poller&) = delete;
+    int fd() const { return gate_.fd_; }
+
+   private:
+    Gate& gate_;
+  };
   void wake() {
     const std::uint64_t count = pollers_.load();
     if (count == 0) return;
@@ -99,8 +109,7 @@ int poll_sockets(std::span<pollfd> fds, int timeout_milliseconds, int& count) {
   } while (Clock::now() - start < settings.polling);
 
   std::vector<pollfd> waiting;
-  Gate& gate = Gate::instance();
-  const int gate_fd = gate.enter();
+  const Gate::Poller poller(Gate::instance());
   int error = 0;
   while (count == 0 && error == 0) {
     auto round = settings.wake_up;
@@ -110,9 +119,8 @@ int poll_sockets(std::span<pollfd> fds, int timeout_milliseconds, int& count) {
       if (left.count() <= 0) break;
       round = std::min(round, left);
     }
-    error = sleep(sockets, fds, waiting, gate_fd, static_cast<int>(round.count()), count);
+    error = sleep(sockets, fds, waiting, poller.fd(), static_cast<int>(round.count()), count);
   }
-  gate.leave();
   return error;
 }
 

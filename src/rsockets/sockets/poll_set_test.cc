@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "rsockets/sockets/socket.h"
 
@@ -20,6 +24,9 @@ class FakeSocket final : public Socket {
  public:
   FakeSocket() : Socket(default_settings()), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~FakeSocket() override { ::close(fd_); }
+
+  // Calls the function once, when a thread that waits asks for what holds.
+  void when_asked(std::function<void()> function) { when_asked_ = std::move(function); }
 
   void become(short events) {
     ready_ = events;
@@ -41,6 +48,7 @@ class FakeSocket final : public Socket {
     return EAGAIN;
   }
   short ready(short events) override {
+    if (const auto function = std::exchange(when_asked_, nullptr)) function();
     return static_cast<short>(ready_ & (events | POLLHUP | POLLERR));
   }
   int arm() override { return fd_; }
@@ -58,6 +66,7 @@ class FakeSocket final : public Socket {
  private:
   int fd_;
   std::atomic<short> ready_ = 0;
+  std::function<void()> when_asked_;
 };
 
 class EdgesTest : public testing::Test {
@@ -142,6 +151,81 @@ TEST_F(EdgesTest, AClosedSocketLeavesItsSets) {
   socket_->become(POLLIN);
   EXPECT_EQ(wait(), 0u);
   EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_DEL, socket_->fd(), nullptr), ENOENT);
+}
+
+// A thread that saw an event of the one socket must not report it as the other's.
+TEST_F(EdgesTest, AnotherSocketWithTheSameDescriptorIsAnotherMember) {
+  socket_->when_asked([this] {
+    leave_poll_sets(socket_->fd());
+    epoll_event event = {EPOLLPRI, {.u64 = 8}};
+    EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_ADD, socket_->fd(), &event), 0);
+  });
+  socket_->become(POLLIN);
+  EXPECT_EQ(wait(), 0u);
+  socket_->become(POLLPRI);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLPRI});
+}
+
+bool is_readable(int fd, int milliseconds) {
+  pollfd asked = {fd, POLLIN, 0};
+  return poll(&asked, 1, milliseconds) == 1;
+}
+
+void* wait_for_ever(void* set) {
+  std::array<epoll_event, 2> events = {};
+  int count = 0;
+  wait_poll_set(*static_cast<int*>(set), events, -1, count);
+  return nullptr;
+}
+
+// While a thread has not seen a change, the set's descriptor is readable, and all others look again
+// and again.
+TEST_F(EdgesTest, ACancelledThreadLeavesTheSet) {
+  pthread_t thread = {};
+  ASSERT_EQ(pthread_create(&thread, nullptr, wait_for_ever, &set_), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(thread, &result), 0);
+  ASSERT_EQ(result, PTHREAD_CANCELED);
+
+  epoll_event event = {EPOLLIN | EPOLLET, {.u64 = 7}};
+  EXPECT_EQ(control_poll_set(set_, EPOLL_CTL_MOD, socket_->fd(), &event), 0);
+  EXPECT_FALSE(is_readable(set_, 0));
+  socket_->become(POLLIN);
+  EXPECT_EQ(wait(1'000), std::uint32_t{EPOLLIN});
+}
+
+struct Sleeping {
+  Sleepers sleepers;
+  std::mutex mutex;
+  int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::atomic<int> woken = 0;
+};
+
+void* sleep_once(void* data) {
+  Sleeping& shared = *static_cast<Sleeping*>(data);
+  std::unique_lock lock(shared.mutex);
+  while (shared.woken == 0) shared.sleepers.sleep(lock, shared.fd, [&] { shared.woken = 1; });
+  return nullptr;
+}
+
+TEST(SleepersTest, AnotherThreadTakesOverFromACancelledOne) {
+  Sleeping shared;
+  pthread_t first = {};
+  ASSERT_EQ(pthread_create(&first, nullptr, sleep_once, &shared), 0);
+  while (!std::unique_lock(shared.mutex) || !shared.sleepers.has_one_on_descriptor()) {
+    std::this_thread::yield();
+  }
+  std::thread second([&] { sleep_once(&shared); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_EQ(pthread_cancel(first), 0);
+  ASSERT_EQ(pthread_join(first, nullptr), 0);
+  const std::uint64_t one = 1;
+  ASSERT_EQ(write(shared.fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  second.join();
+  EXPECT_EQ(shared.woken, 1);
+  close(shared.fd);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ static int give_number(int socket, int flags) {
 }
 
 // An ordinary socket that is not connected looks ready to a program that waits for it, and a
-// server's child would turn around its parent's listener without end. This one never is.
+// server's child would turn around its parent's listener without end. This one is never readable.
 static void become_quiet(int fd) {
   static int ends[2] = {-1, -1};
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

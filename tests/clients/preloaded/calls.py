@@ -143,6 +143,18 @@ def children_of_a_program_with_threads_start():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def a_child_is_not_kept_awake_by_its_parents_listener():
+    """A worker that polls its master's listener would otherwise wake without end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if child == 0:
+        poller, own = select.poll(), select.epoll()
+        poller.register(listener, select.POLLIN)
+        own.register(listener, select.EPOLLIN)
+        os._exit(len(poller.poll(50)) + 2 * len(own.poll(0.05)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def more_clients_than_the_backlog_are_served():
     listener = socket.create_server(("127.0.0.1", 0), backlog=2)
     clients = []
@@ -165,7 +177,7 @@ def more_clients_than_the_backlog_are_served():
 TESTS = (waiting_bytes_are_counted, a_half_that_ends_is_told, more_data_is_an_edge, a_listener_that_is_shut_down_wakes_accept,
          copies_of_a_set_are_one_set, a_number_that_is_closed_unseen_is_free, a_copy_that_fails_changes_nothing,
          children_of_vfork_leave_the_table_alone, more_clients_than_the_backlog_are_served,
-         children_of_a_program_with_threads_start)
+         a_child_is_not_kept_awake_by_its_parents_listener, children_of_a_program_with_threads_start)
 for test in TESTS:
     test()
     print("ok", test.__name__, flush=True)
