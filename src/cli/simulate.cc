@@ -37,6 +37,7 @@
 #include "report/html_page.h"
 #include "report/perfetto.h"
 #include "report/results.h"
+#include "scenario/fingerprint.h"
 
 namespace tulle::cli {
 namespace {
@@ -58,38 +59,6 @@ template <typename Value>
 Result<void> outcome_of(Result<Value>& result) {
   if (result) return {};
   return result.error();
-}
-
-// Returns a number in which setups differ: one rank may have other files than another, or draw
-// other flows.
-std::uint64_t fingerprint(const scenario::Setup& setup) {
-  std::uint64_t hash = 0;
-  const auto mix = [&hash](std::uint64_t value) {
-    hash = (hash ^ value) * 0x9E37'79B9'7F4A'7C15;
-    hash ^= hash >> 32;
-  };
-  for (const fabric::Link& link : setup.topology.links) {
-    mix(link.a);
-    mix(link.b);
-    mix(static_cast<std::uint64_t>(link.bits_per_second));
-    mix(static_cast<std::uint64_t>(link.delay.ps));
-  }
-  for (const workload::Flow& flow : setup.flows) {
-    mix(flow.source);
-    mix(flow.destination);
-    mix(flow.bytes);
-    mix(static_cast<std::uint64_t>(flow.start.ps));
-    mix(static_cast<std::uint64_t>(flow.after));
-  }
-  for (const workload::Job& job : setup.jobs) {
-    for (std::size_t i = 0; i < job.graph.size(); ++i) {
-      const workload::Task& task = job.graph[static_cast<workload::TaskGraph::Index>(i)];
-      mix(task.rank);
-      mix(task.bytes);
-      mix(static_cast<std::uint64_t>(task.duration.ps));
-    }
-  }
-  return hash;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -286,7 +255,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
     return built.error();
   }
   if (ranks() != nullptr) {
-    const std::string drawn = fmt::format("{:x}", fingerprint(*setup));
+    const std::string drawn = fmt::format("{:x}", scenario::fingerprint(*setup));
     if (auto alike = check_alike("traffic or topology", drawn); !alike) return alike.error();
   }
   if (options.at_flow_level) {
