@@ -48,6 +48,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(changes("x = 1'000;", "constant"), {"x = 1001;", "x = 999;"})
         self.assertEqual(changes("x = 0u;", "constant"), {"x = 1u;"})
         self.assertEqual(changes("x = 0xFF;", "constant"), {"x = 256;", "x = 254;"})
+        self.assertEqual(changes("open(name, flags, 0644);", "constant"), {"open(name, flags, 421);", "open(name, flags, 419);"})
         self.assertEqual(changes("std::uint64_t x1 = y2;", "constant"), set())
 
     def test_arguments_swap(self):

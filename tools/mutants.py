@@ -68,7 +68,9 @@ def replacements(code):
     for match in re.finditer(r"(?<![\w)\]])(\+\+|--)(?=\w)|(?<=[\w)\]])(\+\+|--)(?=[;)\]])", code):
         yield (*match.span(), "--" if match.group() == "++" else "++", "step")
     for match in NUMBER.finditer(code):
-        value = int(match.group(1).replace("'", ""), 0)
+        digits = match.group(1).replace("'", "")
+        is_octal = len(digits) > 1 and digits.startswith("0") and digits.isdigit()
+        value = int(digits, 8 if is_octal else 0)
         for other in {value + 1, max(value - 1, 0)} - {value}:
             yield (*match.span(), f"{other}{match.group(2)}", "constant")
     for match in re.finditer(r"(?<=\w)\((\w+), (\w+)\)", code):
