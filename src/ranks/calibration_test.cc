@@ -37,6 +37,10 @@ TEST(Calibration, MeasuresMessagesThatCanBe) {
     EXPECT_EQ(all.pieces.of[i].source % 4, 0u);
   }
   EXPECT_EQ(exchange(2, 8, 5, false, false).graph.size(), 5u);
+  // A message of all the buffer has one place.
+  const Plan long_one = exchange(2, 128u << 20, 2, false, false);
+  EXPECT_EQ(long_one.buffer_bytes, 128u << 20);
+  EXPECT_EQ(long_one.pieces.of[1].source, 0u);
   const Plan round = hops(3, 7);
   EXPECT_TRUE(round.graph.check());
   EXPECT_EQ(round.graph[6].rank, 0u);

@@ -20,9 +20,8 @@ Error failed(const char* call, int number) {
   return Error{fmt::format("{}: {}", call, std::strerror(number)), number};
 }
 
-// Returns the exponent of the acknowledgement time-out (IBTA 9.7.6.1.3: 4.096 us times 2^n) with
-// which eight attempts last at least that long. So a rank that is stopped ends the run by saying
-// nothing, and not by a broken connection that would name another.
+}  // namespace
+
 std::uint8_t ack_timeout_of(std::chrono::milliseconds timeout) {
   constexpr double attempts = 8;
   std::uint8_t exponent = 14;
@@ -30,8 +29,6 @@ std::uint8_t ack_timeout_of(std::chrono::milliseconds timeout) {
   while (exponent < 24 && 4.096e-6 * static_cast<double>(1u << exponent) < seconds) ++exponent;
   return exponent;
 }
-
-}  // namespace
 
 Memory::~Memory() {
   if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
@@ -255,9 +252,8 @@ Result<std::span<const ibv_wc>> Endpoint::poll() {
   const std::span<const ibv_wc> taken(completions_.data(), static_cast<std::size_t>(found));
   for (const ibv_wc& completion : taken) {
     if (completion.status == IBV_WC_SUCCESS) continue;
-    const auto link = by_qp_.find(completion.qp_num);
     return Error{fmt::format("the connection to rank {} broke: {}",
-                             link == by_qp_.end() ? 0 : links_[link->second].peer,
+                             links_[by_qp_.at(completion.qp_num)].peer,
                              verbs_.wc_status_str(completion.status))};
   }
   return taken;

@@ -53,6 +53,11 @@ struct Link {
   Address remote{};
 };
 
+// Returns the exponent of the acknowledgement time-out (IBTA 9.7.6.1.3: 4.096 us times 2^n) with
+// which eight attempts last at least that long: 14 to 24. So a rank that is stopped ends the run by
+// saying nothing, and not by a broken connection that would name another.
+std::uint8_t ack_timeout_of(std::chrono::milliseconds timeout);
+
 class Endpoint {
  public:
   // Opens the first device and makes the links of this rank.

@@ -51,6 +51,16 @@ TEST_F(FrameSocketTest, APartOfAFrameIsKept) {
   EXPECT_EQ(here.take()->text(), "abcd");
 }
 
+TEST_F(FrameSocketTest, APartOfAHeadIsKept) {
+  const std::uint32_t head[] = {0, static_cast<std::uint32_t>(FrameKind::go)};
+  say(head, 1);
+  ASSERT_TRUE(*here.read());
+  EXPECT_FALSE(here.take());
+  say(reinterpret_cast<const char*>(head) + 1, sizeof head - 1);
+  ASSERT_TRUE(*here.read());
+  EXPECT_EQ(here.take()->kind, FrameKind::go);
+}
+
 TEST_F(FrameSocketTest, AFrameThatIsTooLongIsAnError) {
   const std::uint32_t head[] = {65, 1};
   say(head, sizeof head);

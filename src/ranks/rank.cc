@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <ctime>
 #include <utility>
 
@@ -69,9 +70,8 @@ Result<void> Rank::run() {
 Result<void> Rank::meet() {
   const std::vector<Address> own = endpoint_.addresses();
   const std::span bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Address));
-  if (auto sent = leader_.send(FrameKind::addresses, bytes, group_.timeout); !sent) {
-    return sent.error();
-  }
+  const auto sent = leader_.send(FrameKind::addresses, bytes, group_.timeout);
+  if (auto told = unless_over(sent); !told) return told.error();
   auto frame = hear(FrameKind::addresses);
   if (!frame) return frame.error();
   std::vector<Address> remote(frame->bytes.size() / sizeof(Address));
@@ -98,7 +98,8 @@ Result<void> Rank::iterate(std::uint32_t iteration) {
   if (auto played = play(); !played) return played.error();
   const std::chrono::nanoseconds took = Clock::now() - begin;
   const Done done{static_cast<std::uint64_t>(took.count()), processor_nanoseconds() - worked};
-  if (auto told = leader_.send(FrameKind::done, done, group_.timeout); !told) return told.error();
+  const auto sent = leader_.send(FrameKind::done, done, group_.timeout);
+  if (auto told = unless_over(sent); !told) return told.error();
   // The results are looked at when no rank needs the processor for the collective any more.
   if (auto go = hear(FrameKind::go); !go) return go.error();
   wrong_ += count_wrong(plan_, buffer, second, rank_, iteration);
@@ -266,16 +267,13 @@ Result<void> Rank::sleep() {
   for (const ibv_wc& completion : *completions) {
     if (auto handled = handle(completion); !handled) return handled;
   }
-  if (!completions->empty() || left_ == 0) return {};
+  if (!completions->empty()) return {};
   std::array<pollfd, 2> waiting{{{endpoint_.events(), POLLIN, 0}, {leader_.fd(), POLLIN, 0}}};
   const int period = static_cast<int>(std::chrono::milliseconds(life_period).count());
   ::poll(waiting.data(), waiting.size(), period);
   if ((waiting[0].revents & POLLIN) != 0) endpoint_.take_event();
   // Nothing is to be heard now, unless the run is over.
-  if (waiting[1].revents != 0) {
-    auto heard = hear(FrameKind::end);
-    return heard ? Error{""} : heard.error();
-  }
+  if (waiting[1].revents != 0) return hear_why();
   constexpr int patience = 6;
   if (Clock::now() - progress_ > patience * group_.timeout) {
     return Error{"no message comes or goes any more"};
@@ -303,8 +301,19 @@ Result<Frame> Rank::hear(FrameKind kind) {
   }
 }
 
+Error Rank::hear_why() {
+  auto heard = hear(FrameKind::end);
+  return heard ? Error{""} : heard.error();
+}
+
+Result<void> Rank::unless_over(const Result<void>& sent) {
+  if (sent) return {};
+  const int number = sent.error().error_number;
+  return number == EPIPE || number == ECONNRESET ? hear_why() : sent.error();
+}
+
 Result<void> Rank::tell(FrameKind kind, std::uint64_t number) {
-  return leader_.send(kind, number, group_.timeout);
+  return unless_over(leader_.send(kind, number, group_.timeout));
 }
 
 void Rank::show_life() {

@@ -57,6 +57,10 @@ class Rank {
   Result<void> sleep();
   // Waits for a frame of the leader.
   Result<Frame> hear(FrameKind kind);
+  // Returns what the leader said last, now that the run is over.
+  Error hear_why();
+  // Returns what a frame to the leader came to, or why the run is over if the leader has gone.
+  Result<void> unless_over(const Result<void>& sent);
   Result<void> tell(FrameKind kind, std::uint64_t number);
   void show_life();
 
