@@ -11,12 +11,15 @@
 // barrier all of them once it was fired `count` times.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -93,11 +96,15 @@ Result<void> MatrixReader::read_attributes(Connection& connection) {
       connection.start = Time::picoseconds(std::llround(*start));
       continue;
     }
-    if (!whole || *whole > 0xFFFF'FFFFu * std::uint64_t{name == "size" ? 1u << 20 : 1u}) {
-      return error(
-          fmt::format("{} needs a number, and is id, start, size, trigger, "
-                      "send_done_trigger, recv_done_trigger or prio",
-                      quoted(name)));
+    constexpr std::string_view numbers[] = {
+        "id", "size", "trigger", "send_done_trigger", "recv_done_trigger", "prio"};
+    if (std::ranges::find(numbers, name) == std::end(numbers)) {
+      return error(fmt::format("{} is not read; a connection has start, {}", quoted(name),
+                               fmt::join(numbers, ", ")));
+    }
+    const std::uint64_t most = 0xFFFF'FFFFu * std::uint64_t{name == "size" ? 1u << 20 : 1u};
+    if (!whole || *whole > most) {
+      return error(fmt::format("{} needs a number from 0 to {}", quoted(name), most));
     }
     const auto small = static_cast<std::uint32_t>(*whole);
     if (name == "size") {
@@ -109,8 +116,6 @@ Result<void> MatrixReader::read_attributes(Connection& connection) {
       connection.fired[0] = small;
     } else if (name == "recv_done_trigger") {
       connection.fired[1] = small;
-    } else if (name != "id" && name != "prio") {
-      return error(fmt::format("{} is not read", quoted(name)));
     }
   }
   if (!has_size || connection.bytes == 0) {

@@ -32,8 +32,9 @@ TEST(ConnectionMatrix, SizesMayBeLong) {
             "0: 0->1 1073741824\n1: 0->1 1073741824\n2: 0->1 1073741824\n3: 0->1 1073741824\n"
             "4: 0->1 5\n");
   EXPECT_EQ(matrix(head + "size 1 id 4294967296\n"),
-            "c.cm:3: \"id\" needs a number, and is id, start, size, trigger, send_done_trigger, "
-            "recv_done_trigger or prio");
+            "c.cm:3: \"id\" needs a number from 0 to 4294967295");
+  EXPECT_EQ(matrix(head + "size 4503599626321921\n"),
+            "c.cm:3: \"size\" needs a number from 0 to 4503599626321920");
 }
 
 TEST(ConnectionMatrix, TriggersStartAllOrTheNextOrWaitForSome) {
@@ -64,10 +65,11 @@ TEST(ConnectionMatrix, AnErrorNamesTheLine) {
             "c.cm:3: the connection sends without end; give it a size in bytes, at least 1");
   EXPECT_EQ(matrix(head + "0->1 start -1 size 1\n"), "c.cm:3: start is in picoseconds, from 0");
   EXPECT_EQ(matrix(head + "0->1 size 1\n"), "c.cm:3: a connection has either a start or a trigger");
-  EXPECT_EQ(matrix(head + "0->1 start 0 size 1 addon 1\n"), "c.cm:3: \"addon\" is not read");
+  EXPECT_EQ(matrix(head + "0->1 start 0 size 1 addon 1\n"),
+            "c.cm:3: \"addon\" is not read; a connection has start, id, size, trigger, "
+            "send_done_trigger, recv_done_trigger, prio");
   EXPECT_EQ(matrix(head + "0->1 start 0 size\n"),
-            "c.cm:3: \"size\" needs a number, and is id, start, size, trigger, send_done_trigger, "
-            "recv_done_trigger or prio");
+            "c.cm:3: \"size\" needs a number from 0 to 4503599626321920");
   EXPECT_EQ(matrix("Nodes 3\nFailures 1\n"),
             "c.cm:2: \"Failures\" is not read; failures are [[fault]] of a scenario");
   EXPECT_EQ(matrix("0->1 start 0 size 1\n"), "c.cm:1: Nodes comes before the first connection");
