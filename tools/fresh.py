@@ -8,7 +8,8 @@ The repository's HEAD is cloned into a minimal Debian (minimal_debian.py), in a 
 its own processes and its own devices, and the network of this machine, since apt needs it: UDP port 4791 must be free.
 
 At the end the script reports how long each part took and which packages the command installed. --record appends that to
-bench/history.jsonl if the command succeeds. The folder is removed unless --keep is given; the next run removes what a
+bench/history.jsonl if the command succeeds. Pages and records in docs/ that the command changed, such as those of
+"compat --record", are copied into this tree. The folder is removed unless --keep is given; the next run removes what a
 killed run left. The exit status is the command's.
 """
 
@@ -48,6 +49,17 @@ def make(folder, release, mirror):
     return system
 
 
+def bring_back(system):
+    """Copies the pages and records that the command changed, which would end with the system."""
+    clone = f"{system.folder}{INSIDE}"
+    git = [*minimal_debian.as_root(), "git", "-c", "safe.directory=*", "-C", clone]
+    changed = subprocess.run([*git, "diff", "--name-only", "-z", "HEAD", "--", "docs"], check=True, capture_output=True, text=True)
+    for name in filter(None, changed.stdout.split("\0")):
+        text = subprocess.run([*minimal_debian.as_root(), "cat", f"{clone}/{name}"], check=True, capture_output=True).stdout
+        (ROOT / name).write_bytes(text)
+        print(f"fresh: the command wrote {name}, which is copied into this tree")
+
+
 def run(arguments, words, place):
     began = time.monotonic()
     system = make(place.folder, arguments.release, arguments.mirror)
@@ -58,6 +70,7 @@ def run(arguments, words, place):
     with ended(system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal)) as process:
         status = process.wait()
     seconds = time.monotonic() - made
+    bring_back(system)
     after = system.packages()
     new = sorted(set(after) - set(before))
     size_mib = round(sum(after[name] for name in new) / 1024)
