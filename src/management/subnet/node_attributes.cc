@@ -117,11 +117,12 @@ Status Node::set(Time now, const wire::MadHeader& header, std::uint8_t in_port, 
     }
     default: {
       const Block block = block_at(header, in_port);
+      if (block.status != Status::ok) return block.status;
       std::copy_n(data.begin(), block.bytes.size(), block.bytes.begin());
       if (header.attribute_id == wire::attribute_vl_arbitration) ++arbitration_writes_;
       // IBTA 14.2.5.5: the first GUID is the port's own.
       ports_[addressed_port(in_port)].guids[0] = port_guid(in_port);
-      return block.status;
+      return Status::ok;
     }
   }
 }

@@ -230,6 +230,20 @@ TEST_F(NodeTest, MulticastGoesToThePortsOfItsMask) {
   EXPECT_FALSE(leaf.forwards_multicast(Lid(33), 1));
 }
 
+// The first LID behind a table goes nowhere. This table fills its memory, so that what lies behind
+// it is not zero by chance.
+TEST_F(NodeTest, MulticastEndsWithItsTable) {
+  NodeSettings settings = switch_settings();
+  settings.ports = 14;
+  settings.rates.assign(settings.ports, {});
+  settings.multicast_entries = 12;
+  const Node small(settings);
+  const Lid behind(wire::unicast_lid_max + 1 + 12);
+  for (std::uint8_t port = 0; port <= settings.ports; ++port) {
+    EXPECT_FALSE(small.forwards_multicast(behind, port)) << int{port};
+  }
+}
+
 // Each table is read as it was set.
 TEST_F(NodeTest, TablesAreKept) {
   struct Table {
@@ -276,6 +290,71 @@ TEST_F(NodeTest, AdapterHasNoTablesOfASwitch) {
       EXPECT_EQ(status_of(mad), 3u << 2) << attribute;
     }
   }
+}
+
+// --- lanes ---
+
+// Each service level begins on the lane of its number, as far as there are lanes.
+TEST_F(NodeTest, ServiceLevelsShareTheLanesThatThereAre) {
+  constexpr std::uint8_t levels = 16;
+  for (std::uint8_t code = 1; code <= 4; ++code) {
+    NodeSettings settings = adapter_settings();
+    settings.virtual_lanes_code = code;
+    const Node node(settings);
+    const int lanes = 1 << (code - 1);
+    for (std::uint8_t level = 0; level < levels; ++level) {
+      EXPECT_EQ(node.lane(1, 1, level), level % lanes) << lanes << " lanes, level " << int{level};
+    }
+  }
+}
+
+// IBTA 14.2.5.6: zero leaves the number of lanes as it is.
+TEST_F(NodeTest, ALinkHasTheLanesThatItsManagerSets) {
+  EXPECT_EQ(leaf.lane(0, 2, 1), 1);
+  wire::PortInfo info = with_state(leaf, 2, PortState::none);
+  info.operational_lanes_and_enforcement = wire::halves(1, 0);
+  EXPECT_EQ(set_port_info(leaf, info, 2), 0u);
+  EXPECT_EQ(leaf.lane(0, 2, 0), 0);
+  EXPECT_EQ(leaf.lane(0, 2, 1), std::nullopt);
+  info.operational_lanes_and_enforcement = wire::halves(0, 0);
+  EXPECT_EQ(set_port_info(leaf, info, 2), 0u);
+  EXPECT_EQ(leaf.lane(0, 2, 0), 0);
+  EXPECT_EQ(leaf.lane(0, 2, 1), std::nullopt);
+  info.operational_lanes_and_enforcement = wire::halves(2, 0);
+  EXPECT_EQ(set_port_info(leaf, info, 2), 0u);
+  EXPECT_EQ(leaf.lane(0, 2, 1), 1);
+}
+
+// The agent of such a node is another program, and may say anything.
+TEST_F(NodeTest, ANodeElsewhereHasNoLanesUnlessItSaysSo) {
+  wire::PortInfo info = host.port_info(1);
+  info.operational_lanes_and_enforcement = 0;
+  host.copy_port_info(1, info);
+  EXPECT_EQ(host.lane(1, 1, 0), std::nullopt);
+}
+
+// The driver reads a port's arbitration again when a manager has written any of it.
+TEST_F(NodeTest, WritesOfTheArbitrationAreCounted) {
+  const auto write_block = [&](std::uint16_t attribute, std::uint32_t modifier) {
+    Mad mad = ask(method_set, attribute, modifier);
+    mad[data] = std::byte{1};
+    EXPECT_EQ(leaf.handle(now, mad, 1), Outcome::answered);
+    return status_of(mad);
+  };
+  EXPECT_EQ(leaf.arbitration_writes(), 0u);
+  EXPECT_EQ(write_block(wire::attribute_vl_arbitration, 1u << 16 | 2u), 0u);
+  EXPECT_EQ(leaf.arbitration_writes(), 1u);
+  EXPECT_EQ(write_block(wire::attribute_vl_arbitration, 3u << 16 | 2u), 0u);
+  EXPECT_EQ(leaf.arbitration_writes(), 2u);
+  wire::PortInfo info = with_state(leaf, 2, PortState::none);
+  info.vl_high_limit = 9;
+  EXPECT_EQ(set_port_info(leaf, info, 2), 0u);
+  EXPECT_EQ(leaf.arbitration_writes(), 3u);
+  // What leaves the arbitration as it is does not count.
+  EXPECT_EQ(set_port_info(leaf, info, 2), 0u);
+  EXPECT_EQ(write_block(wire::attribute_pkey_table, 2u << 16), 0u);
+  EXPECT_NE(write_block(wire::attribute_vl_arbitration, 5u << 16 | 2u), 0u);  // no such block
+  EXPECT_EQ(leaf.arbitration_writes(), 3u);
 }
 
 // --- the manager's key ---
@@ -342,6 +421,34 @@ TEST_F(KeyTest, LosesItsProtectionWhenTheLeaseEnds) {
   EXPECT_EQ(get(key, shown, now + Time::seconds(4)), Outcome::answered);  // renews it
   EXPECT_EQ(get(0, shown, now + Time::seconds(6)), Outcome::nothing);
   EXPECT_EQ(get(0, shown, now + Time::seconds(11)), Outcome::answered);
+}
+
+// Without its manager, a port shows the key, by which another manager can take over. It keeps its
+// LIDs, by which programs work on.
+TEST_F(KeyTest, ShowsTheKeyWhenTheManagersLeaseIsEnded) {
+  const auto protect_with = [&](std::uint16_t lease_seconds, std::uint64_t known) {
+    wire::PortInfo info = host.port_info(1);
+    info.management_key = key;
+    info.key_lease_period = lease_seconds;
+    info.key_protection_and_lid_mask_control = 1 << 6 | 3;  // hidden, and eight LIDs
+    info.lid = 8;
+    info.master_sm_lid = 1;
+    info.speed_supported_and_state = info.physical_state_and_down_default = 0;
+    EXPECT_EQ(set_port_info(host, info, 1, known), 0u);
+  };
+  std::uint64_t shown = 0;
+  protect_with(0, 0);
+  host.end_lease(1);
+  EXPECT_EQ(get(0, shown), Outcome::answered);
+  EXPECT_EQ(shown, 0u) << "a key without a lease stays";
+  protect_with(60, key);
+  host.end_lease(2);
+  EXPECT_EQ(get(0, shown), Outcome::answered);
+  EXPECT_EQ(shown, 0u) << "the lease is another manager's";
+  host.end_lease(1);
+  EXPECT_EQ(get(0, shown), Outcome::answered);
+  EXPECT_EQ(shown, key);
+  for (std::uint16_t lid = 8; lid <= 15; ++lid) EXPECT_TRUE(host.has_lid(1, Lid(lid))) << lid;
 }
 
 TEST_F(KeyTest, AnIntruderIsReported) {
