@@ -61,6 +61,7 @@ TEST(SubnetAgent, port_info) {
     EXPECT_EQ(number_at(out, data + 36, 1), 0x30u);  // MTU
     EXPECT_EQ(number_at(out, data + 37, 1), 0x10u);  // one virtual lane
     EXPECT_EQ(number_at(out, data + 41, 1), 0x03u);
+    EXPECT_EQ(number_at(out, data + 43, 1), 0x10u);    // which is in use
     EXPECT_EQ(number_at(out, data + 50, 1), 1u);       // one GUID
     EXPECT_EQ(number_at(out, data + 62, 2), 0x2202u);  // EDR
   }
