@@ -35,7 +35,9 @@ Memory::~Memory() {
 }
 
 Result<Memory> Memory::of(std::uint64_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  constexpr int no_file = -1;
+  constexpr int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, no_file, 0);
   if (at == MAP_FAILED) return Error{fmt::format("there is no memory for {} bytes", bytes)};
   madvise(at, bytes, MADV_HUGEPAGE);  // where there are none, small ones do
   Memory memory;

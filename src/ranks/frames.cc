@@ -18,6 +18,11 @@ FrameSocket::FrameSocket(live::UniqueFd fd, std::uint32_t longest)
   fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
 }
 
+bool wait_for(int fd, short events, std::chrono::milliseconds limit) {
+  std::array waiting{pollfd{fd, events, 0}};
+  return poll(waiting.data(), waiting.size(), static_cast<int>(limit.count())) > 0;
+}
+
 Result<void> FrameSocket::send(FrameKind kind, std::span<const char> bytes,
                                std::chrono::milliseconds limit) {
   const Head head{static_cast<std::uint32_t>(bytes.size()), kind};
@@ -34,10 +39,9 @@ Result<void> FrameSocket::send(FrameKind kind, std::span<const char> bytes,
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return Error{std::strerror(errno), errno};
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return Error{"it does not read", ETIMEDOUT};
-    pollfd waiting{fd(), POLLOUT, 0};
-    poll(&waiting, 1, static_cast<int>(left));
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left <= left.zero()) return Error{"it does not read", ETIMEDOUT};
+    wait_for(fd(), POLLOUT, left);
   }
   return {};
 }

@@ -72,6 +72,10 @@ struct Frame {
   }
 };
 
+// Waits until one of poll's events holds for the descriptor, but not longer than that. Returns true
+// if one does.
+bool wait_for(int fd, short events, std::chrono::milliseconds limit);
+
 // One end of such a socket. A frame that is longer than `longest` is an error, and no more than
 // that is kept of it.
 class FrameSocket {

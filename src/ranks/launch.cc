@@ -29,8 +29,8 @@ volatile std::sig_atomic_t interrupt_signal = 0;
 void note_interrupt(int signal) {
   const int number = errno;
   interrupt_signal = signal;
-  const char byte = 0;
-  (void)!write(interrupt_pipe, &byte, 1);
+  const char bytes[] = {0};
+  (void)!write(interrupt_pipe, bytes, sizeof bytes);
   errno = number;
 }
 
@@ -99,9 +99,7 @@ Result<void> fork_rank(const Plan& plan, const Group& group, std::uint32_t rank,
 
 // A signal to the whole group may end a rank before this process has seen it.
 bool is_interrupted(const Interrupts& interrupts) {
-  constexpr int patience_ms = 100;
-  pollfd waiting{interrupts.fd(), POLLIN, 0};
-  return poll(&waiting, 1, patience_ms) > 0;
+  return wait_for(interrupts.fd(), POLLIN, std::chrono::milliseconds(100));
 }
 
 Result<Times> lead(Leader& leader, const Interrupts& interrupts) {

@@ -288,8 +288,7 @@ Result<Frame> Rank::hear(FrameKind kind) {
       if (frame->kind == FrameKind::failed) return Error{frame->text()};
       return Error{""};
     }
-    pollfd waiting{leader_.fd(), POLLIN, 0};
-    ::poll(&waiting, 1, static_cast<int>(std::chrono::milliseconds(life_period).count()));
+    wait_for(leader_.fd(), POLLIN, life_period);
     auto is_open = leader_.read();
     if (!is_open) return Error{""};
     show_life();

@@ -36,8 +36,8 @@ std::uint64_t differing_from_sum(std::span<const Value> values, std::uint64_t in
 Value input_of(std::uint32_t rank, std::uint64_t index, std::uint32_t iteration) {
   // The constants are those of xxHash, and of a mixer with little bias (Wellons, "Prospecting for
   // Hash Functions", 2018).
-  auto mixed = static_cast<std::uint32_t>(index) * 0x9E37'79B1u + (rank + 1) * 0x85EB'CA77u +
-               (iteration + 1) * 0xC2B2'AE3Du;
+  auto mixed = static_cast<std::uint32_t>(index) * 0x9E37'79B1u + rank * 0x85EB'CA77u +
+               iteration * 0xC2B2'AE3Du + 1;
   mixed ^= mixed >> 16;
   mixed *= 0x7FEB'352Du;
   mixed ^= mixed >> 15;
