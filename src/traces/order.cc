@@ -12,7 +12,7 @@ void Order::collect_waits() {
   for (const auto& each : all) ++first_wait_[each.node + 1];
   for (std::size_t i = 0; i < trace_.size(); ++i) first_wait_[i + 1] += first_wait_[i];
   waits_.resize(all.size());
-  std::vector<std::size_t> next(first_wait_.begin(), first_wait_.end() - 1);
+  std::vector<std::size_t> next = first_wait_;
   for (std::uint32_t i = 0; i < all.size(); ++i) waits_[next[all[i].node]++] = i;
 }
 
@@ -37,7 +37,7 @@ Result<void> Order::sort() {
   }
   for (std::size_t i = 0; i < count; ++i) first_after[i + 1] += first_after[i];
   std::vector<std::uint32_t> after(first_after.back());
-  std::vector<std::size_t> next(first_after.begin(), first_after.end() - 1);
+  std::vector<std::size_t> next = first_after;
   for (Index node = 0; node < trace_.size(); ++node) {
     visit_before(node, [&](Index before) {
       after[next[matching_.unit_of(before)]++] = matching_.unit_of(node);
