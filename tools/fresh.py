@@ -53,7 +53,8 @@ def bring_back(system):
     """Copies the pages and records that the command changed, which would end with the system."""
     clone = f"{system.folder}{INSIDE}"
     git = [*minimal_debian.as_root(), "git", "-c", "safe.directory=*", "-C", clone]
-    changed = subprocess.run([*git, "diff", "--name-only", "-z", "HEAD", "--", "docs"], check=True, capture_output=True, text=True)
+    question = [*git, "diff", "--name-only", "-z", "HEAD", "--", "docs"]
+    changed = subprocess.run(question, check=True, capture_output=True, text=True)
     for name in filter(None, changed.stdout.split("\0")):
         text = subprocess.run([*minimal_debian.as_root(), "cat", f"{clone}/{name}"], check=True, capture_output=True).stdout
         (ROOT / name).write_bytes(text)

@@ -13,7 +13,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "live/unique_fd.h"
 #include "ranks/free_address_test.h"
@@ -305,8 +304,8 @@ TEST_F(DoorTest, NonsenseIsNotAnswered) {
 
 // The silent ones hold up nobody.
 TEST_F(DoorTest, ARankComesInAmongMoreSilentStrangersThanAreHeld) {
-  std::vector<FrameSocket> silent;
-  for (int i = 0; i < 40; ++i) silent.push_back(connect());
+  std::array<FrameSocket, 40> silent;
+  for (FrameSocket& each : silent) each = connect();
   FrameSocket rank = connect();
   EXPECT_TRUE(rank.send(FrameKind::greeting, greeting_of(1), limit));
   ASSERT_EQ(met.wait_for(limit), std::future_status::ready);
