@@ -60,7 +60,9 @@ KILLERS = {
     "device": [["device_test"], *SIM_CHECK, ["sim_test"]],
     "ipoib": [["ipoib_test"]],
     "management/subnet": [["management_test"], ["sim_test"]],
-    "live/fabric": [["live_test", "--gtest_filter=FabricServer*:DataPorts*:HostConnections*:InterfaceAddresses*"]],
+    "live/fabric": [["live_test", "--gtest_filter=FabricS*:DataPorts*:HostConnections*:HostNetworks*:"
+                     "HostServices*:InterfaceAddresses*:IpInterfaces*:MachineSocket*:NetworkKeeper*:"
+                     "OtherMachines*"]],
     "ranks": [["ranks_test"], ["experiment_test"]],
     "mpi": [["mpi_test"]],
     "traces": [["traces_test"], ["workload_test"], ["experiment_test"]],

@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "fabric/settle_test.h"
@@ -144,6 +146,88 @@ TEST_F(DataPortsTest, AFullRingHoldsItsSenderAndLosesNothing) {
     ++received;
   }
   EXPECT_EQ(ports_->counters().lost + ports_->counters().overdue, 0u);
+}
+
+// The fabric sleeps until somebody rings. What it could move by itself must not wait for that.
+TEST_F(DataPortsTest, OneTurnMovesAllForWhichThereIsRoom) {
+  Program a = program(0, 1), b = program(2, 2);
+  constexpr std::uint32_t packets = 50;  // fewer than a ring has room for
+  for (std::uint32_t i = 0; i < packets; ++i) ASSERT_TRUE(send(a, packet(a, b, 4'096, i)));
+  turn({&a});
+  for (std::uint32_t i = 0; i < packets; ++i) ASSERT_FALSE(receive(b).empty()) << i;
+}
+
+// A program that has made room rings for those who wait for some, and for nobody else.
+TEST_F(DataPortsTest, WhoHasRoomIsNotRungForIt) {
+  Program a = program(0, 1), b = program(2, 2);
+  const auto has_rung = [&](const Program& by) {
+    std::byte byte;
+    return recv(ports_->bell(by.client), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+  };
+  ASSERT_TRUE(send(a, packet(a, b, 64)));
+  turn({&a, &b});
+  EXPECT_FALSE(receive(b).empty());
+  EXPECT_FALSE(has_rung(b));
+  for (std::uint32_t sent = 0; send(a, packet(a, b, 4'096, sent)); ++sent) turn({&a});
+  EXPECT_FALSE(receive(b).empty());
+  EXPECT_TRUE(has_rung(b));
+}
+
+TEST_F(DataPortsTest, UsersInTheFabricsProcessSendAndReceive) {
+  Program a = program(0, 1), b = program(2, 2);
+  std::vector<Bytes> came, others;
+  auto own = ports_->open_own(now_, 2, [&](Time, std::span<const std::byte> bytes) {
+    came.emplace_back(bytes.begin(), bytes.end());
+  });
+  auto other = ports_->open_own(now_, 1, [&](Time, std::span<const std::byte> bytes) {
+    others.emplace_back(bytes.begin(), bytes.end());
+  });
+  ASSERT_TRUE(own && other);
+  Program user;
+  user.host = 2;
+  user.opened.first_qp = own->first_qp;
+  const Bytes sent = packet(a, user, 256, 7);
+  ASSERT_TRUE(send(a, sent));
+  turn({&a, &b});
+  EXPECT_EQ(came, std::vector<Bytes>{sent});
+  EXPECT_TRUE(others.empty()) << "it was for another user";
+  EXPECT_TRUE(receive(b).empty());
+  const Bytes answer = packet(user, a, 256, 8);
+  ASSERT_TRUE(ports_->send(now_, *own, answer));
+  turn({&a, &b});
+  EXPECT_TRUE(receive(a) == answer);
+}
+
+// Much that has come for a program wakes it while the fabric is still at work, so that both work at
+// the same time. For a little, it is woken once, at the end.
+TEST_F(DataPortsTest, ASleeperIsWokenEarlyByMuch) {
+  Program a = program(0, 1), sleeper = program(1, 2);
+  const auto is_woken = [&] {
+    std::byte byte;
+    return recv(sleeper.bell.bell.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+  };
+  // Two others are given packets in the same turn: one of them after the sleeper, whatever the order.
+  bool was_woken = false;
+  std::array<Program, 2> others;
+  for (Program& other : others) {
+    auto own = ports_->open_own(
+        now_, 2, [&](Time, std::span<const std::byte>) { was_woken = was_woken || is_woken(); });
+    ASSERT_TRUE(own);
+    other.host = 2;
+    other.opened.first_qp = own->first_qp;
+  }
+  for (const std::uint32_t packets : {1, 8}) {
+    sleeper.rings->fall_asleep();
+    ASSERT_TRUE(send(a, packet(a, others[0], 64)));
+    for (std::uint32_t i = 0; i < packets; ++i) ASSERT_TRUE(send(a, packet(a, sleeper, 4'096, i)));
+    ASSERT_TRUE(send(a, packet(a, others[1], 64)));
+    turn({&a});
+    EXPECT_EQ(was_woken, packets > 1) << packets;
+    EXPECT_TRUE(is_woken()) << packets;
+    std::byte byte;
+    EXPECT_EQ(recv(sleeper.bell.bell.get(), &byte, 1, MSG_DONTWAIT), 1);
+    for (std::uint32_t i = 0; i < packets; ++i) EXPECT_FALSE(receive(sleeper).empty());
+  }
 }
 
 TEST_F(DataPortsTest, AProgramThatReadsNothingHarmsNobodyForLong) {

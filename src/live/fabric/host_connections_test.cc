@@ -325,6 +325,26 @@ TEST_F(HostConnectionsTest, AddressesOfBothNetworks) {
   take<event::ConnectRequest>(1);
 }
 
+// A program may name hosts by addresses of IPv4 that are mapped into IPv6.
+TEST_F(HostConnectionsTest, MappedAddressesHaveMappedSources) {
+  start();
+  const auto mapped = [](std::array<std::uint8_t, 4> bytes, std::uint16_t port) {
+    SocketAddress out;
+    out.family = AF_INET6;
+    out.port = port;
+    out.address[10] = out.address[11] = std::byte{0xFF};
+    for (std::size_t i = 0; i < bytes.size(); ++i) out.address[12 + i] = std::byte{bytes[i]};
+    return out;
+  };
+  for (const auto bytes_of : {host_address_bytes, infiniband_address_bytes}) {
+    const EndpointId client = create(2);
+    ASSERT_EQ(run(2, command::ResolveAddress{client, {}, mapped(bytes_of(0), 7000)}), 0);
+    const auto resolved = take<event::AddressResolved>(2);
+    EXPECT_EQ(resolved.known.source.family, AF_INET6);
+    EXPECT_EQ(resolved.known.source.address, mapped(bytes_of(2), 0).address);
+  }
+}
+
 TEST_F(HostConnectionsTest, WithoutAManagerThereIsNoRoute) {
   start(false);
   const EndpointId client = create(0);
@@ -401,6 +421,27 @@ TEST_F(HostConnectionsTest, GroupsAreJoinedAndLeftWithTheirLastMember) {
   connections_[1]->service().close_channel(programs_[1].channel);
   settle();
   EXPECT_FALSE(is_member());
+}
+
+// With the signature 0xFF10A01B, a program gives a group's GID as an address of IPv6. Any other
+// address stands for a group of IP.
+TEST_F(HostConnectionsTest, GroupsThatAreGivenByTheirGid) {
+  start();
+  const auto joined_at = [&](std::uint8_t last_of_signature) {
+    SocketAddress group;
+    group.family = AF_INET6;
+    const std::array<std::uint8_t, 4> begin = {0xFF, 0x12, 0xA0, last_of_signature};
+    for (std::size_t i = 0; i < begin.size(); ++i) group.address[i] = std::byte{begin[i]};
+    group.address[15] = std::byte{7};
+    const EndpointId member = create(1, PortSpace::udp);
+    EXPECT_EQ(run(1, command::Bind{member, address_of(1, 0)}), 0);
+    EXPECT_EQ(run(1, command::JoinMulticast{member, group}), 0);
+    const auto joined = take<event::MulticastJoined>(1);
+    EXPECT_EQ(joined.status, 0);
+    return joined.path.destination == group.gid();
+  };
+  EXPECT_TRUE(joined_at(0x1B));
+  EXPECT_FALSE(joined_at(0x1A));
 }
 
 TEST_F(HostConnectionsTest, AJoinThatFailedDoesNotCount) {

@@ -187,7 +187,7 @@ bool OtherMachines::read(Time now) {
                          .first(in.messages[static_cast<std::size_t>(i)].msg_len));
   }
   // An error of one datagram (ICMP) says nothing about the next one.
-  may_read_ = count > 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  may_read_ = count > 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   return may_read_;
 }
 

@@ -1,11 +1,14 @@
 #include "live/fabric/server.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,13 +19,17 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/folder_test.h"
 #include "base/write_best_effort.h"
+#include "fabric/machines/placement.h"
+#include "live/bell.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/fabric_folder.h"
+#include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
 #include "wire/rmpp.h"
@@ -38,34 +45,40 @@ int& ready_pipe() {
   return pipe;
 }
 
-// A fabric of one switch and two hosts, in a process of its own.
+// Starts a fabric in a process of its own. Returns once it is ready.
+pid_t start(const FabricOptions& options) {
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) return -1;
+  std::filesystem::create_directory(options.folder);
+  const pid_t child = fork();
+  if (child == 0) {
+    ready_pipe() = ends[1];
+    _exit(run_fabric(options, [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
+  }
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  return child;
+}
+void stop(pid_t child) {
+  kill(child, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// A fabric of one switch and two hosts.
 class FabricServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::array<int, 2> ends{};
-    ASSERT_EQ(pipe(ends.data()), 0);
-    std::filesystem::create_directory(folder_);
     FabricOptions options;
     options.folder = folder_;
     options.topology = *fabric::single_switch({2, {}});
-    child_ = fork();
-    ASSERT_GE(child_, 0);
-    if (child_ == 0) {
-      ready_pipe() = ends[1];
-      _exit(
-          run_fabric(options, [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
-    }
-    close(ends[1]);
-    char byte = 0;
-    ASSERT_EQ(read(ends[0], &byte, 1), 1);
-    close(ends[0]);
+    child_ = start(options);
+    ASSERT_GT(child_, 0);
   }
-  void TearDown() override {
-    kill(child_, SIGTERM);
-    int status = 0;
-    ASSERT_EQ(waitpid(child_, &status, 0), child_);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  }
+  void TearDown() override { stop(child_); }
 
   FabricPlace place(const std::string& host) const { return {fabric_socket(folder_), host}; }
   FabricPortClient open(const std::string& host) {
@@ -297,6 +310,119 @@ TEST_F(FabricServerTest, AManagerIsWhoHoldsTheFile) {
   file.reset();
   for (int tries = 0; tries < 500 && is_manager(); ++tries) usleep(10'000);
   EXPECT_FALSE(is_manager());
+}
+
+FabricDataPort open_for_data(const FabricPlace& place) {
+  auto bell = create_bell();
+  EXPECT_TRUE(bell);
+  auto port = open_data_port(place, bell->button.get());
+  EXPECT_TRUE(port);
+  return port ? std::move(*port) : FabricDataPort();
+}
+
+TEST_F(FabricServerTest, ASlotIsFreeAgainWhenItsProgramEnds) {
+  const std::uint32_t first = open_for_data(place("h0")).opened.slot;
+  for (int tries = 0; tries < 500; ++tries) {
+    if (open_for_data(place("h0")).opened.slot == first) return;
+    usleep(10'000);
+  }
+  FAIL() << "the slot is still taken";
+}
+
+TEST_F(FabricServerTest, AProgramIsToldOnceThatItsPortHasChanged) {
+  const FabricDataPort port = open_for_data(place("h0"));
+  set_lid("h0", 3);
+  std::vector<PortChanged> told;
+  while (auto message = await_message(port.connection.get(), told.empty() ? 5'000 : 100)) {
+    ASSERT_TRUE(decoded(message->bytes, told.emplace_back()));
+    ASSERT_LT(told.size(), 10u);
+  }
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().port.lid, 3);
+  EXPECT_FALSE(told.back().must_register_anew) << "no manager has asked for that";
+  EXPECT_TRUE(is_well());  // the fabric has looked at its ports once more
+  EXPECT_FALSE(await_message(port.connection.get(), 100));
+}
+
+// The answers of a connection are in the order of its questions: one that gets lost would leave the
+// program with those of other questions.
+TEST_F(FabricServerTest, EndsWhoeverDoesNotReadItsAnswers) {
+  auto connection = connect_to(fabric_socket(folder_));
+  ASSERT_TRUE(connection);
+  FabricHello hello;
+  hello.purpose = FabricPurpose::status;
+  for (int tries = 0; tries < 20'000; ++tries) {
+    const auto sent = send_message(connection->get(), encoded(hello));
+    if (sent) continue;
+    if (sent.error().error_number != EAGAIN) return;
+    usleep(100);
+  }
+  FAIL() << "the connection is still there";
+}
+
+// More events than its socket holds wait for a program, and come when it reads again.
+TEST_F(FabricServerTest, AProgramThatReadsLateGetsAllEventsOfItsConnections) {
+  auto channel = open_fabric_channel(place("h0"));
+  ASSERT_TRUE(channel);
+  const auto ask = [&](ConnectionCommand command) {
+    ReplyMessage reply;
+    EXPECT_TRUE(send_message(channel->commands.get(), encode(CommandMessage{0, command})));
+    auto answer = await_message(channel->commands.get(), 5'000);
+    EXPECT_TRUE(answer && decode(answer->bytes, reply));
+    return reply.reply;
+  };
+  const auto created = ask(command::Create{PortSpace::tcp, ConnectionQpType::rc});
+  ASSERT_TRUE(std::holds_alternative<reply::Created>(created));
+  command::ResolveAddress nowhere{std::get<reply::Created>(created).endpoint, {}, {}};
+  nowhere.destination.family = AF_INET;
+  nowhere.destination.address = {std::byte{192}, std::byte{0}, std::byte{2}, std::byte{1}};
+  constexpr int events = 2'000;
+  for (int i = 0; i < events; ++i) {
+    ASSERT_TRUE(std::holds_alternative<reply::Done>(ask(nowhere))) << i;
+  }
+  for (int i = 0; i < events; ++i) {
+    ASSERT_TRUE(await_message(channel->events.get(), 5'000)) << i;
+  }
+}
+
+// Returns an address with a UDP port that nobody has at the moment.
+std::string free_address() {
+  const UniqueFd probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof name;
+  EXPECT_EQ(bind(probe.get(), reinterpret_cast<sockaddr*>(&name), bytes), 0);
+  EXPECT_EQ(getsockname(probe.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+  return "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+}
+
+TEST(FabricServersTest, MachinesOfOneFabricHearOneAnother) {
+  const Folder files;
+  FabricOptions options;
+  options.topology = *fabric::single_switch({2, {}});
+  options.machines = {{"a", free_address(), {}}, {"b", free_address(), {}}};
+  auto placed = fabric::place(options.topology, options.machines);
+  ASSERT_TRUE(placed);
+  options.machine_of = *placed;
+  std::vector<pid_t> children;
+  for (const fabric::Machine& machine : options.machines) {
+    options.folder = files.path(machine.name);
+    options.machine = machine.name;
+    children.push_back(start(options));
+    ASSERT_GT(children.back(), 0);
+  }
+  const auto state_of_other = [&](const std::string& own, std::size_t other) {
+    auto all = fabric_machines(fabric_socket(files.path(own)));
+    return all && all->machines.size() == 2 ? all->machines[other].state : std::string();
+  };
+  const auto are_connected = [&] {
+    return state_of_other("a", 1) == "connected" && state_of_other("b", 0) == "connected";
+  };
+  for (int tries = 0; tries < 500 && !are_connected(); ++tries) usleep(10'000);
+  EXPECT_EQ(state_of_other("a", 1), "connected");
+  EXPECT_EQ(state_of_other("b", 0), "connected");
+  for (const pid_t child : children) stop(child);
 }
 
 }  // namespace

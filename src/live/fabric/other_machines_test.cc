@@ -1,0 +1,139 @@
+// Two machines of a fabric, in one process and in virtual time, over UDP sockets.
+
+#include "live/fabric/other_machines.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/subnet.h"
+#include "fabric/subnet_traffic.h"
+#include "live/slots.h"
+
+namespace tulle::live {
+namespace {
+
+// Returns addresses with UDP ports that nobody has at the moment.
+std::vector<fabric::Machine> two_machines() {
+  std::vector<fabric::Machine> machines;
+  std::array<UniqueFd, 2> probes;
+  for (UniqueFd& probe : probes) {
+    probe.reset(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof name;
+    EXPECT_EQ(bind(probe.get(), reinterpret_cast<sockaddr*>(&name), bytes), 0);
+    EXPECT_EQ(getsockname(probe.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
+    machines.push_back(
+        {machines.empty() ? "a" : "b", "127.0.0.1:" + std::to_string(ntohs(name.sin_port)), {}});
+  }
+  return machines;
+}
+
+TEST(MachineSocketTest, IsAtTheFirstAddressThatIsFree) {
+  const auto machines = two_machines();
+  auto first = MachineSocket::open(machines, "");
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->own(), 0u);
+  // Another fabric's process on this machine is the next one.
+  auto second = MachineSocket::open(machines, "b");
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->own(), 1u);
+  auto taken = MachineSocket::open(machines, "a");
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().error_number, EADDRINUSE);
+  EXPECT_FALSE(MachineSocket::open(machines, "c"));
+}
+
+TEST(MachineSocketTest, IsAtNoAddressOfOthers) {
+  auto opened = MachineSocket::open({{"a", "192.0.2.7", {}}, {"b", "192.0.2.8", {}}}, "");
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message, "none of the machines' addresses is this machine's");
+}
+
+class OtherMachinesTest : public testing::Test {
+ protected:
+  struct Side {
+    Side(Time now, std::uint32_t number, const std::vector<fabric::Machine>& machines,
+         const fabric::Topology& topology, const std::vector<std::uint32_t>& machine_of)
+        : subnet(now, topology, fabric::Tunnels::elsewhere({machine_of, 0, number, 0})),
+          traffic(now, subnet, slot_of) {
+      auto socket = MachineSocket::open(machines, machines[number].name);
+      EXPECT_TRUE(socket);
+      if (!socket) return;
+      others.emplace(now, std::move(*socket), machines, machine_of, subnet, traffic);
+    }
+    fabric::Subnet subnet;
+    fabric::SubnetTraffic traffic;
+    std::optional<OtherMachines> others;
+  };
+
+  void SetUp() override {
+    const auto machines = two_machines();
+    const fabric::Topology topology = *fabric::single_switch({2, {}});
+    auto placed = fabric::place(topology, machines);
+    ASSERT_TRUE(placed);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      sides_.push_back(std::make_unique<Side>(now_, i, machines, topology, *placed));
+      ASSERT_TRUE(sides_.back()->others);
+    }
+  }
+  // Lets one side say what is due.
+  void speak(Side& side) {
+    while (side.others->next_event() > now_) now_ = now_ + Time::milliseconds(10);
+    side.others->run(now_);
+    side.others->send();
+  }
+  bool has_input(const Side& side) {
+    pollfd entry{side.others->descriptor(), POLLIN, 0};
+    return poll(&entry, 1, 1'000) == 1;
+  }
+
+  Time now_ = Time::seconds(1);
+  std::vector<std::unique_ptr<Side>> sides_;
+};
+
+// The fabric does not sleep while there is more to read, and is woken once something has come.
+TEST_F(OtherMachinesTest, ReadsUntilNothingIsLeft) {
+  Side& a = *sides_[0];
+  Side& b = *sides_[1];
+  EXPECT_FALSE(b.others->read(now_)) << "nothing has come";
+  speak(a);
+  ASSERT_TRUE(has_input(b));
+  b.others->wake();
+  EXPECT_TRUE(b.others->read(now_)) << "there may be more";
+  EXPECT_FALSE(b.others->read(now_));
+  EXPECT_FALSE(b.others->read(now_)) << "and it stays so until it is woken";
+}
+
+TEST_F(OtherMachinesTest, HearOneAnother) {
+  const auto state = [&](std::size_t of, std::size_t about) {
+    return sides_[of]->others->status()[about].state;
+  };
+  EXPECT_EQ(state(0, 0), "this machine");
+  EXPECT_EQ(state(0, 1), "nothing is heard of it");
+  for (int round = 0; round < 10; ++round) {
+    for (std::size_t from = 0; from < 2; ++from) {
+      speak(*sides_[from]);
+      Side& to = *sides_[1 - from];
+      if (!has_input(to)) continue;
+      to.others->wake();
+      while (to.others->read(now_)) {
+      }
+    }
+  }
+  EXPECT_EQ(state(0, 1), "connected");
+  EXPECT_EQ(state(1, 0), "connected");
+}
+
+}  // namespace
+}  // namespace tulle::live
