@@ -206,7 +206,7 @@ TEST_F(DataPortsTest, ASleeperIsWokenEarlyByMuch) {
     std::byte byte;
     return recv(sleeper.bell.bell.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
   };
-  // Two others are given packets in the same turn: one of them after the sleeper, whatever the order.
+  // Two others are given packets in the same turn, one of them after the sleeper.
   bool was_woken = false;
   std::array<Program, 2> others;
   for (Program& other : others) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -131,6 +132,31 @@ class HostConnectionsTest : public testing::Test {
     }
     return *found;
   }
+  // Sends a request of host 2 for the port 7000 of host 0 with these addresses of IP in it.
+  void forge(std::uint8_t version, const Gid& source, const Gid& destination) {
+    wire::cm::IpHello hello;
+    wire::cm::IpHello::IpVersion::set(hello.ip_version, version);
+    std::memcpy(hello.source.data(), source.bytes.data(), hello.source.size());
+    std::memcpy(hello.destination.data(), destination.bytes.data(), hello.destination.size());
+    management::cm::Manager::Settings settings;
+    settings.ca_guid = ++last_forger_;  // so that the next request is none that has come before
+    management::cm::Manager forger(settings);
+    management::cm::Request request;
+    request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(PortSpace::tcp), 7000);
+    request.qp = QpNumber{0x77};
+    request.path_mtu = 5;
+    request.lids = {lid(2), lid(0), 0};
+    request.private_data = management::cm::PrivateData(std::as_bytes(std::span(&hello, 1)));
+    forger.connect(now(), request);
+    management::Packet packet;
+    packet.source = Lid(lid(2));
+    packet.destination = Lid(lid(0));
+    packet.source_qp = packet.destination_qp = wire::general_services_qp;
+    packet.qkey = wire::general_services_qkey;
+    packet.mad = forger.next_outgoing()->bytes;
+    subnet_->send(now(), 2, 1, packet);
+    settle();
+  }
   bool has_event(std::uint32_t host) {
     pollfd entry{programs_[host].events.get(), POLLIN, 0};
     return poll(&entry, 1, 0) == 1;
@@ -147,6 +173,7 @@ class HostConnectionsTest : public testing::Test {
   std::vector<std::unique_ptr<HostConnections>> connections_;
   std::vector<Program> programs_;
   std::uint32_t last_qp_ = 0x100;
+  std::uint64_t last_forger_ = 0;
 };
 
 TEST_F(HostConnectionsTest, ConnectsByTheLidsOfAPathRecord) {
@@ -192,36 +219,27 @@ TEST_F(HostConnectionsTest, ARequestFromAnotherAddressIsRefused) {
   const EndpointId listener = create(0);
   ASSERT_EQ(run(0, command::Bind{listener, address_of(0, 7000)}), 0);
   ASSERT_EQ(run(0, command::Listen{listener, 5}), 0);
-  const auto request_from = [&](std::uint32_t claimed) {
-    wire::cm::IpHello hello;
-    wire::cm::IpHello::IpVersion::set(hello.ip_version, 4);
-    for (std::size_t i = 0; i < 4; ++i) {
-      hello.source[12 + i] = std::byte{host_address_bytes(claimed)[i]};
-      hello.destination[12 + i] = std::byte{host_address_bytes(0)[i]};
-    }
-    management::cm::Manager::Settings settings;
-    settings.ca_guid = claimed;  // so that the second request is none that has come before
-    management::cm::Manager forger(settings);
-    management::cm::Request request;
-    request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(PortSpace::tcp), 7000);
-    request.qp = QpNumber{0x77};
-    request.path_mtu = 5;
-    request.lids = {lid(2), lid(0), 0};
-    request.private_data = management::cm::PrivateData(std::as_bytes(std::span(&hello, 1)));
-    forger.connect(now(), request);
-    management::Packet packet;
-    packet.source = Lid(lid(2));
-    packet.destination = Lid(lid(0));
-    packet.source_qp = packet.destination_qp = wire::general_services_qp;
-    packet.qkey = wire::general_services_qkey;
-    packet.mad = forger.next_outgoing()->bytes;
-    subnet_->send(now(), 2, 1, packet);
-    settle();
-  };
-  request_from(1);
+  const Gid own = address_of(0, 0).gid();
+  forge(4, address_of(1, 0).gid(), own);
   EXPECT_FALSE(has_event(0));
-  request_from(2);
+  forge(4, address_of(2, 0).gid(), own);
   EXPECT_EQ(take<event::ConnectRequest>(0).parameters.qp_number, 0x77u);
+}
+
+// What stands at the beginning of private data may look like addresses and be something else.
+TEST_F(HostConnectionsTest, ARequestToNoAddressOfTheHostIsForWhoListensAtItsGid) {
+  start();
+  const Gid own = port_gid(*subnet_, 0);
+  SocketAddress at = SocketAddress::of(own, 7000);
+  at.family = AF_INET6;
+  listen(0, at);
+  const EndpointId by_gid = listen(0, SocketAddress::of({}, 7000));
+  for (const std::uint8_t bits : {1, 5}) {
+    Gid other = own;
+    other.bytes[13] ^= bits;
+    forge(6, port_gid(*subnet_, 2), other);
+    EXPECT_EQ(take<event::ConnectRequest>(0).listener, by_gid);
+  }
 }
 
 // AF_IB: no address of IP is said, so that private data has all of its room.

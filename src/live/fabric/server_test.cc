@@ -25,6 +25,7 @@
 #include "base/folder_test.h"
 #include "base/write_best_effort.h"
 #include "fabric/machines/placement.h"
+#include "fabric/subnet.h"
 #include "live/bell.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
@@ -355,7 +356,7 @@ TEST_F(FabricServerTest, EndsWhoeverDoesNotReadItsAnswers) {
     const auto sent = send_message(connection->get(), encoded(hello));
     if (sent) continue;
     if (sent.error().error_number != EAGAIN) return;
-    usleep(100);
+    usleep(1'000);
   }
   FAIL() << "the connection is still there";
 }
@@ -423,6 +424,26 @@ TEST(FabricServersTest, MachinesOfOneFabricHearOneAnother) {
   EXPECT_EQ(state_of_other("a", 1), "connected");
   EXPECT_EQ(state_of_other("b", 0), "connected");
   for (const pid_t child : children) stop(child);
+}
+
+// Their list comes in several messages.
+TEST(FabricServersTest, ManyNodesAreAllListed) {
+  const Folder files;
+  FabricOptions options;
+  options.folder = files.path("fabric");
+  constexpr std::uint32_t hosts = 2 * FabricNodes::nodes_max;
+  options.topology = *fabric::single_switch({hosts, {}});
+  const pid_t child = start(options);
+  ASSERT_GT(child, 0);
+  auto all = fabric_status(fabric_socket(options.folder));
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_EQ(all->nodes.size(), hosts + 1);
+  for (std::uint32_t host = 0; host < hosts; ++host) {
+    EXPECT_EQ(all->nodes[host].name, fabric::host_name(host));
+    EXPECT_FALSE(all->nodes[host].is_switch);
+  }
+  EXPECT_TRUE(all->nodes[hosts].is_switch);
+  stop(child);
 }
 
 }  // namespace
