@@ -11,6 +11,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -227,7 +228,7 @@ int start_detached(const live::FabricOptions& options, std::string& network) {
     // A pipe of the caller that stayed open here would never reach its end.
     constexpr int kept = 3;
     if (chdir("/") != 0 || dup2(writes.get(), kept) < 0) _exit(1);
-    close_range(kept + 1, ~0u, 0);
+    close_range(kept + 1, UINT_MAX, 0);
     ready_pipe() = kept;
     _exit(live::run_fabric(options, say_ready));
   }

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -82,7 +83,7 @@ void say_ready_and_fall_silent() {
 // Only the standard descriptors stay open, because the starter reads output and error. If the agent
 // kept another pipe of the starter's open, that pipe would never reach its end.
 void detach() {
-  close_range(3, ~0u, 0);
+  close_range(3, UINT_MAX, 0);
   if (fork() != 0) _exit(0);
   setsid();
   if (fork() != 0) _exit(0);

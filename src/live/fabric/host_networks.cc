@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <sstream>
 #include <string_view>
@@ -93,7 +94,7 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder,
   if (process == 0) {
     constexpr int kept = 3;
     if (dup2(others.get(), kept) < 0 || fcntl(kept, F_SETFD, FD_CLOEXEC) != 0) _exit(1);
-    close_range(kept + 1, ~0u, 0);
+    close_range(kept + 1, UINT_MAX, 0);
     drop_standard_descriptors();
     keep_networks(kept, file, static_cast<std::uint32_t>(is_elsewhere.size()));
     _exit(0);
