@@ -234,7 +234,7 @@ TEST_F(HostConnectionsTest, ARequestToNoAddressOfTheHostIsForWhoListensAtItsGid)
   at.family = AF_INET6;
   listen(0, at);
   const EndpointId by_gid = listen(0, SocketAddress::of({}, 7000));
-  for (const std::uint8_t bits : {1, 5}) {
+  for (const std::uint8_t bits : {std::uint8_t{1}, std::uint8_t{5}}) {
     Gid other = own;
     other.bytes[13] ^= bits;
     forge(6, port_gid(*subnet_, 2), other);
