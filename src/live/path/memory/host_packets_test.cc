@@ -75,7 +75,7 @@ struct Side {
     }
   }
 
-  End end;
+  PathEnd end;
   std::unique_ptr<HostPackets> packets;
   Time now;
   Gid second_gid = local_gid;

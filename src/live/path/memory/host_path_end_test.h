@@ -64,10 +64,10 @@ class PageBuffer {
 
 // One end of a connection: an adapter, a buffer and a queue pair. Both ends live in this process,
 // which process_vm_writev can reach too.
-class End {
+class PathEnd {
  public:
   // The buffer lies at `place`, unless that is null.
-  explicit End(std::uint32_t slot, std::size_t bytes = 8192, std::byte* place = nullptr)
+  explicit PathEnd(std::uint32_t slot, std::size_t bytes = 8192, std::byte* place = nullptr)
       : slot_(slot),
         memory_(place == nullptr ? bytes : 0),
         buffer(place == nullptr ? memory_.data() : place, bytes),
@@ -75,7 +75,7 @@ class End {
     adapter_.set_gids({&local_gid, 1});
   }
 
-  void open(End& peer) {
+  void open(PathEnd& peer) {
     open([&peer](QpNumber number) -> Result<HostPath::Peer> {
       if (number != peer.qp->number && number != peer.second_qp->number) {
         return Error{"no such peer", 0};
@@ -140,7 +140,7 @@ class End {
     // Requests are sent again, up to 7 times and after 67 ms; otherwise never.
     bool retries = false;
   };
-  void connect(End& peer, verbs::AccessFlags access,
+  void connect(PathEnd& peer, verbs::AccessFlags access,
                Attributes attributes = {1, 1, verbs::Mtu::b1024, false}) {
     connect(*qp, peer.qp->number, access, attributes);
     connect(*second_qp, peer.second_qp->number, access, attributes);
@@ -280,8 +280,8 @@ class HostPathTest : public testing::Test {
     a_.connect(b_, access);
     b_.connect(a_, access);
   }
-  End a_{1};
-  End b_{2};
+  PathEnd a_{1};
+  PathEnd b_{2};
 };
 
 // Returns the mapping by which this process writes to a file of shared memory.

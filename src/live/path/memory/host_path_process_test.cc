@@ -192,12 +192,12 @@ class LongTransferToAnotherProcessTest : public testing::Test {
   // Connects `a` with a process that does `rest` when it has told of its end. The process's buffer
   // lies at `place`, if that is not null.
   template <typename Rest>
-  void connect(End& a, std::size_t bytes, std::byte* place, Rest rest) {
+  void connect(PathEnd& a, std::size_t bytes, std::byte* place, Rest rest) {
     a.open([this](QpNumber) -> Result<HostPath::Peer> { return peer_in(child_, told_.table_fd); });
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      End b(2, bytes, place);
+      PathEnd b(2, bytes, place);
       b.open([&a](QpNumber) -> Result<HostPath::Peer> { return a.as_peer(getppid()); });
       b.connect(*b.qp, a.qp->number, both, {1, 1});
       const Told told{b.path->peers().table_fd(), b.qp->number, b.region->rkey(), b.address()};
@@ -216,8 +216,8 @@ class LongTransferToAnotherProcessTest : public testing::Test {
 
 TEST_F(LongTransferToAnotherProcessTest, ThePeerDiesInBetween) {
   constexpr std::uint32_t bytes = 8 * turn_bytes;
-  End a(1, bytes);
-  connect(a, bytes, nullptr, [](End&) {});
+  PathEnd a(1, bytes);
+  connect(a, bytes, nullptr, [](PathEnd&) {});
   a.post(*a.qp, verbs::SendOpcode::write, told_.address, told_.rkey, bytes);
   EXPECT_EQ(a.turn(), 0) << "the direct path serves";
   EXPECT_EQ(a.turn(), 0);
@@ -260,10 +260,10 @@ std::byte* map_exec_place() {
 
 TEST_F(LongTransferToAnotherProcessTest, ThePeerCallsExecInBetween) {
   for (const auto opcode : {verbs::SendOpcode::write, verbs::SendOpcode::read}) {
-    End a(1, exec_bytes);
+    PathEnd a(1, exec_bytes);
     int back[2];
     ASSERT_EQ(pipe(back), 0);
-    connect(a, exec_bytes, map_exec_place(), [&](End&) {
+    connect(a, exec_bytes, map_exec_place(), [&](PathEnd&) {
       const std::string ends = std::to_string(back[0]) + " " + std::to_string(ends_[1]);
       setenv(exec_variable, ends.c_str(), 1);
       const char* const arguments[] = {"new-image", nullptr};
@@ -331,7 +331,7 @@ class WithdrawalTest : public testing::Test {
   }
   template <typename Prepare>
   [[noreturn]] void write_for_ever(pid_t owner, Prepare prepare) {
-    End writer(2, bytes);
+    PathEnd writer(2, bytes);
     writer.open([&](QpNumber) -> Result<HostPath::Peer> { return owner_.as_peer(owner); });
     std::fill(writer.buffer.begin(), writer.buffer.end(), std::byte{0xAA});
     shared_->writer_table_fd = writer.path->peers().table_fd();
@@ -354,7 +354,7 @@ class WithdrawalTest : public testing::Test {
 
   // Exits with 1 if it can do what it must not.
   [[noreturn]] void scribble_for_ever(pid_t owner, const std::array<HostPath::Peer, 2>& others) {
-    End scribbler(3);
+    PathEnd scribbler(3);
     scribbler.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"nobody", 0}; });
     std::atomic<std::uint64_t>& note =
         writable_mapping<PeerTable>(scribbler.path->peers().table_fd())->visit;
@@ -390,7 +390,7 @@ class WithdrawalTest : public testing::Test {
                        [](std::byte byte) { return byte == std::byte{0}; });
   }
 
-  End owner_{1, bytes};
+  PathEnd owner_{1, bytes};
   Shared* shared_ = nullptr;
   pid_t child_ = 0;
 };

@@ -38,7 +38,7 @@ TEST_F(HostPathTest, LeavesToPacketsWhatIsNotAllowed) {
 // A program that forgets its depths must fail here as it does between two hosts.
 TEST_F(HostPathTest, AReadNeedsADepthAtBothEnds) {
   struct Case {
-    End::Attributes initiator, target;
+    PathEnd::Attributes initiator, target;
     int packets;
   };
   constexpr verbs::AccessFlags access =
@@ -46,7 +46,7 @@ TEST_F(HostPathTest, AReadNeedsADepthAtBothEnds) {
   std::uint32_t slot = 5;
   for (const Case& c : {Case{{0, 1}, {1, 1}, 0}, Case{{1, 1}, {1, 0}, 1}}) {
     SCOPED_TRACE(slot);
-    End a(slot++), b(slot++);
+    PathEnd a(slot++), b(slot++);
     a.open(b);
     b.open(a);
     a.connect(b, access, c.initiator);
@@ -124,8 +124,8 @@ TEST_F(HostPathTest, TellsHowManyQueuePairsUseIt) {
 }
 
 TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
-  End a(3);
-  End b(4);
+  PathEnd a(3);
+  PathEnd b(4);
   a.open(b);
   b.open(a);
   ++writable_mapping<PeerTable>(b.path->peers().table_fd())->pid_namespace;
@@ -175,9 +175,9 @@ TEST_F(HostPathTest, PeersComeAndGoWithoutEnd) {
   const auto access = verbs::AccessFlags(Access::remote_write);
   int before = 0;
   for (int i = 0; i < 100; ++i) {
-    auto c = std::make_unique<End>(10);
+    auto c = std::make_unique<PathEnd>(10);
     c->open([this](QpNumber) -> Result<HostPath::Peer> { return a_.as_peer(getpid()); });
-    End* const to = c.get();
+    PathEnd* const to = c.get();
     a_.find_peer = [to](QpNumber) -> Result<HostPath::Peer> { return to->as_peer(getpid()); };
     a_.move_qp(verbs::QpState::reset);
     a_.connect(*a_.qp, c->qp->number, access, {1, 1});
@@ -219,8 +219,8 @@ class LongTransferTest : public testing::Test {
     }
     return at;
   }
-  End a_{1, bytes};
-  End b_{2, bytes};
+  PathEnd a_{1, bytes};
+  PathEnd b_{2, bytes};
 };
 
 TEST_F(LongTransferTest, MovesInBoundedSteps) {
@@ -265,7 +265,7 @@ TEST_F(LongTransferTest, DoesNotHoldUpAnotherQueuePair) {
 }
 
 TEST_F(LongTransferTest, SeveralTakeTurns) {
-  End c(3, bytes), d(4, bytes);
+  PathEnd c(3, bytes), d(4, bytes);
   c.open(d);
   d.open(c);
   c.connect(d, both);
