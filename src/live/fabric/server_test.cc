@@ -365,7 +365,7 @@ TEST_F(FabricServerTest, EndsWhoeverDoesNotReadItsAnswers) {
 TEST_F(FabricServerTest, AProgramThatReadsLateGetsAllEventsOfItsConnections) {
   auto channel = open_fabric_channel(place("h0"));
   ASSERT_TRUE(channel);
-  const auto ask = [&](ConnectionCommand command) {
+  const auto ask = [&](const ConnectionCommand& command) {
     ReplyMessage reply;
     EXPECT_TRUE(send_message(channel->commands.get(), encode(CommandMessage{0, command})));
     auto answer = await_message(channel->commands.get(), 5'000);
