@@ -9,8 +9,8 @@ its own processes and its own devices, and the network of this machine, since ap
 
 At the end the script reports how long each part took and which packages the command installed. --record appends that to
 bench/history.jsonl if the command succeeds. Pages and records in docs/ that the command changed, such as those of
-"compat --record", are copied into this tree. The folder is removed unless --keep is given; the next run removes what a
-killed run left. The exit status is the command's.
+"compat --record", are copied into this tree where it has no changes in them. The folder is removed unless --keep is given;
+the next run removes what a killed run left. The exit status is the command's.
 """
 
 import argparse
@@ -56,6 +56,10 @@ def bring_back(system):
     question = [*git, "diff", "--name-only", "-z", "HEAD", "--", "docs"]
     changed = subprocess.run(question, check=True, capture_output=True, text=True)
     for name in filter(None, changed.stdout.split("\0")):
+        changes = subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", "HEAD", "--", name])
+        if changes.returncode != 0:
+            print(f"fresh: the command wrote {name}, which is not copied: this tree has changes in it", file=sys.stderr)
+            continue
         text = subprocess.run([*minimal_debian.as_root(), "cat", f"{clone}/{name}"], check=True, capture_output=True).stdout
         (ROOT / name).write_bytes(text)
         print(f"fresh: the command wrote {name}, which is copied into this tree")

@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "live/free_ports_test.h"
 #include "ranks/calibration.h"
-#include "ranks/free_address_test.h"
+#include "ranks/child_process_test.h"
 #include "ranks/launch.h"
 
 namespace tulle::ranks {
@@ -121,17 +122,6 @@ TEST_F(GroupTest, ALibraryThatIsAbsentOrAnotherIsNamed) {
       << times.error().message;
 }
 
-// Runs the function in a process of its own, and returns that.
-template <typename Function>
-pid_t start(Function function) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    function();
-    _exit(0);
-  }
-  return pid;
-}
-
 TEST_F(GroupTest, TheUserMayInterrupt) {
   const pid_t self = getpid();
   const pid_t user = start([self] {
@@ -173,7 +163,7 @@ class MeetingTest : public GroupTest {
   }
 
   Plan plan = plan_of(Collective::all_reduce, Algorithm::ring);
-  Meeting meeting{free_address(), "secret", 17};
+  Meeting meeting{"127.0.0.1:" + live::free_ports(SOCK_STREAM, 1)[0], "secret", 17};
 };
 
 TEST_F(MeetingTest, RanksThatAreStartedOneByOneWork) {

@@ -14,8 +14,9 @@
 #include <string>
 #include <utility>
 
+#include "live/free_ports_test.h"
 #include "live/unique_fd.h"
-#include "ranks/free_address_test.h"
+#include "ranks/child_process_test.h"
 #include "ranks/meeting_point.h"
 
 namespace tulle::ranks {
@@ -191,17 +192,6 @@ TEST_F(LeaderTest, TheOthersAreToldWhyTheRunEnds) {
   }
 }
 
-// Starts a process that is a rank of this host; it does what the function says.
-template <typename Function>
-pid_t start(Function function) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    function();
-    _exit(3);
-  }
-  return pid;
-}
-
 TEST_F(LeaderTest, AProcessThatWasKilledIsNamedThoughItsSocketIsOpen) {
   const pid_t pid = start([] { raise(SIGKILL); });
   add(1, pid);
@@ -211,7 +201,7 @@ TEST_F(LeaderTest, AProcessThatWasKilledIsNamedThoughItsSocketIsOpen) {
 }
 
 TEST_F(LeaderTest, AProcessThatExitsIsNamedWithItsStatus) {
-  const pid_t pid = start([] {});
+  const pid_t pid = start([] {}, 3);
   add(1, pid);
   ranks[1].close();
   run();
@@ -269,14 +259,14 @@ class DoorTest : public LeaderTest {
     token.copy(greeting.token, sizeof greeting.token);
     return greeting;
   }
-  // Returns what one is told who greets so.
+  // Sends the greeting. Returns the text of the answer.
   std::string answer_to(const Greeting& greeting) {
     FrameSocket socket = connect();
     EXPECT_TRUE(socket.send(FrameKind::greeting, greeting, limit));
     return take(socket).text();
   }
 
-  const std::string address = free_address();
+  const std::string address = "127.0.0.1:" + live::free_ports(SOCK_STREAM, 1)[0];
   std::future<Result<void>> met;
 };
 

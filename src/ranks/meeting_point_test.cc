@@ -6,19 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "ranks/free_address_test.h"
+#include "live/free_ports_test.h"
 
 namespace tulle::ranks {
 namespace {
 
 constexpr std::chrono::milliseconds moment{100};
 
-bool begins_with(const std::string& text, const std::string& beginning) {
-  return text.starts_with(beginning);
-}
+std::string free_port() { return live::free_ports(SOCK_STREAM, 1)[0]; }
 
 TEST(MeetingPoint, PeersMeetByEitherFamily) {
-  for (const std::string& address : {free_address(), "[::1]:" + free_port()}) {
+  for (const std::string& address : {"127.0.0.1:" + free_port(), "[::1]:" + free_port()}) {
     auto listener = listen_at(address);
     ASSERT_TRUE(listener) << listener.error().message;
     auto peer = connect_to(address, moment);
@@ -37,7 +35,7 @@ TEST(MeetingPoint, PeersMeetByEitherFamily) {
 
 TEST(MeetingPoint, OneWaitsForTheOtherABoundedTime) {
   const auto began = std::chrono::steady_clock::now();
-  const std::string address = free_address();
+  const std::string address = "127.0.0.1:" + free_port();
   const auto peer = connect_to(address, moment);
   const auto took = std::chrono::steady_clock::now() - began;
   ASSERT_FALSE(peer);
@@ -57,7 +55,7 @@ TEST(MeetingPoint, WhatIsNoAddressIsNamed) {
        std::vector<std::string>{"127.0.0.1:http", "[127.0.0.1x:1", "x127.0.0.1]:1", "a b:1"}) {
     const auto listener = listen_at(address);
     ASSERT_FALSE(listener) << address;
-    EXPECT_TRUE(begins_with(listener.error().message, "--meet: " + address + ": "))
+    EXPECT_TRUE(listener.error().message.starts_with("--meet: " + address + ": "))
         << listener.error().message;
   }
 }

@@ -2,12 +2,9 @@
 
 #include "live/fabric/other_machines.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -16,27 +13,16 @@
 
 #include "fabric/subnet.h"
 #include "fabric/subnet_traffic.h"
+#include "live/free_ports_test.h"
 #include "live/slots.h"
 
 namespace tulle::live {
 namespace {
 
-// Returns addresses with UDP ports that nobody has at the moment.
+// Returns machines at UDP ports that nobody has at the moment.
 std::vector<fabric::Machine> two_machines() {
-  std::vector<fabric::Machine> machines;
-  std::array<UniqueFd, 2> probes;
-  for (UniqueFd& probe : probes) {
-    probe.reset(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_in name{};
-    name.sin_family = AF_INET;
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof name;
-    EXPECT_EQ(bind(probe.get(), reinterpret_cast<sockaddr*>(&name), bytes), 0);
-    EXPECT_EQ(getsockname(probe.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
-    machines.push_back(
-        {machines.empty() ? "a" : "b", "127.0.0.1:" + std::to_string(ntohs(name.sin_port)), {}});
-  }
-  return machines;
+  const auto ports = free_ports(SOCK_DGRAM, 2);
+  return {{"a", "127.0.0.1:" + ports[0], {}}, {"b", "127.0.0.1:" + ports[1], {}}};
 }
 
 TEST(MachineSocketTest, IsAtTheFirstAddressThatIsFree) {

@@ -1,9 +1,7 @@
 #include "live/fabric/server.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -30,6 +28,7 @@
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/fabric_folder.h"
+#include "live/free_ports_test.h"
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
@@ -386,23 +385,12 @@ TEST_F(FabricServerTest, AProgramThatReadsLateGetsAllEventsOfItsConnections) {
   }
 }
 
-// Returns an address with a UDP port that nobody has at the moment.
-std::string free_address() {
-  const UniqueFd probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof name;
-  EXPECT_EQ(bind(probe.get(), reinterpret_cast<sockaddr*>(&name), bytes), 0);
-  EXPECT_EQ(getsockname(probe.get(), reinterpret_cast<sockaddr*>(&name), &bytes), 0);
-  return "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
-}
-
 TEST(FabricServersTest, MachinesOfOneFabricHearOneAnother) {
   const Folder files;
   FabricOptions options;
   options.topology = *fabric::single_switch({2, {}});
-  options.machines = {{"a", free_address(), {}}, {"b", free_address(), {}}};
+  const auto ports = free_ports(SOCK_DGRAM, 2);
+  options.machines = {{"a", "127.0.0.1:" + ports[0], {}}, {"b", "127.0.0.1:" + ports[1], {}}};
   auto placed = fabric::place(options.topology, options.machines);
   ASSERT_TRUE(placed);
   options.machine_of = *placed;

@@ -175,7 +175,7 @@ TEST_F(SubnetManagerAndNodesTest, ASweepSetsOnlyWhatDiffers) {
   EXPECT_EQ(leaf.state(guest_port), wire::PortState::active);
   EXPECT_EQ(leaf.output_port(Lid(guest.port_info(1).lid)), guest_port);
   EXPECT_EQ(sets_among(sweep()), 0);
-  // The guest has started anew.
+  // The guest has started again.
   guest = Node(adapter_settings(guest_guid));
   leaf.link_down(now, guest_port);
   join(guest_port, guest);
@@ -194,7 +194,7 @@ TEST_F(SubnetManagerAndNodesTest, ALightSweepThatFindsNothingNewIsAll) {
 }
 
 // What a node that refuses to tell shows besides means nothing.
-TEST_F(SubnetManagerAndNodesTest, ANodeThatFailsInALightSweepIsLookedAtAnew) {
+TEST_F(SubnetManagerAndNodesTest, ANodeThatFailsInALightSweepIsReadAgain) {
   settle();
   const auto before = manager.sweeps();
   refuser = &leaf;
