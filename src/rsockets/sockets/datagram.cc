@@ -17,6 +17,8 @@ namespace tulle::rsockets {
 namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
+constexpr int datagrams_in_a_turn = 64;  // of those that came over UDP
+constexpr std::chrono::seconds look_again_after{1};
 constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of each UD datagram
 
 const sockaddr& as_address(const sockaddr_storage& storage) {
@@ -175,11 +177,25 @@ int Datagram::post_receive(Endpoint& endpoint, std::uint32_t slot) {
                                       slot_of(buffer, slot), buffer.local_key());
 }
 
-void Datagram::make_handle(Peer& peer, std::uint32_t qp_number) {
-  peer.qp_number = qp_number;
-  peer.handle.reset();
-  // Without a handle, datagrams to the peer still go over UDP.
-  peer.endpoint->queue->make_handle(peer.address, peer.handle);
+// Looks aside for the way to the peer: anybody can name a peer that never answers, and the device
+// may wait for it. Until the way is known, datagrams to the peer go over UDP.
+void Datagram::find_way(const PeerHandle& peer) {
+  if (peer->is_looked_for || Clock::now() < peer->look_again) return;
+  const auto look = [peer, weak = weak_from_this()] {
+    const std::shared_ptr<Datagram> socket = weak.lock();
+    if (socket == nullptr) return;
+    std::unique_ptr<AddressHandle> handle;
+    int error = ENOMEM;
+    try {
+      error = peer->endpoint->queue->make_handle(peer->address, handle);
+    } catch (const std::bad_alloc&) {
+    }
+    const Lock lock(socket->mutex_);
+    peer->is_looked_for = false;
+    if (error == 0) peer->handle = std::move(handle);
+    if (error != 0) peer->look_again = Clock::now() + look_again_after;
+  };
+  peer->is_looked_for = run_aside(Aside::ways, look);
 }
 
 int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
@@ -338,9 +354,9 @@ void Datagram::handle_udp(std::span<const std::byte> bytes, const sockaddr_stora
   if (!datagram || find_peer(from, peer) != 0) return;
   std::size_t ignored = 0;
   if (datagram->has_data) send_over_udp(*peer, {}, false, ignored);
-  if (peer->handle == nullptr || peer->qp_number != datagram->qp_number) {
-    make_handle(*peer, datagram->qp_number);
-  }
+  const bool is_new = peer->handle == nullptr || peer->qp_number != datagram->qp_number;
+  peer->qp_number = datagram->qp_number;
+  if (is_new) find_way(peer);
   // A peer whose data the program never reads must not fill this side's memory.
   if (!datagram->has_data || arrived_.size() >= 2 * std::size_t{settings_.receive_queue}) return;
   Arrived arrived;
@@ -353,15 +369,16 @@ void Datagram::handle_udp(std::span<const std::byte> bytes, const sockaddr_stora
 
 void Datagram::on_readable() {
   std::array<std::byte, slot_bytes + sizeof(UdpHeader)> buffer;
-  for (;;) {
+  for (int i = 0; i < datagrams_in_a_turn; ++i) {
     sockaddr_storage from = {};
     socklen_t bytes = sizeof from;
     const ssize_t count =
         recvfrom(udp_, buffer.data(), buffer.size(), MSG_DONTWAIT, &as_address(from), &bytes);
     if (count < 0) {
-      // ECONNREFUSED says that nothing listens at a peer's port, which does not end this socket.
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED) return;
-      return forget(udp_);
+      // Other errors are what somebody on the way says of one datagram (ip(7)): the peer's port is
+      // closed, a host cannot be reached. They do not end this socket.
+      if (errno == EBADF || errno == ENOTSOCK) forget(udp_);
+      return;
     }
     const Lock lock(mutex_);
     handle_udp({buffer.data(), static_cast<std::size_t>(count)}, from);

@@ -68,6 +68,8 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
     Endpoint* endpoint = nullptr;
     std::unique_ptr<AddressHandle> handle;
     std::uint32_t qp_number = 0;
+    bool is_looked_for = false;
+    Clock::time_point look_again;  // not before, since nobody answered
   };
   using PeerHandle = std::shared_ptr<Peer>;
   struct Arrived {
@@ -84,7 +86,7 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   int find_endpoint(const sockaddr_storage& local, Endpoint*& out);
   int create_endpoint(Endpoint& endpoint);
   int post_receive(Endpoint& endpoint, std::uint32_t slot);
-  void make_handle(Peer& peer, std::uint32_t qp_number);
+  void find_way(const PeerHandle& peer);
   int send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                     std::size_t& bytes);
   int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);

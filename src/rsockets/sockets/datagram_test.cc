@@ -1,8 +1,13 @@
 #include "rsockets/sockets/datagram.h"
 
 #include <arpa/inet.h>
+#include <netinet/ip.h>
+#include <netinet/ip_icmp.h>
+#include <netinet/udp.h>
 
+#include <array>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "rsockets/sockets/fake_device_test.h"
@@ -44,6 +49,20 @@ class DatagramSocketTest : public testing::Test {
                        sizeof to),
               static_cast<ssize_t>(bytes.size()));
     ::close(fd);
+  }
+  void say(std::uint32_t host, std::string_view data) const {
+    const sockaddr_storage from = loopback(host, 0);
+    const HeaderBytes header = udp_header(reinterpret_cast<const sockaddr&>(from), 0x12, true);
+    std::vector<std::byte> bytes(header.span().begin(), header.span().end());
+    for (const char each : data) bytes.push_back(static_cast<std::byte>(each));
+    hear(host, bytes);
+  }
+  std::string listen(sockaddr_storage* sender = nullptr) {
+    std::string text(10, '\0');
+    const iovec into = {text.data(), text.size()};
+    std::size_t length = 0;
+    EXPECT_EQ(socket_->receive({&into, 1}, 0, sender, length), 0);
+    return text.substr(0, length);
   }
   void greet(std::uint32_t host) const {
     const sockaddr_storage from = loopback(host, 0);
@@ -89,18 +108,91 @@ TEST_F(DatagramSocketTest, OtherProgramsBytesAreNoDatagrams) {
 }
 
 TEST_F(DatagramSocketTest, DataOverUdpIsRead) {
-  const sockaddr_storage from = loopback(2, 0);
-  const HeaderBytes header = udp_header(reinterpret_cast<const sockaddr&>(from), 0x12, true);
-  std::vector<std::byte> bytes(header.span().begin(), header.span().end());
-  for (const char each : std::string_view("hello")) bytes.push_back(static_cast<std::byte>(each));
-  hear(2, bytes);
-  std::string text(10, '\0');
-  const iovec into = {text.data(), text.size()};
-  std::size_t length = 0;
+  say(2, "hello");
   sockaddr_storage sender = {};
-  ASSERT_EQ(socket_->receive({&into, 1}, 0, &sender, length), 0);
-  EXPECT_EQ(text.substr(0, length), "hello");
+  EXPECT_EQ(listen(&sender), "hello");
   EXPECT_EQ(reinterpret_cast<const sockaddr_in&>(sender).sin_addr.s_addr, htonl(0x7F00'0002));
+}
+
+TEST_F(DatagramSocketTest, WhoNeverAnswersHoldsNobodyUp) {
+  device_.ways.are_slow = true;
+  for (std::uint32_t host = 2; host < 12; ++host) greet(host);
+  say(20, "hello");
+  EXPECT_EQ(listen(), "hello");
+  EXPECT_EQ(device_.handles, 0u) << "the ways to the others were waited for";
+  device_.ways.are_slow = false;
+  EXPECT_EQ(handles_at_rest(), 11u);
+}
+
+TEST_F(DatagramSocketTest, AWayThatWasNotFoundIsNotLookedForAtOnce) {
+  device_.ways.are_unknown = true;
+  device_.ways.asked = 0;
+  const Clock::time_point began = Clock::now();
+  for (int i = 0; i < 50; ++i) {
+    say(2, "hello");
+    EXPECT_EQ(listen(), "hello");
+  }
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(Clock::now() - began);
+  EXPECT_GE(device_.ways.asked, 1u);
+  EXPECT_LE(device_.ways.asked, static_cast<std::size_t>(seconds.count()));
+  device_.ways.are_unknown = false;
+}
+
+TEST_F(DatagramSocketTest, ATurnOfTheServiceTakesABoundedNumber) {
+  socket_->close();
+  ASSERT_EQ(create_datagram(device_, AF_INET, socket_), 0);
+  // The service does not know of a socket that is bound in this way.
+  const sockaddr_storage address = loopback(1, port_);
+  ASSERT_EQ(::bind(socket_->fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  for (std::uint32_t host = 2; host < 102; ++host) greet(host);
+  socket_->on_readable();
+  EXPECT_EQ(handles_at_rest(), 64u);
+  socket_->on_readable();
+  EXPECT_EQ(handles_at_rest(), 100u);
+}
+
+// Sends an ICMP error about a datagram of the port to the other: RFC 792, "communication
+// administratively prohibited".
+void prohibit(std::uint16_t from_port, std::uint32_t to_host, std::uint16_t to_port) {
+  struct Message {
+    icmphdr header;
+    iphdr about;
+    udphdr udp;
+  } message{};
+  message.header.type = ICMP_DEST_UNREACH;
+  message.header.code = ICMP_PKT_FILTERED;
+  message.about.version = 4;
+  message.about.ihl = 5;
+  message.about.ttl = 64;
+  message.about.protocol = IPPROTO_UDP;
+  message.about.tot_len = htons(sizeof message.about + sizeof message.udp);
+  message.about.saddr = htonl(0x7F00'0001);
+  message.about.daddr = htonl(0x7F00'0000 + to_host);
+  message.udp.source = from_port;
+  message.udp.dest = to_port;
+  message.udp.len = htons(sizeof message.udp);
+  std::array<std::uint16_t, sizeof message / 2> words{};
+  std::memcpy(words.data(), &message, sizeof message);
+  std::uint32_t sum = 0;
+  for (const std::uint16_t word : words) sum += word;
+  while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
+  message.header.checksum = static_cast<std::uint16_t>(~sum);
+  const int fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP);
+  if (fd < 0) GTEST_SKIP() << "raw sockets are root's";
+  const sockaddr_storage target = loopback(1, 0);
+  EXPECT_GT(::sendto(fd, &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&target),
+                     sizeof(sockaddr_in)),
+            0);
+  ::close(fd);
+}
+
+TEST_F(DatagramSocketTest, AnErrorOnTheWayDoesNotEndTheSocket) {
+  ASSERT_EQ(socket_->connect(loopback(2, port_)), 0);
+  prohibit(port_, 2, port_);
+  if (IsSkipped()) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  say(2, "hello");
+  EXPECT_EQ(listen(), "hello");
 }
 
 }  // namespace

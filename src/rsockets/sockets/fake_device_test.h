@@ -11,11 +11,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "rsockets/protocol/peer_table.h"
@@ -27,6 +29,7 @@ class FakeConnection;
 
 // All connections of a device share this. One lock guards it and all of them.
 struct FakeNetwork {
+  std::atomic<bool> accepts_slowly = false;  // an answer takes a second, or until this is false
   std::mutex mutex;
   std::map<std::uint16_t, FakeConnection*> listeners;  // by port
   std::map<std::uint32_t, std::span<std::byte>> memory;
@@ -151,6 +154,9 @@ class FakeConnection final : public Connection {
     return EAGAIN;
   }
   int accept(std::span<const std::byte> own_data) override {
+    for (int i = 0; i < 1'000 && network_.accepts_slowly; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     const std::lock_guard guard(network_.mutex);
     peer_->peer_ = this;
     peer_->peer_data_.assign(own_data.begin(), own_data.end());
@@ -278,13 +284,25 @@ class FakeHandle final : public AddressHandle {
   std::atomic<std::size_t>& count_;
 };
 
+// How the device finds the ways to peers.
+struct FakeWays {
+  std::atomic<bool> are_slow = false;  // each takes a second, or until this is false
+  std::atomic<bool> are_unknown = false;
+  std::atomic<std::size_t> asked = 0;
+};
+
 class FakeDatagrams final : public DatagramQueue {
  public:
-  FakeDatagrams(FakeNetwork& network, std::atomic<std::size_t>& handles)
-      : network_(network), handles_(handles) {}
+  FakeDatagrams(FakeNetwork& network, FakeWays& ways, std::atomic<std::size_t>& handles)
+      : network_(network), ways_(ways), handles_(handles) {}
   std::uint32_t qp_number() const override { return 0x11; }
   std::size_t mtu_bytes() const override { return 1024; }
   int make_handle(const sockaddr_storage&, std::unique_ptr<AddressHandle>& out) override {
+    ++ways_.asked;
+    for (int i = 0; i < 1'000 && ways_.are_slow; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (ways_.are_unknown) return EHOSTUNREACH;
     out = std::make_unique<FakeHandle>(handles_);
     return 0;
   }
@@ -310,6 +328,7 @@ class FakeDatagrams final : public DatagramQueue {
 
  private:
   FakeNetwork& network_;
+  FakeWays& ways_;
   std::atomic<std::size_t>& handles_;
   FakeCompletions completions_;
 };
@@ -330,12 +349,13 @@ class FakeDevice final : public Device {
   }
   int create_datagram_queue(const sockaddr_storage&, const SocketSizes&,
                             std::unique_ptr<DatagramQueue>& out) override {
-    out = std::make_unique<FakeDatagrams>(network, handles);
+    out = std::make_unique<FakeDatagrams>(network, ways, handles);
     return 0;
   }
   int kernel_socket(int domain) override { return ::socket(domain, SOCK_DGRAM | SOCK_CLOEXEC, 0); }
 
   FakeNetwork network;
+  FakeWays ways;
   std::atomic<std::size_t> handles = 0;  // address handles that exist
 };
 

@@ -1,7 +1,6 @@
 // The service is one thread that drives connections on while the program does something else,
 // accepts connection requests, notices peers that went away, and keeps connections alive.
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "rsockets/sockets/socket.h"
@@ -54,19 +52,8 @@ class Service {
   void start() {
     if (is_running_) return;
     if (wake_fd_ < 0) wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    // The new thread blocks all signals: the program's signals are for the program's threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    try {
-      std::thread([this] { run(); }).detach();
-      is_running_ = true;
-    } catch (...) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    start_thread([this] { run(); });
+    is_running_ = true;
   }
 
   void wake() {

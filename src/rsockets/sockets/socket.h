@@ -114,6 +114,13 @@ void watch(int fd, const std::shared_ptr<Socket>& socket);
 void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watched
 void forget(int fd);
 
+// aside.cc: starts a thread that blocks all signals: the program's are for the program's threads.
+void start_thread(std::function<void()> run);
+// Runs the work on a thread that may wait, after work of the same kind that was given to it before.
+// Returns false if too much waits already, or there is no memory.
+enum class Aside { answers, ways };  // to connection requests; to peers of datagrams
+bool run_aside(Aside kind, std::function<void()> work);
+
 // poll_set.cc: data or a connection came or was taken (EPOLLIN), or there was no room to send
 // (EPOLLOUT): poll sets that report edges report the next one. The caller may hold the socket's
 // lock.

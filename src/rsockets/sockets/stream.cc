@@ -108,15 +108,27 @@ void Stream::accept_requests() {
     }
     auto stream = std::make_shared<Stream>(settings_, std::move(request));
     stream->listener_ = weak_from_this();
-    const int error = stream->answer_request();
-    if (error == EAGAIN) {
+    {
       const Lock lock(mutex_);
       accepting_.push_back(stream);
-      watch(stream->fd(), stream);
-      continue;
     }
-    deliver(std::move(stream), error);
+    // The device may look for the way to the peer, which need not exist.
+    const bool is_answered = run_aside(Aside::answers, [stream] {
+      if (const auto listener = stream->listener_.lock()) listener->answer(stream);
+    });
+    if (!is_answered) answer(stream);
   }
+}
+
+void Stream::answer(const std::shared_ptr<Stream>& stream) {
+  {
+    const Lock lock(mutex_);
+    if (is_closed_) return;
+  }
+  const int error = stream->answer_request();
+  if (error != EAGAIN) return deliver(stream, error);
+  const Lock lock(mutex_);
+  if (!is_closed_) watch(stream->fd(), stream);
 }
 
 int Stream::answer_request() {

@@ -79,6 +79,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int create_endpoint();
   int answer_request();  // for a stream that a listener made
   void accept_requests();
+  void answer(const std::shared_ptr<Stream>& stream);
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();

@@ -153,6 +153,44 @@ TEST_F(StreamSocketTest, AThreadThatWaitsHearsOfAPeerThatIsGone) {
   }
 }
 
+// The way to a peer that asks may be looked for in vain. The service goes on.
+TEST_F(StreamSocketTest, AnAnswerThatTakesLongHoldsNobodyUp) {
+  connect();
+  device_.network.accepts_slowly = true;
+  std::shared_ptr<Socket> second;
+  ASSERT_EQ(create_stream(device_, AF_INET, second), 0);
+  second->set_flags(O_NONBLOCK);
+  ASSERT_EQ(second->connect(at_port(7)), EINPROGRESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  device_.network.connections[1]->close();
+  std::string text;
+  EXPECT_EQ(receive(*server_, text, 1), 0);
+  EXPECT_EQ(text, "");
+  EXPECT_EQ(listener_->ready(POLLIN), 0) << "the answer was waited for";
+  device_.network.accepts_slowly = false;
+  std::shared_ptr<Socket> accepted;
+  EXPECT_EQ(listener_->accept(accepted), 0);
+  second->close();
+  accepted->close();
+}
+
+// What is on its way is dropped with its listener.
+TEST_F(StreamSocketTest, AListenerIsClosedWhileItAnswers) {
+  listen();
+  device_.network.accepts_slowly = true;
+  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+  client_->set_flags(O_NONBLOCK);
+  ASSERT_EQ(client_->connect(at_port(7)), EINPROGRESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  listener_->close();
+  listener_ = nullptr;
+  device_.network.accepts_slowly = false;
+  for (int i = 0; i < 10'000 && device_.network.connections.size() > 1; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(device_.network.connections.size(), 1u) << "the client's alone is left";
+}
+
 TEST_F(StreamSocketTest, MappedMemoryIsWrittenDirectly) {
   listen();
   ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
