@@ -106,6 +106,31 @@ class Calls(ClientTest):
         self.assertIn("of the parent", program.stdout)
 
 
+class Interrupted(ClientTest):
+    """Calls that end in other ways than by returning leave no number in the table, and nothing in clear."""
+
+    def interrupted(self, case, options=()):
+        program = self.run_program(*self.over_tulle([BUILD / "bin/interrupted", case, "7000"], ("--rsockets", *options)))
+        self.assertEqual("ok", program.stdout.strip(), program.describe())
+
+    def test_a_thread_that_is_cancelled(self):
+        self.interrupted("cancel")
+
+    def test_a_handler_that_closes_a_socket(self):
+        self.interrupted("handle")
+
+    def test_a_handler_that_jumps(self):
+        self.interrupted("leap")
+
+    def test_sealed_programs(self):
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("5" * 64 + "\n")
+            keys.flush()
+            for case in ("cancel", "leap", "seal"):
+                with self.subTest(case):
+                    self.interrupted(case, ("--secure", keys.name))
+
+
 class Stopped(ClientTest):
     """A client that stops, or is hostile, cannot hold up a server that closes its connection."""
 

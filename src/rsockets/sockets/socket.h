@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 
 #include "rsockets/protocol/sizes.h"
 #include "rsockets/sockets/device.h"
@@ -140,11 +141,11 @@ class Sleepers {
   // Releases the lock while it sleeps. Returns 0 or EINTR.
   int sleep(std::unique_lock<std::mutex>& lock, int fd, const std::function<void()>& take_events);
   void wake() { changed_.notify_all(); }
-  bool has_one_on_descriptor() const { return has_one_on_descriptor_; }
+  bool has_one_on_descriptor() const { return on_descriptor_ != std::thread::id{}; }
 
  private:
   std::condition_variable changed_;
-  bool has_one_on_descriptor_ = false;
+  std::thread::id on_descriptor_;
 };
 
 // Memory that is registered with a device, in whole pages.

@@ -85,7 +85,9 @@ int wait_readable(int fd) {
 
 int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
                     const std::function<void()>& take_events) {
-  if (has_one_on_descriptor_) {
+  // A thread that sleeps already has left its wait by a jump from a signal handler.
+  const std::thread::id self = std::this_thread::get_id();
+  if (has_one_on_descriptor() && on_descriptor_ != self) {
     changed_.wait(lock);
     return 0;
   }
@@ -95,11 +97,11 @@ int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
     std::unique_lock<std::mutex>& lock;
     ~Place() {
       if (!lock.owns_lock()) lock.lock();
-      sleepers.has_one_on_descriptor_ = false;
+      sleepers.on_descriptor_ = {};
       sleepers.changed_.notify_all();
     }
   };
-  has_one_on_descriptor_ = true;
+  on_descriptor_ = self;
   const Place place{*this, lock};
   lock.unlock();
   const int error = wait_readable(fd);

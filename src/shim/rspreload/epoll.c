@@ -10,6 +10,7 @@
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "preload.h"
@@ -37,25 +38,24 @@ static struct watched* watched[buckets];
 static pthread_mutex_t watches_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // The caller holds the mutex. Returns the place of a socket's entry in its bucket.
-static struct watched** place_of(int fd) {
+static struct watched** watched_at(int fd) {
   struct watched** place = &watched[(unsigned)fd % buckets];
   while (*place != NULL && (*place)->fd != fd) place = &(*place)->next;
   return place;
 }
 
+// The entry stays for the number's next socket: a signal handler may call this, and must not free.
 struct watch* take_watches(int fd) {
-  pthread_mutex_lock(&watches_mutex);
-  struct watched** place = place_of(fd);
-  struct watched* entry = *place;
+  sigset_t before;
+  lock(&watches_mutex, &before);
+  struct watched* entry = *watched_at(fd);
   struct watch* watches = entry != NULL ? entry->watches : NULL;
-  if (entry != NULL) *place = entry->next;
-  pthread_mutex_unlock(&watches_mutex);
-  free(entry);
+  if (entry != NULL) entry->watches = NULL;
+  unlock(&watches_mutex, &before);
   return watches;
 }
 
-void forget_watches(int fd) {
-  struct watch* watches = take_watches(fd);
+void free_watches(struct watch* watches) {
   while (watches != NULL) {
     struct watch* next = watches->next;
     free(watches);
@@ -74,7 +74,7 @@ void watch_plain(int fd, struct watch* watches) {
 
 // The caller holds the mutex.
 static void unwatch(int epoll, int fd) {
-  struct watched* entry = *place_of(fd);
+  struct watched* entry = *watched_at(fd);
   if (entry == NULL) return;
   for (struct watch** place = &entry->watches; *place != NULL; place = &(*place)->next) {
     if ((*place)->epoll != epoll) continue;
@@ -87,7 +87,7 @@ static void unwatch(int epoll, int fd) {
 
 // The caller holds the mutex. Returns false if there is no memory.
 static int watch(int epoll, int fd, const struct epoll_event* event) {
-  struct watched** place = place_of(fd);
+  struct watched** place = watched_at(fd);
   if (*place == NULL) *place = calloc(1, sizeof **place);
   struct watch* new = *place != NULL ? malloc(sizeof *new) : NULL;
   if (new == NULL) return 0;
@@ -99,10 +99,11 @@ static int watch(int epoll, int fd, const struct epoll_event* event) {
 
 // Keeps what a call that succeeded has changed. Returns 0 or an errno.
 static int note(int epoll, int operation, int fd, const struct epoll_event* event) {
-  pthread_mutex_lock(&watches_mutex);
+  sigset_t before;
+  lock(&watches_mutex, &before);
   if (operation != EPOLL_CTL_ADD) unwatch(epoll, fd);
   const int is_kept = operation == EPOLL_CTL_DEL || watch(epoll, fd, event);
-  pthread_mutex_unlock(&watches_mutex);
+  unlock(&watches_mutex, &before);
   return is_kept ? 0 : ENOMEM;
 }
 
@@ -125,12 +126,13 @@ struct copy {
 static struct copy* copies;
 
 void close_poll_set(int set) {
-  pthread_mutex_lock(&watches_mutex);
+  sigset_t before;
+  lock(&watches_mutex, &before);
   struct copy** place = &copies;
   while (*place != NULL && (*place)->set != set) place = &(*place)->next;
   struct copy* gone = *place;
   if (gone != NULL) *place = gone->next;
-  pthread_mutex_unlock(&watches_mutex);
+  unlock(&watches_mutex, &before);
   INSIDE(int, rclose(set));
   if (gone != NULL) close(gone->epoll);
   free(gone);
@@ -144,15 +146,16 @@ static int make_set(int epoll) {
     if (set >= 0) INSIDE(int, rclose(set));
     return -1;
   }
-  *copy = (struct copy){set, INSIDE(int, fcntl(epoll, F_DUPFD_CLOEXEC, 0)), NULL};
+  *copy = (struct copy){set, (int)syscall(SYS_fcntl, epoll, F_DUPFD_CLOEXEC, 0), NULL};
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = &own};
   const int is_made =
       copy->epoll >= 0 && INSIDE(int, repoll_ctl(set, EPOLL_CTL_ADD, copy->epoll, &event)) == 0;
   const int error = errno;
-  pthread_mutex_lock(&watches_mutex);
+  sigset_t before;
+  lock(&watches_mutex, &before);
   copy->next = copies;
   copies = copy;
-  pthread_mutex_unlock(&watches_mutex);
+  unlock(&watches_mutex, &before);
   if (is_made && stand_for_poll_set(epoll, set)) return set;
   close_poll_set(set);
   errno = is_made ? ENOMEM : error;
@@ -161,7 +164,7 @@ static int make_set(int epoll) {
 
 EXPORT int epoll_create1(int flags) {
   const int epoll = find_epoll_create1()(flags);
-  if (epoll < 0 || is_inside || make_set(epoll) >= 0) return epoll;
+  if (epoll < 0 || is_inside() || make_set(epoll) >= 0) return epoll;
   const int error = errno;
   close(epoll);
   errno = error;

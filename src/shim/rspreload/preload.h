@@ -3,6 +3,8 @@
 // What the calls of librspreload share.
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -23,25 +25,37 @@
 
 // --- table.c ---
 
-// True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
-// replaced.
-extern _Thread_local int is_inside;
-// Returns false in a child of vfork(), whose parent's table it is, and within an rsocket call.
+// Bracket a call of rsockets. They open and close descriptors themselves, and those are not looked
+// up. The bracket also ends when the thread is cancelled in the call; a signal handler that jumps
+// out of it calls forget_call().
+int begin_call(void);  // returns what end_call() wants
+void end_call(const int* before);
+void forget_call(void);
+int is_inside(void);
+
+#define INSIDE(type, call)                                               \
+  ({                                                                     \
+    const int before_ __attribute__((cleanup(end_call))) = begin_call(); \
+    const type result_ = call;                                           \
+    result_;                                                             \
+  })
+
+// Returns false in a child of vfork(), whose parent's table it is.
 int may_change(void);
 void begin_table(void);
 
-#define INSIDE(type, call)    \
-  ({                          \
-    is_inside = 1;            \
-    const type result = call; \
-    is_inside = 0;            \
-    result;                   \
-  })
+// A signal handler may close a socket while its thread holds one of these locks: until unlock(), no
+// signal comes.
+void lock(pthread_mutex_t* mutex, sigset_t* before);
+void unlock(pthread_mutex_t* mutex, const sigset_t* before);
 
-// Returns what the table has for a descriptor; 0 if it is not ours.
+// Returns what the table has for a descriptor; 0 if it is not ours. value_of() returns 0 within a
+// call of rsockets, too.
+int entry_of(int fd);
 int value_of(int fd);
 // Forgets a descriptor, and closes what it stands for with the last one. Returns what rclose()
-// does.
+// does. In a signal handler, within a call of rsockets, that waits for the call's end: the call may
+// hold locks.
 int leave(int fd);
 // Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what
 // the original stands for. stand_for() returns false if there is no memory, share() its first
@@ -68,9 +82,9 @@ struct watch {
   struct epoll_event event;
   struct watch* next;
 };
-// Takes the watches of a socket, or drops them.
+// Takes the watches of a socket, or frees them.
 struct watch* take_watches(int fd);
-void forget_watches(int fd);
+void free_watches(struct watch* watches);
 // Around a fork, so that no other thread of the parent holds the lock in the child; and in the
 // child, whose parent has the sockets.
 void lock_watches(void);

@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -78,6 +79,10 @@ REAL(int, pselect, (int, fd_set*, fd_set*, fd_set*, const struct timespec*, cons
 REAL(int, recvmmsg, (int, struct mmsghdr*, unsigned, int, struct timespec*))
 REAL(int, sendmmsg, (int, struct mmsghdr*, unsigned, int))
 REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
+REAL(void, longjmp, (jmp_buf, int))
+REAL(void, _longjmp, (jmp_buf, int))
+REAL(void, siglongjmp, (sigjmp_buf, int))
+REAL(void, __longjmp_chk, (jmp_buf, int))
 
 static int began_sealed;
 static int asks_for_seals(void) {
@@ -88,6 +93,8 @@ static int asks_for_seals(void) {
 __attribute__((constructor)) static void begin(void) {
   began_sealed = asks_for_seals();
   begin_table();
+  // Signal handlers call these, and nothing may be looked up there for the first time.
+  find_close(), find_longjmp(), find__longjmp(), find_siglongjmp(), find___longjmp_chk();
 }
 
 // Returns true if nothing may leave this host in clear. A program may clear its environment later.
@@ -127,7 +134,10 @@ static int refuse(int error) {
 EXPORT int socket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
   const int is_ip = domain == AF_INET || domain == AF_INET6;
-  if (!may_change() || !is_ip || (kind != SOCK_STREAM && kind != SOCK_DGRAM)) {
+  const int is_known = kind == SOCK_STREAM || kind == SOCK_DGRAM;
+  if (!is_ip || !is_known || is_inside() || !may_change()) {
+    // rsockets make their own sockets of IP by the system call: here, a program asks.
+    if (is_ip && is_sealed()) return refuse(EOPNOTSUPP);
     return find_socket()(domain, type, protocol);
   }
   const int made = INSIDE(int, rsocket(domain, kind, protocol));
@@ -209,21 +219,23 @@ EXPORT int shutdown(int fd, int how) {
   return INSIDE(int, rshutdown(socket, how));
 }
 
+// A signal handler may close a socket within a call of rsockets: these look at the table always.
+
 EXPORT int close(int fd) {
-  const int result = value_of(fd) != 0 && may_change() ? leave(fd) : 0;
+  const int result = entry_of(fd) != 0 && may_change() ? leave(fd) : 0;
   return find_close()(fd) == 0 ? result : -1;
 }
 
 EXPORT int fclose(FILE* file) {
   const int fd = fileno(file);
-  if (value_of(fd) != 0 && may_change()) leave(fd);
+  if (entry_of(fd) != 0 && may_change()) leave(fd);
   return find_fclose()(file);
 }
 
 static void leave_range(unsigned first, unsigned last) {
   const unsigned end = first_number_beyond();
   for (unsigned fd = first; fd < end && fd <= last && may_change(); ++fd) {
-    if (value_of((int)fd) != 0) leave((int)fd);
+    if (entry_of((int)fd) != 0) leave((int)fd);
   }
 }
 
@@ -238,13 +250,13 @@ EXPORT void closefrom(int first) {
 }
 
 EXPORT int dup(int fd) {
-  const int value = may_change() ? value_of(fd) : 0;
+  const int value = may_change() ? entry_of(fd) : 0;
   return share(find_dup()(fd), value);
 }
 
 EXPORT int dup2(int from, int to) {
   if (!may_change()) return find_dup2()(from, to);
-  const int value = value_of(from);
+  const int value = entry_of(from);
   const int result = find_dup2()(from, to);
   if (result < 0 || from == to) return result;
   leave(to);
@@ -253,11 +265,37 @@ EXPORT int dup2(int from, int to) {
 
 EXPORT int dup3(int from, int to, int flags) {
   if (!may_change()) return find_dup3()(from, to, flags);
-  const int value = value_of(from);
+  const int value = entry_of(from);
   const int result = find_dup3()(from, to, flags);
   if (result < 0) return result;
   leave(to);
   return share(to, value);
+}
+
+// --- jumps out of a call, which a signal handler may make ---
+
+EXPORT _Noreturn void longjmp(jmp_buf to, int value) {
+  forget_call();
+  find_longjmp()(to, value);
+  __builtin_unreachable();
+}
+
+EXPORT _Noreturn void _longjmp(jmp_buf to, int value) {
+  forget_call();
+  find__longjmp()(to, value);
+  __builtin_unreachable();
+}
+
+EXPORT _Noreturn void siglongjmp(sigjmp_buf to, int value) {
+  forget_call();
+  find_siglongjmp()(to, value);
+  __builtin_unreachable();
+}
+
+EXPORT _Noreturn void __longjmp_chk(jmp_buf to, int value) {
+  forget_call();
+  find___longjmp_chk()(to, value);
+  __builtin_unreachable();
 }
 
 // --- moving data ---
@@ -568,7 +606,7 @@ EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_
 static int control(int fd, int command, long argument, int (*next)(int, int, ...)) {
   const int socket = rsocket_of(fd);
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
-    const int value = may_change() ? value_of(fd) : 0;
+    const int value = may_change() ? entry_of(fd) : 0;
     return share(next(fd, command, argument), value);
   }
   if (socket < 0 || (command != F_GETFL && command != F_SETFL)) return next(fd, command, argument);

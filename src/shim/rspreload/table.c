@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,33 +19,85 @@ enum { page_entries = 1024, pages_max = 1024 };
 enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
 static _Atomic(atomic_int*) pages[pages_max];
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
-// True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
-// replaced.
-_Thread_local int is_inside;
+
+static _Thread_local int inside;
+// What was closed within a call of rsockets.
+enum { later_max = 64 };
+static _Thread_local struct {
+  int count;
+  struct {
+    int value;
+    struct watch* watches;
+  } of[later_max];
+} later;
+
+static int close_value(int value) {
+  if (value < 0) close_poll_set(-value - 1);
+  return value > 0 ? INSIDE(int, rclose(value - 1)) : 0;
+}
+
+int is_inside(void) { return inside; }
+
+int begin_call(void) {
+  const int before = inside;
+  inside = 1;
+  return before;
+}
+
+void end_call(const int* before) {
+  inside = *before;
+  if (inside || later.count == 0) return;
+  const int error = errno;
+  while (later.count > 0) {
+    const int last = --later.count;
+    const int value = later.of[last].value;
+    free_watches(later.of[last].watches);
+    close_value(value);
+  }
+  errno = error;
+}
+
+void forget_call(void) { inside = 0; }
+
 // A child of vfork() or of posix_spawn() has its parent's memory: what it closes and copies must
 // not change the table.
 static pid_t owner;
-int may_change(void) { return !is_inside && getpid() == owner; }
+int may_change(void) { return getpid() == owner; }
 
-static atomic_int* entry_of(int fd, int create) {
+void lock(pthread_mutex_t* mutex, sigset_t* before) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, before);
+  pthread_mutex_lock(mutex);
+}
+
+void unlock(pthread_mutex_t* mutex, const sigset_t* before) {
+  pthread_mutex_unlock(mutex);
+  pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+static atomic_int* place_of(int fd, int create) {
   if (fd < 0 || fd >= page_entries * pages_max) return NULL;
   atomic_int* page = atomic_load(&pages[fd / page_entries]);
   if (page == NULL && create) {
-    pthread_mutex_lock(&table_mutex);
+    sigset_t before;
+    lock(&table_mutex, &before);
     page = atomic_load(&pages[fd / page_entries]);
     if (page == NULL) {
       page = calloc(page_entries, sizeof *page);
       atomic_store(&pages[fd / page_entries], page);
     }
-    pthread_mutex_unlock(&table_mutex);
+    unlock(&table_mutex, &before);
   }
   return page != NULL ? &page[fd % page_entries] : NULL;
 }
 
-int value_of(int fd) {
-  atomic_int* entry = is_inside ? NULL : entry_of(fd, 0);
-  return entry != NULL ? atomic_load(entry) : 0;
+int entry_of(int fd) {
+  atomic_int* place = place_of(fd, 0);
+  return place != NULL ? atomic_load(place) : 0;
 }
+
+int value_of(int fd) { return inside ? 0 : entry_of(fd); }
 
 int rsocket_of(int fd) {
   const int value = value_of(fd);
@@ -86,26 +139,33 @@ static int count_of(int value) {
 
 // Forgets a descriptor, and closes the rsocket or poll set with its last one.
 int leave(int fd) {
-  atomic_int* entry = entry_of(fd, 0);
-  if (entry == NULL || atomic_load(entry) == 0) return 0;
-  forget_watches(fd);
-  pthread_mutex_lock(&table_mutex);
-  const int value = atomic_exchange(entry, 0);
+  atomic_int* place = place_of(fd, 0);
+  if (place == NULL || atomic_load(place) == 0) return 0;
+  struct watch* watches = take_watches(fd);
+  sigset_t before;
+  lock(&table_mutex, &before);
+  const int value = atomic_exchange(place, 0);
   const int is_ours = value > 0 || value > parents_epoll;
   const int is_last = value != 0 && is_ours && count_of(value) == 0;
-  pthread_mutex_unlock(&table_mutex);
-  if (!is_last) return 0;
-  if (value < 0) close_poll_set(-value - 1);
-  return value < 0 ? 0 : INSIDE(int, rclose(value - 1));
+  const int waits = inside && later.count < later_max;
+  if (waits) {
+    later.of[later.count].value = is_last ? value : 0;
+    later.of[later.count].watches = watches;
+    ++later.count;
+  }
+  unlock(&table_mutex, &before);
+  if (waits) return 0;
+  free_watches(watches);
+  return is_last ? close_value(value) : 0;
 }
 
 // Lets a descriptor stand for what the value says. A number that is still in the table was closed
 // by a call that is not ours. Returns false if there is no memory.
 int stand_for(int fd, int value) {
   leave(fd);
-  atomic_int* entry = entry_of(fd, 1);
-  if (entry != NULL) atomic_store(entry, value);
-  return entry != NULL;
+  atomic_int* place = place_of(fd, 1);
+  if (place != NULL) atomic_store(place, value);
+  return place != NULL;
 }
 
 int stand_for_poll_set(int fd, int set) { return stand_for(fd, -(set + 1)); }
@@ -117,17 +177,21 @@ int share(int fd, int value) {
 }
 
 // Around a fork, no other thread holds a lock that the child needs.
+static sigset_t mask_before_fork;
 static void before_fork(void) {
-  pthread_mutex_lock(&table_mutex);
+  sigset_t before;
+  lock(&table_mutex, &before);
+  mask_before_fork = before;
   lock_watches();
 }
 static void after_fork(void) {
+  const sigset_t before = mask_before_fork;
   unlock_watches();
-  pthread_mutex_unlock(&table_mutex);
+  unlock(&table_mutex, &before);
 }
 static void after_fork_in_child(void) {
-  after_fork();
-  is_inside = 0;
+  inside = 0;
+  later.count = 0;
   owner = getpid();
   forget_all_watches();
   for (int page = 0; page < pages_max; ++page) {
@@ -139,6 +203,7 @@ static void after_fork_in_child(void) {
       if (value < 0 && value != parents_socket) atomic_store(&entries[i], parents_epoll);
     }
   }
+  after_fork();
 }
 
 void begin_table(void) {

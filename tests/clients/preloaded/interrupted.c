@@ -1,0 +1,224 @@
+/* A program of sockets whose calls end in other ways than by returning: its thread is cancelled, or
+   a signal handler comes, closes a socket or jumps out. Usage: interrupted CASE PORT */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, strerror(errno)); \
+      exit(1);                                                                      \
+    }                                                                               \
+  } while (0)
+
+static int port;
+
+struct ends {
+  int near, far;
+};
+
+static void* connect_to(void* out) {
+  const struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(connect(made, (const struct sockaddr*)&address, sizeof address) == 0);
+  *(int*)out = made;
+  return NULL;
+}
+
+static int listen_at(void) {
+  const struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(bind(listener, (const struct sockaddr*)&address, sizeof address) == 0);
+  CHECK(listen(listener, 8) == 0);
+  return listener;
+}
+
+static struct ends pair(int listener) {
+  struct ends out;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, connect_to, &out.far) == 0);
+  out.near = accept(listener, NULL, NULL);
+  CHECK(out.near >= 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  return out;
+}
+
+static int is_tcp(void) {
+  char line[256], wanted[8];
+  FILE* table = fopen("/proc/self/net/tcp", "r");
+  CHECK(table != NULL);
+  int found = 0;
+  snprintf(wanted, sizeof wanted, ":%04X", port);
+  while (fgets(line, sizeof line, table) != NULL) found |= strstr(line, wanted) != NULL;
+  fclose(table);
+  return found;
+}
+
+/* Opens a file under a number that was a socket's, writes to it, and sees it there. */
+static void write_file_at(int number) {
+  char name[] = "/tmp/tulle-interrupted-XXXXXX", text[16] = "";
+  int file = mkstemp(name);
+  CHECK(file >= 0);
+  while (file < number) file = open(name, O_WRONLY);
+  CHECK(file == number);
+  CHECK(write(file, "secret", 6) == 6);
+  const int again = open(name, O_RDONLY);
+  CHECK(again >= 0 && unlink(name) == 0);
+  CHECK(read(again, text, sizeof text) == 6 && memcmp(text, "secret", 6) == 0);
+  close(again);
+  close(file);
+}
+
+static void expect_end(int socket) {
+  char bytes[16];
+  CHECK(recv(socket, bytes, sizeof bytes, 0) <= 0);
+}
+
+static void expect_byte(int from, int to) {
+  char byte = 0;
+  CHECK(send(from, "b", 1, 0) == 1);
+  CHECK(recv(to, &byte, 1, 0) == 1 && byte == 'b');
+}
+
+/* --- a thread that is cancelled --- */
+
+static void close_it(void* socket) { close(*(int*)socket); }
+
+static void* wait_for_data(void* socket) {
+  char byte;
+  pthread_cleanup_push(close_it, socket);
+  recv(*(int*)socket, &byte, 1, 0);
+  pthread_cleanup_pop(0);
+  return NULL;
+}
+
+static void cancel(int listener) {
+  struct ends ends = pair(listener);
+  pthread_t thread;
+  void* result;
+  CHECK(pthread_create(&thread, NULL, wait_for_data, &ends.near) == 0);
+  usleep(100000);
+  CHECK(pthread_cancel(thread) == 0);
+  CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+  write_file_at(ends.near);
+  expect_end(ends.far);
+}
+
+/* --- a signal handler that closes another socket --- */
+
+static int to_close, asks, from_handler;
+
+static void close_another(int signal) {
+  (void)signal;
+  close(to_close);
+  if (asks) from_handler = socket(AF_INET, SOCK_DGRAM, 0);
+}
+
+static void interrupt(pthread_t thread, void (*handler)(int)) {
+  const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  usleep(100000);
+  CHECK(pthread_kill(thread, SIGUSR1) == 0);
+  usleep(100000);
+}
+
+struct interrupter {
+  pthread_t thread;
+  struct ends of;
+  void (*handler)(int);
+};
+
+static void* interrupt_and_send(void* its) {
+  struct interrupter* self = its;
+  interrupt(self->thread, self->handler);
+  CHECK(send(self->of.far, "b", 1, 0) == 1);
+  return NULL;
+}
+
+static void receive_interrupted(struct interrupter* by) {
+  char byte = 0;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, interrupt_and_send, by) == 0);
+  ssize_t bytes;
+  do {
+    bytes = recv(by->of.near, &byte, 1, 0);
+  } while (bytes < 0 && errno == EINTR);
+  CHECK(bytes == 1 && byte == 'b');
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void handle(int listener) {
+  const struct ends waiting = pair(listener), closed = pair(listener);
+  to_close = closed.near;
+  struct interrupter by = {pthread_self(), waiting, close_another};
+  receive_interrupted(&by);
+  expect_end(closed.far);
+  write_file_at(closed.near);
+  expect_byte(waiting.near, waiting.far);
+}
+
+/* --- a signal handler that jumps out of the call --- */
+
+static sigjmp_buf before;
+
+static void jump(int signal) {
+  (void)signal;
+  siglongjmp(before, 1);
+}
+
+static void leap(int listener) {
+  const struct ends ends = pair(listener);
+  struct interrupter by = {pthread_self(), ends, jump};
+  pthread_t thread;
+  char byte;
+  if (sigsetjmp(before, 1) == 0) {
+    CHECK(pthread_create(&thread, NULL, interrupt_and_send, &by) == 0);
+    recv(ends.near, &byte, 1, 0);
+    CHECK(!"nobody jumped");
+  }
+  CHECK(recv(ends.near, &byte, 1, 0) == 1);
+  const struct ends later = pair(listener);
+  expect_byte(later.near, later.far);
+  CHECK(close(later.near) == 0);
+  write_file_at(later.near);
+  expect_end(later.far);
+}
+
+/* --- a program that seals what it sends, whose handler asks for a socket --- */
+
+static void seal(int listener) {
+  asks = 1;
+  handle(listener);
+  CHECK(from_handler == -1);
+  CHECK(socket(AF_INET, SOCK_RAW, IPPROTO_UDP) == -1 && errno == EOPNOTSUPP);
+}
+
+int main(int count, char** arguments) {
+  static const struct {
+    const char* name;
+    void (*run)(int listener);
+  } cases[] = {{"cancel", cancel}, {"handle", handle}, {"leap", leap}, {"seal", seal}};
+  CHECK(count == 3);
+  port = atoi(arguments[2]);
+  const int listener = listen_at();
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    if (strcmp(cases[i].name, arguments[1]) != 0) continue;
+    cases[i].run(listener);
+    CHECK(!is_tcp());
+    puts("ok");
+    return 0;
+  }
+  return 2;
+}
