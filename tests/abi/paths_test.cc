@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -262,6 +264,24 @@ TEST_F(Attributes, are_as_they_were_where_there_is_no_agent) {
   EXPECT_EQ(output("cat " + std::string(port_folder) + "gid_attrs/ndevs/0"), "lo");
   (void)output("cat " + std::string(port_folder) + "gid_attrs/ndevs/1");
   EXPECT_NE(status, 0);
+}
+
+TEST_F(Attributes, have_no_control_characters) {
+  answer({true, "1: D\x1b[2J\n"});
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "state"), "1: D?[2J?");
+}
+
+// Another user may take the name of an agent that has left.
+TEST_F(Attributes, of_another_users_agent_do_not_count) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has another user at hand";
+  address = "@tulle-paths-test-" + std::to_string(getpid());
+  ASSERT_TRUE(make_tree(base.string(), {&device, 1}, {.agent = address}));
+  // The system call changes this thread alone. Peers see who called listen().
+  constexpr long keep = -1;
+  ASSERT_EQ(syscall(SYS_setresuid, keep, 65533L, keep), 0);
+  answer({true, "9: FORGED"});
+  ASSERT_EQ(syscall(SYS_setresuid, keep, 0L, keep), 0);
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "state"), "4: ACTIVE");
 }
 
 // A program's own file of that length stays unchanged, even if it begins like one of Tulle's.

@@ -132,12 +132,22 @@ static bool is_of_kind(const unsigned char* message, ssize_t bytes, unsigned kin
   return its == kind;
 }
 
+/* The host agent that the tree was made for may have left, and anybody may have taken its name.
+   Root's answers count, and those of the user whose program this is. */
+static bool is_trusted(int agent) {
+  struct ucred its;
+  socklen_t bytes = sizeof its;
+  return getsockopt(agent, SOL_SOCKET, SO_PEERCRED, &its, &bytes) == 0 &&
+         (its.uid == 0 || its.uid == geteuid());
+}
+
 /* Returns the length of the answer in bytes, or -1. */
 static ssize_t ask(const struct recipe* recipe, unsigned char* answer) {
   const int agent = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (agent < 0) return -1;
   ssize_t bytes = -1;
   if (connect(agent, (const struct sockaddr*)&recipe->address, recipe->address_bytes) == 0 &&
+      is_trusted(agent) &&
       send(agent, recipe->request, recipe->request_bytes, MSG_NOSIGNAL) ==
           (ssize_t)recipe->request_bytes) {
     /* The host agent may first say that the answer takes a while. */
@@ -184,6 +194,10 @@ __attribute__((noinline)) static void ask_for_text(struct recipe* recipe) {
   if (answer[flag_at] == 0) length = 0;
   memcpy(recipe->text, answer + text_at, length);
   recipe->text[length] = '\0';
+  /* Names come from elsewhere. What they say to a terminal is not the reader's wish. */
+  for (char* each = recipe->text; *each != '\0'; ++each) {
+    if ((unsigned char)*each < ' ' || *each == '\x7f') *each = '?';
+  }
 }
 
 static int text_file(const struct recipe* recipe, bool closes_on_exec) {
