@@ -22,10 +22,11 @@ enum class FrameKind : std::uint32_t {
   addresses,     // a rank: Address for each of its links; the leader: those of its peers
   ready,         // a rank: how many values were wrong, 8 bytes; it waits for `go`
   done,          // a rank: Done; it waits for `go`
-  alive,         // a rank, each second while it works or waits
+  alive,         // a rank, each second while it works; the leader, to a rank that waits
   failed,        // a rank or the leader: a line for a person
   go,            // the leader, when all ranks wait
   end,           // the leader: a rank may exit
+  waits,         // a rank, each second while it waits for the leader
 };
 
 struct Greeting {

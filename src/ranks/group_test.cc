@@ -1,12 +1,16 @@
 // Groups of ranks, which are processes, over Tulle's own libibverbs.
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +18,7 @@
 #include "ranks/calibration.h"
 #include "ranks/child_process_test.h"
 #include "ranks/launch.h"
+#include "ranks/meeting_point.h"
 
 namespace tulle::ranks {
 namespace {
@@ -196,6 +201,37 @@ TEST_F(MeetingTest, NobodyListens) {
   const auto times = run_rank(plan, group, 1, meeting);
   ASSERT_FALSE(times);
   EXPECT_EQ(times.error().message, "nobody listens at " + meeting.address + ": Connection refused");
+}
+
+// Anybody may listen at the address first, and rank 0 may stop.
+TEST_F(MeetingTest, ALeaderIsWaitedForAsLongAsItShowsLife) {
+  group.timeout = std::chrono::milliseconds(500);
+  auto listener = listen_at(meeting.address);
+  ASSERT_TRUE(listener);
+  std::atomic<bool> is_silent = false;
+  std::atomic<bool> has_ended = false;
+  std::thread leader([&] {
+    EXPECT_TRUE(wait_for(listener->get(), POLLIN, std::chrono::seconds(10)));
+    FrameSocket rank(live::UniqueFd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    for (int answered = 0; answered < 3;) {
+      wait_for(rank.fd(), POLLIN, std::chrono::seconds(10));
+      auto is_open = rank.read();
+      if (!is_open || !*is_open) break;
+      while (const auto frame = rank.take()) {
+        if (frame->kind != FrameKind::waits) continue;
+        ++answered;
+        EXPECT_TRUE(rank.send(FrameKind::alive, group.timeout));
+      }
+    }
+    is_silent = true;
+    while (!has_ended) usleep(10'000);
+  });
+  const auto times = run_rank(plan, group, 1, meeting);
+  EXPECT_TRUE(is_silent);
+  has_ended = true;
+  leader.join();
+  ASSERT_FALSE(times);
+  EXPECT_EQ(times.error().message, "rank 0 said nothing for 1.5 s");
 }
 
 TEST_F(MeetingTest, TheFirstRankEnds) {

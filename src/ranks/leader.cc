@@ -196,6 +196,11 @@ Result<void> Leader::read(std::uint32_t rank, FrameKind kind) {
   while (auto frame = member.socket.take()) {
     member.heard = Clock::now();
     if (frame->kind == FrameKind::alive) continue;
+    if (frame->kind == FrameKind::waits) {
+      // A rank that has gone is noticed when its socket is read.
+      (void)member.socket.send(FrameKind::alive, group_.timeout);
+      continue;
+    }
     if (frame->kind == FrameKind::failed) {
       return Error{fmt::format("rank {}: {}", rank, short_line(frame->text()))};
     }

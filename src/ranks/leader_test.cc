@@ -85,6 +85,18 @@ class LeaderTest : public testing::Test {
   std::future<Result<Times>> times;
 };
 
+TEST_F(LeaderTest, ARankThatWaitsHearsThatTheLeaderIsThere) {
+  run();
+  EXPECT_TRUE(ranks[0].send(FrameKind::waits, limit));
+  wait_for(ranks[0].fd(), POLLIN, limit);
+  ASSERT_TRUE(ranks[0].read());
+  const auto frame = ranks[0].take();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->kind, FrameKind::alive);
+  ranks[1].close();
+  EXPECT_NE(error(), "");
+}
+
 TEST_F(LeaderTest, AnIterationTakesAsLongAsItsSlowestRank) {
   run();
   exchange_addresses();

@@ -149,7 +149,7 @@ Result<void> Rank::play() {
     if (completions->empty() && left_ > 0) {
       if (auto slept = sleep(); !slept) return slept;
     }
-    show_life();
+    show_life(FrameKind::alive);
   }
   return {};
 }
@@ -273,7 +273,13 @@ Result<void> Rank::sleep() {
   ::poll(waiting.data(), waiting.size(), period);
   if ((waiting[0].revents & POLLIN) != 0) endpoint_.take_event();
   // Nothing is to be heard now, unless the run is over.
-  if (waiting[1].revents != 0) return hear_why();
+  if (waiting[1].revents != 0) {
+    auto is_open = leader_.read();
+    if (!is_open) return Error{""};
+    auto frame = take_frame();
+    if (!frame) return frame.error();
+    if (*frame || !*is_open) return Error{""};
+  }
   constexpr int patience = 6;
   if (Clock::now() - progress_ > patience * group_.timeout) {
     return Error{"no message comes or goes any more"};
@@ -281,22 +287,35 @@ Result<void> Rank::sleep() {
   return {};
 }
 
+Result<std::optional<Frame>> Rank::take_frame() {
+  while (auto frame = leader_.take()) {
+    heard_ = Clock::now();
+    if (frame->kind == FrameKind::failed) return Error{frame->text()};
+    if (frame->kind != FrameKind::alive) return frame;
+  }
+  return std::optional<Frame>();
+}
+
 Result<Frame> Rank::hear(FrameKind kind) {
+  // While ranks come, and while it waits for one of them, the leader may answer nobody.
+  constexpr int patience = 3;
+  heard_ = Clock::now();
+  bool is_open = true;
   for (;;) {
-    if (auto frame = leader_.take()) {
-      if (frame->kind == kind) return std::move(*frame);
-      if (frame->kind == FrameKind::failed) return Error{frame->text()};
-      return Error{""};
+    // The leader's last words may have come together with its end.
+    auto frame = take_frame();
+    if (!frame) return frame.error();
+    if (*frame && (*frame)->kind == kind) return std::move(**frame);
+    if (*frame || !is_open) return Error{""};
+    if (Clock::now() - heard_ > patience * group_.timeout) {
+      const auto silent = std::chrono::duration<double>(patience * group_.timeout);
+      return Error{fmt::format("rank 0 said nothing for {} s", silent.count())};
     }
     wait_for(leader_.fd(), POLLIN, life_period);
-    auto is_open = leader_.read();
-    if (!is_open) return Error{""};
-    show_life();
-    if (*is_open) continue;
-    // The leader's last words may have come together with its end.
-    auto last = leader_.take();
-    if (last && last->kind == kind) return std::move(*last);
-    return Error{last && last->kind == FrameKind::failed ? last->text() : ""};
+    auto read = leader_.read();
+    if (!read) return Error{""};
+    is_open = *read;
+    show_life(FrameKind::waits);
   }
 }
 
@@ -315,11 +334,11 @@ Result<void> Rank::tell(FrameKind kind, std::uint64_t number) {
   return unless_over(leader_.send(kind, number, group_.timeout));
 }
 
-void Rank::show_life() {
+void Rank::show_life(FrameKind kind) {
   const Clock::time_point now = Clock::now();
   if (now - shown_life_ < life_period / 2) return;
   shown_life_ = now;
-  (void)leader_.send(FrameKind::alive, group_.timeout);
+  (void)leader_.send(kind, group_.timeout);
 }
 
 }  // namespace tulle::ranks

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,19 +56,22 @@ class Rank {
   Result<void> give_back(std::uint32_t link);
   Result<void> release(Index task);
   Result<void> sleep();
-  // Waits for a frame of the leader.
+  // Returns what the leader has said, if anything. An error means that the run is over.
+  Result<std::optional<Frame>> take_frame();
+  // Waits for a frame of the leader, who shows that it is there.
   Result<Frame> hear(FrameKind kind);
   // Returns what the leader said last, now that the run is over.
   Error hear_why();
   // Returns what a frame to the leader came to, or why the run is over if the leader has gone.
   Result<void> unless_over(const Result<void>& sent);
   Result<void> tell(FrameKind kind, std::uint64_t number);
-  void show_life();
+  void show_life(FrameKind kind);
 
   const Plan& plan_;
   const Group& group_;
   std::uint32_t rank_;
   FrameSocket leader_;
+  std::chrono::steady_clock::time_point heard_;  // when the leader last said something
   Endpoint endpoint_;
   std::vector<Flow> flows_;                     // by link
   std::vector<Index> own_;                      // this rank's tasks

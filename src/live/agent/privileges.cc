@@ -7,7 +7,9 @@
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -54,7 +56,8 @@ constexpr std::uint32_t refused_calls[] = {
     // other processes
     SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_process_madvise, SYS_pidfd_getfd,
     SYS_kcmp, SYS_kill, SYS_tkill, SYS_pidfd_send_signal, SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
+    SYS_rt_tgsigqueueinfo, SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam,
+    SYS_sched_setscheduler, SYS_setpriority, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages,
     // namespaces and file systems
     SYS_setns, SYS_unshare, SYS_chroot, SYS_pivot_root, SYS_mount, SYS_umount2, SYS_move_mount,
     SYS_mount_setattr, SYS_open_tree, SYS_fspick, SYS_fsopen, SYS_fsmount, SYS_fsconfig,
@@ -64,6 +67,23 @@ constexpr std::uint32_t refused_calls[] = {
     SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_add_key, SYS_request_key,
     SYS_keyctl, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct, SYS_settimeofday, SYS_clock_settime,
     SYS_sethostname, SYS_setdomainname};
+
+// Calls that are refused with one value of an argument, given by its number.
+struct RefusedValue {
+  std::uint32_t call;
+  std::uint32_t argument;
+  std::uint32_t value;
+};
+constexpr RefusedValue refused_values[] = {
+    // The kernel then signals the owner of a descriptor, any process, for this one.
+    {SYS_fcntl, 1, F_SETOWN},
+    {SYS_fcntl, 1, F_SETOWN_EX},
+    {SYS_fcntl, 1, F_SETSIG},
+    {SYS_ioctl, 1, FIOSETOWN},
+    {SYS_ioctl, 1, SIOCSPGRP},
+    {SYS_ioctl, 1, FIOASYNC},
+    // Other services of this user. The agent's own socket is open, and socketpair(2) reaches nobody.
+    {SYS_socket, 0, AF_UNIX}};
 
 // The address sanitizer looks for leaks by a process that traces this one.
 #if defined(__SANITIZE_ADDRESS__) || defined(TULLE_ADDRESS_SANITIZER)
@@ -76,7 +96,10 @@ constexpr bool is_traced = false;
 void refuse_calls() {
   if (architecture == 0) return;
   constexpr std::uint32_t number = offsetof(seccomp_data, nr);
-  constexpr std::uint32_t first = offsetof(seccomp_data, args);  // low half of the first argument
+  // The low half of an argument.
+  const auto argument = [](std::uint32_t which) {
+    return static_cast<std::uint32_t>(offsetof(seccomp_data, args) + which * sizeof(std::uint64_t));
+  };
   constexpr std::uint32_t refuse = SECCOMP_RET_ERRNO | EPERM;
   constexpr std::uint32_t absent = SECCOMP_RET_ERRNO | ENOSYS;
   std::vector<sock_filter> program = {
@@ -95,15 +118,28 @@ void refuse_calls() {
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
     program.push_back(BPF_STMT(BPF_RET | BPF_K, refuse));
   }
+  for (const RefusedValue& each : refused_values) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, each.call, 0, 4));
+    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(each.argument)));
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, each.value, 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, refuse));
+    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number));
+  }
   for (const sock_filter& each : std::initializer_list<sock_filter>{
            // clone(2) makes threads, and tgkill(2) signals this process, as abort(3) does.
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
            BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 5, 0),
            BPF_STMT(BPF_RET | BPF_K, refuse),
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 3),
-           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(getpid()), 1, 0),
+           BPF_STMT(BPF_RET | BPF_K, refuse),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
+           // prlimit64(2) with the number 0 concerns this process.
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 3),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
            BPF_STMT(BPF_RET | BPF_K, refuse),
            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
        }) {
@@ -114,16 +150,26 @@ void refuse_calls() {
 }
 
 // Gives up starting programs, and writing, making and removing files (landlock(7)), where the
-// kernel has this (Linux 5.13). A process that has done so also looks into none that has not.
+// kernel has this (Linux 5.13). A process that has done so also looks into none that has not, and,
+// since Linux 6.12, neither signals one nor connects to its abstract sockets.
 void refuse_files(const std::string& removes) {
-  landlock_ruleset_attr wanted{};
-  wanted.handled_access_fs =
+  // As in <linux/landlock.h> of Linux 6.12. Older kernels refuse a size that they do not know.
+  struct {
+    std::uint64_t files;
+    std::uint64_t ports;
+    std::uint64_t scopes;
+  } wanted{};
+  constexpr std::uint64_t abstract_sockets = 1, signals = 2;
+  const long version =
+      syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  const std::size_t bytes = version >= 6 ? sizeof wanted : sizeof wanted.files;
+  if (version >= 6) wanted.scopes = abstract_sockets | signals;
+  wanted.files =
       LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
       LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
       LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
       LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
-  const UniqueFd rules(
-      static_cast<int>(syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0)));
+  const UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &wanted, bytes, 0)));
   if (!rules) return;
   const auto allow = [&rules](const std::string& path, std::uint64_t access) {
     const UniqueFd file(open(path.c_str(), O_PATH | O_CLOEXEC));

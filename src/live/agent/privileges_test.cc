@@ -5,7 +5,9 @@
 #include <linux/landlock.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -77,6 +79,45 @@ TEST_F(Confined, OtherProcessesAndNamespacesAreOutOfReach) {
     const bool traces = ptrace(PTRACE_SEIZE, getppid(), nullptr, nullptr) == 0;
     const bool is_refused = errno == EPERM;
     return !traces && is_refused && unshare(CLONE_NEWUSER) == -1 && errno == EPERM;
+  }));
+}
+
+// Each of these reaches a process of the same user, or lets the kernel signal one.
+TEST_F(Confined, NoOtherProcessIsDisturbed) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
+    int ends[2] = {-1, -1};
+    int yes = 1;
+    int parent = getppid();
+    const rlimit none{0, 0};
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    const f_owner_ex owner{F_OWNER_PID, parent};
+    return socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 &&
+           is_refused(fcntl(ends[0], F_SETOWN, parent)) &&
+           is_refused(fcntl(ends[0], F_SETOWN_EX, &owner)) &&
+           is_refused(fcntl(ends[0], F_SETSIG, SIGKILL)) &&
+           is_refused(ioctl(ends[0], FIOSETOWN, &parent)) &&
+           is_refused(ioctl(ends[0], SIOCSPGRP, &parent)) &&
+           is_refused(ioctl(ends[0], FIOASYNC, &yes)) &&
+           is_refused(prlimit(parent, RLIMIT_FSIZE, &none, nullptr)) &&
+           is_refused(sched_setaffinity(parent, sizeof first, &first)) &&
+           is_refused(setpriority(PRIO_PROCESS, static_cast<id_t>(parent), 19));
+  }));
+}
+
+TEST_F(Confined, NoOtherServiceIsConnectedTo) {
+  EXPECT_TRUE(holds_without_privileges(
+      [] { return socket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == EPERM; }));
+}
+
+TEST(Privileges, ItsOwnLimitsAndDescriptorsAreAsBefore) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    rlimit files{};
+    const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    return getrlimit(RLIMIT_NOFILE, &files) == 0 && setrlimit(RLIMIT_NOFILE, &files) == 0 &&
+           fd >= 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
   }));
 }
 
