@@ -29,6 +29,7 @@
 #include "live/security/key_file.h"
 #include "live/settings.h"
 #include "shim/exports/exports.h"
+#include "shim/paths/old_trees.h"
 #include "shim/paths/tree.h"
 
 namespace tulle::cli {
@@ -41,6 +42,7 @@ constexpr std::array our_libraries = {verbs_library, "librdmacm.so.1", "libibuma
 constexpr char paths_library[] = "libtulle-paths.so";
 constexpr char advice_library[] = "libtulle-advice.so";
 constexpr char rsockets_library[] = "rsocket/librspreload.so";
+constexpr std::size_t trees_kept = 32;  // of half a megabyte each
 // Debian has infiniband-diags and opensm where an ordinary user's PATH does not lead.
 constexpr char administrators_folders[] = "/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -94,6 +96,10 @@ void show_devices() {
   unsetenv("TULLE_SYSFS");  // another user's files would decide what the program sees
   auto devices = live::devices();
   if (!devices) return;
+  auto own = own_folder();
+  if (!own) return fail(own.error().message), void();
+  shim::remove_old_trees(*own, trees_kept);
+  const shim::TreesAtRest at_rest(*own);
   const live::Settings settings = live::read_settings();
   const live::FabricPlace place = live::fabric_place();
   const std::string place_name =
