@@ -243,17 +243,23 @@ bool IpInterfaces::send_held(Time now, Link& link) {
 
 // --- subnet administration ---
 
+// Returns the function that takes the answer to a question of the link's interface. An answer for
+// an earlier interface, of another P_Key, comes to nothing.
+template <typename Record>
+auto IpInterfaces::taker(Link& link, std::uint32_t question,
+                         void (ipoib::Interface::*take)(Time, std::uint32_t, const Record*)) {
+  return
+      [this, &link, generation = link.generation, question, take](int error, const Record& record) {
+        if (link.generation != generation) return;
+        ((*link.interface).*take)(now_(), question, error == 0 ? &record : nullptr);
+        note(link);
+      };
+}
+
 void IpInterfaces::ask(Link& link, const ipoib::Question& question) {
   HostAdministration& administration = administration_of_(link.host);
-  const std::uint32_t generation = link.generation;
-  const std::uint32_t number = question.number;
-  const auto is_current = [generation](const Link& of) { return of.generation == generation; };
   if (const auto* path = std::get_if<wire::PathRecord>(&question.record)) {
-    const auto take = [this, &link, is_current, number](int error, const wire::PathRecord& record) {
-      if (!is_current(link)) return;
-      link.interface->take_path(now_(), number, error == 0 ? &record : nullptr);
-      note(link);
-    };
+    const auto take = taker(link, question.number, &ipoib::Interface::take_path);
     if (!administration.find_path(*path, question.components, take)) take(ENETUNREACH, {});
     return;
   }
@@ -263,11 +269,7 @@ void IpInterfaces::ask(Link& link, const ipoib::Question& question) {
     return administration.leave(member.group_gid, member.scope_and_join_state);
   }
   const bool is_again = !link.groups.insert(member.group_gid).second;
-  const auto take = [this, &link, is_current, number](int error, const wire::MemberRecord& record) {
-    if (!is_current(link)) return;
-    link.interface->take_group(now_(), number, error == 0 ? &record : nullptr);
-    note(link);
-  };
+  const auto take = taker(link, question.number, &ipoib::Interface::take_group);
   if (!administration.join(member, question.components, take, is_again)) take(ENETUNREACH, {});
 }
 

@@ -78,6 +78,9 @@ class IpInterfaces {
   void offer(Time now, Link& link, std::span<const std::byte> packet);
   bool send_held(Time now, Link& link);
   bool progress(Time now, Link& link);
+  template <typename Record>
+  auto taker(Link& link, std::uint32_t question,
+             void (ipoib::Interface::*take)(Time, std::uint32_t, const Record*));
   void ask(Link& link, const ipoib::Question& question);
   void settle(Link& link);
   void note(Link& link);

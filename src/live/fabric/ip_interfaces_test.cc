@@ -1,4 +1,5 @@
-// Interfaces of a host whose subnet has no manager, where this machine lets the test make networks.
+// Interfaces of a host whose subnet has no manager, unless a test lets it work, where this machine
+// lets the test make networks.
 
 #include "live/fabric/ip_interfaces.h"
 
@@ -23,7 +24,9 @@
 #include <vector>
 
 #include "base/folder_test.h"
+#include "fabric/settle_test.h"
 #include "live/fabric/host_services.h"
+#include "management/subnet/exchange.h"
 
 namespace tulle::live {
 namespace {
@@ -69,9 +72,26 @@ class IpInterfacesTest : public testing::Test {
     return UniqueFd(packets[1]);
   }
 
+  // Gives host 0 another first entry in its table of P_Keys, as a manager does.
+  void set_pkey(Pkey pkey) {
+    const be16 first = pkey.value;
+    management::subnet::AttributeData table{};
+    std::memcpy(table.data(), &first, sizeof first);
+    const auto& down = subnet_.wiring().peer(0, 0);
+    management::subnet::Exchange exchange(9);
+    exchange.ask(management::subnet::set_question(
+        management::subnet::Route().by(1).by(static_cast<std::uint8_t>(down.port + 1)),
+        wire::attribute_pkey_table, 0, table));
+    subnet_.send(now(), 1, 1, *exchange.take_packet(now()));
+    subnet_.run(now());
+    while (const auto arrival = subnet_.take_arrival()) managers_.receive(now(), *arrival);
+    ASSERT_EQ(subnet_.node(0).pkeys(host_port)[0], pkey.value);
+  }
+
   const Folder files_;
   fabric::Subnet subnet_{now(), *fabric::single_switch({2, {}})};
-  HostServices services_{subnet_, nullptr};
+  fabric::SubnetManagers managers_{now(), subnet_, {}};
+  HostServices services_{subnet_, &managers_};
   HostAdministration administration_{0, 1u << 31, now, subnet_, services_};
   DataPorts ports_{now(), subnet_};
   std::optional<HostNetworks> networks_;
@@ -138,6 +158,25 @@ TEST_F(IpInterfacesTest, AHostSendsSomePacketsInATurn) {
   while (read(packets_.get(), buffer.data(), buffer.size()) > 0) ++left;
   EXPECT_GT(left, 0);
   EXPECT_LT(left, packets);
+}
+
+// The interface of another P_Key asks the same, under the same numbers.
+TEST_F(IpInterfacesTest, AnAnswerForAnEarlierPkeyComesToNothing) {
+  fabric::settle(now(), subnet_, managers_);
+  const UniqueFd host = make_with_socket();
+  std::vector<bool> is_running;
+  const auto take = [&](const HostServices::Delivery& delivery) {
+    administration_.take(delivery);
+    is_running.push_back(interfaces_->status(0)[0].is_running);
+  };
+  interfaces_->follow(now());
+  interfaces_->progress(now());  // asks for its broadcast group
+  set_pkey(Pkey(0x8001));
+  interfaces_->follow(now());
+  interfaces_->progress(now());
+  services_.progress(now(), take);
+  ASSERT_GE(is_running.size(), 2u);
+  EXPECT_FALSE(is_running[0]) << "the answer was for 0xffff";
 }
 
 }  // namespace
