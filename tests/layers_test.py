@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checks that each room knows only the rooms that it may know, and that the lower rooms do not touch the machine.
 
-There are six checks, and a fabricated violation shows that each of them can fail:
+There are seven checks, and a fabricated violation shows that each of them can fail:
 - every #include "room/..." under src/ goes in an allowed direction, and so does every use of a room's namespace, which
   another room's header may have brought along;
 - within a room that has rooms of its own (live), every #include "room/folder/..." goes in an allowed direction;
+- folders of one room do not include one another in a circle;
 - every room that a CMakeLists.txt under src/ links is an allowed one, and a room links all that it may know;
 - docs/architecture.md's tables of rooms are the ones here;
 - every direction that is allowed is used;
@@ -263,6 +264,39 @@ class Uses(unittest.TestCase):
         self.assertEqual(expected, found)
         self.assertEqual(ROOMS_WITHIN, tables_within(DOCUMENT.read_text()))
         self.assertEqual({"sim": {"device", "wire"}, "base": set()}, table("| `sim` | x | device, wire |\n| `base` | y | – |\n"))
+
+
+def circles_of_siblings(source):
+    """Yields a line for each folder that reaches itself by the includes of the folders beside it."""
+    arrows = {}
+    for path in sorted(source.rglob("*")):
+        if path.suffix not in (".c", ".cc", ".h") or re.search("_(test|fuzz|bench)[.]", path.name):
+            continue
+        folder = path.relative_to(source).parent
+        for included in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M):
+            other = pathlib.PurePath(included).parent
+            if other != folder and other.parent == folder.parent and len(folder.parts) > 1:
+                arrows.setdefault(folder, set()).add(other)
+    for folder in arrows:
+        reached, new = set(), {folder}
+        while new:
+            new = {to for each in new for to in arrows.get(each, ())} - reached
+            reached |= new
+        if folder in reached:
+            yield f"{folder} includes {', '.join(sorted(map(str, arrows[folder])))}, and comes back to itself"
+
+
+class Siblings(unittest.TestCase):
+    def test_no_circles(self):
+        self.assertEqual([], list(circles_of_siblings(SOURCE)))
+
+    def test_can_fail(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder)
+            for name, other in (("rc", "xrc"), ("xrc", "rc"), ("ud", "rc")):
+                (source / "transport" / name).mkdir(parents=True)
+                (source / "transport" / name / "engine.cc").write_text(f'#include "transport/{other}/engine.h"\n')
+            self.assertEqual(2, len(list(circles_of_siblings(source))))
 
 
 class Links(unittest.TestCase):

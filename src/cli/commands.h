@@ -3,6 +3,7 @@
 // The live commands, one a file. Each returns the exit status, and prints one line if something
 // went wrong. cli/simulations.h has the others.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -74,7 +75,7 @@ int fabric_status(const std::string& name, bool json);
 // Lists this user's fabrics.
 int fabric_list(bool json);
 // Cuts the cable between two ends, or joins it again.
-int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends);
+int fabric_cable(const std::string& name, bool cuts, const std::array<std::string, 2>& ends);
 // Returns the address of a fabric's process. Without a name, that is the fabric on whose host this
 // process runs, or else the one called "default".
 Result<std::string> fabric_address(const std::string& name);

@@ -415,10 +415,10 @@ int fabric_list(bool json) {
   return 0;
 }
 
-int fabric_cable(const std::string& name, bool cuts, const std::vector<std::string>& ends) {
+int fabric_cable(const std::string& name, bool cuts, const std::array<std::string, 2>& ends) {
   live::FabricHello hello;
   hello.purpose = cuts ? live::FabricPurpose::cut : live::FabricPurpose::join;
-  hello.ends = {ends[0], ends[1]};
+  hello.ends = ends;
   return command(name, hello);
 }
 

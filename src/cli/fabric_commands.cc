@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,27 @@ constexpr char fabric_examples[] =
     "The switches and adapters are software in a process of this user, and answer management\n"
     "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID.\n"
     "Each host has a name, and where this machine allows it, an IP network joins the hosts.\n";
+constexpr char up_examples[] =
+    "Examples:\n"
+    "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
+    "  tulle fabric up my.toml                       the topology of a scenario\n"
+    "  tulle fabric up --no-manager                  without a subnet manager\n"
+    "  tulle run --host h0 -- opensm -f $PWD/opensm.log\n"
+    "                                                a subnet manager, on a host\n";
+constexpr char fabric_status_examples[] =
+    "Examples:\n"
+    "  tulle fabric status                           nodes, LIDs, ports and their states\n"
+    "  tulle fabric status --name lab --json         another fabric, for a script\n";
+constexpr char shell_examples[] =
+    "Examples:\n"
+    "  tulle fabric rsh h3 hostname                  a command on host h3\n";
+constexpr char cut_examples[] =
+    "Examples:\n"
+    "  tulle fabric cut h1 switch0                   the cable between a host and a switch\n"
+    "  tulle fabric cut switch0:5 switch1            one of several, by its port\n";
+constexpr char join_examples[] =
+    "Examples:\n"
+    "  tulle fabric join h1 switch0                  plug the cable in again\n";
 constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
 
 void add_name(CLI::App* command, std::string& name) {
@@ -66,7 +88,7 @@ class FabricApp : public CLI::App {
 void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   static FabricUpOptions up_options;
   static std::string name;
-  static std::vector<std::string> ends;
+  static std::array<std::string, 2> ends;
   static bool json = false;
   auto* fabric = app.add_subcommand(
       std::make_shared<FabricApp>("Run an InfiniBand fabric of software switches"));
@@ -99,17 +121,22 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
   up->callback([&status] { status = fabric_up(up_options); });
 
+  up->footer(up_examples);
+
   auto* down = fabric->add_subcommand("down", "End a fabric");
   add_name(down, name);
+  down->footer("");
   down->callback([&status] { status = fabric_down(name); });
 
   auto* show = fabric->add_subcommand("status", "Show hosts and switches, ports and cables");
   add_name(show, name);
   show->add_flag("--json", json, "Print JSON");
+  show->footer(fabric_status_examples);
   show->callback([&status] { status = fabric_status(name, json); });
 
   auto* list = fabric->add_subcommand("list", "List the fabrics that are up");
   list->add_flag("--json", json, "Print JSON");
+  list->footer("");
   list->callback([&status] { status = fabric_list(json); });
 
   static RunOptions shell_options;
@@ -118,6 +145,7 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
       "Run a command line in a shell on a host, as rsh does; for programs that start others");
   add_name(shell, shell_options.fabric);
   shell->add_option("host", shell_options.host, "The host")->type_name("HOST")->required();
+  shell->footer(shell_examples);
   shell->prefix_command();
   shell->callback([shell, &status, &after_dashes] {
     shell_options.command = shell->remaining();
@@ -134,7 +162,11 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
     auto* command = fabric->add_subcommand(cuts ? "cut" : "join",
                                            cuts ? "Cut a cable" : "Join a cable that was cut");
     add_name(command, name);
-    command->add_option("ends", ends, end_help)->type_name("END")->required()->expected(2);
+    command->add_option("END", ends[0], end_help)->type_name("END")->required();
+    command->add_option("OTHER_END", ends[1], "The cable's other end")
+        ->type_name("OTHER_END")
+        ->required();
+    command->footer(cuts ? cut_examples : join_examples);
     command->callback([cuts, &status] { status = fabric_cable(name, cuts, ends); });
   }
   // What `tulle fabric` itself takes, to name it, its commands do not.

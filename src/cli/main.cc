@@ -44,6 +44,15 @@ constexpr char examples[] =
     "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
     "  tulle sim incast                              a cluster in virtual time\n"
     "  tulle compare --workload incast               the same traffic on several fabrics\n";
+constexpr char devices_examples[] =
+    "Examples:\n"
+    "  tulle devices                                 the device, its interfaces and addresses\n"
+    "  tulle devices --interface eth0 --roce both    with one interface and both versions of RoCE\n"
+    "  tulle devices --json                          for a script\n";
+constexpr char status_examples[] =
+    "Examples:\n"
+    "  tulle status                                  processes, traffic and what was discarded\n"
+    "  tulle status --json                           for a script\n";
 constexpr char run_examples[] =
     "Examples:\n"
     "  tulle run -- ibv_rc_pingpong -g 0             a server; its client needs -g 0, too\n"
@@ -236,6 +245,7 @@ void add_queries(CLI::App& app, int& status) {
   devices_command->add_option("--roce", roce, "Version of RoCE, as for tulle run")
       ->type_name("VERSION")
       ->check(CLI::IsMember({"v1", "v2", "both"}));
+  devices_command->footer(devices_examples);
   devices_command->callback([&status] {
     if (!roce.empty()) settings.device.roce = live::roce_versions(roce);
     status = devices(settings, json);
@@ -243,6 +253,7 @@ void add_queries(CLI::App& app, int& status) {
   auto* status_command = app.add_subcommand(
       "status", "Show the host agent, and the processes that use it with their counters");
   add_common(status_command);
+  status_command->footer(status_examples);
   status_command->callback([&status] { status = cli::status(settings, json); });
 }
 

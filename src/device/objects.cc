@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/xrc/xrc.h"
+#include "transport/rc/extended.h"
 
 namespace tulle::device {
 
@@ -250,7 +250,7 @@ void Objects::remove_xrc(verbs::SharedReceiveQueue& srq) {
   environment_->xrc_srqs.erase(srq.number);
   queue_pairs_->for_each([&](QueuePair* qp) {
     const bool names = qp->transport.receives == Receives::from_named_queue;
-    if (names) transport::xrc::forget(*qp, srq);
+    if (names) transport::rc::extended::forget(*qp, srq);
   });
   --srq.xrc_domain->users;
 }

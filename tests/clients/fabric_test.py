@@ -120,7 +120,7 @@ class WithoutManager(FabricTest):
         choices = "choose from up, down, status, list, rsh, cut, join"
         for arguments, message in (((), "a command is missing"), (("exec",), 'unknown command "fabric exec"'),
                                    (("exec", "h0"), 'unknown command "fabric exec"'),
-                                   (("cut", "h1"), "At least 2 required")):
+                                   (("cut", "h1"), "OTHER_END is required")):
             with self.subTest(arguments=arguments):
                 wrong = self.fabric(*arguments, expect=2)
                 self.assertIn(message, wrong.stderr)

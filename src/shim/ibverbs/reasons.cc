@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/xrc/xrc.h"
+#include "transport/rc/extended.h"
 #include "verbs/qp_state.h"
 
 namespace tulle::shim {
@@ -255,7 +255,7 @@ std::string why_not_posted(Context& context, const Qp& qp, const verbs::SendRequ
     return fmt::format("a queue pair of type {} has no {}", pair.transport.name,
                        name_of(request.opcode));
   }
-  if (qp.qp_base.qp_type == IBV_QPT_XRC_SEND && !transport::xrc::names_queue(request)) {
+  if (qp.qp_base.qp_type == IBV_QPT_XRC_SEND && !transport::rc::extended::names_queue(request)) {
     return fmt::format("qp_type.xrc.remote_srqn {:#x} is no number of a shared receive queue",
                        request.xrc_srq);
   }

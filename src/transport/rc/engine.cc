@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "transport/queue_pair.h"
+#include "transport/rc/extended.h"
 #include "transport/tag_matching.h"
-#include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
 namespace {
@@ -32,11 +32,11 @@ void Engine::reset(QueuePair& qp) {
   requester_.reset();
   responder_.reset();
   becn_due_ = false;
-  if (role_ == Role::xrc_target && qp.init.srq != nullptr) xrc::forget(qp, *qp.init.srq);
+  if (role_ == Role::xrc_target && qp.init.srq != nullptr) extended::forget(qp, *qp.init.srq);
 }
 
 verbs::VerbsStatus Engine::check(const QueuePair&, const verbs::SendRequest& request) const {
-  if (role_ == Role::xrc_initiator && !xrc::names_queue(request)) [[unlikely]] {
+  if (role_ == Role::xrc_initiator && !extended::names_queue(request)) [[unlikely]] {
     return verbs::VerbsStatus::invalid_argument;
   }
   return verbs::VerbsStatus::ok;
@@ -118,7 +118,7 @@ inline bool Engine::pull_answer(QueuePair& qp, OutgoingPacket& out) {
   if (becn_due_) [[unlikely]]
     out.packet.becn = std::exchange(becn_due_, false);
   if (role_ != Role::connection) [[unlikely]]
-    xrc::mark_answer(out.packet);
+    extended::mark_answer(out.packet);
   return true;
 }
 

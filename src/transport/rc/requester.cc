@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "transport/local_memory.h"
-#include "transport/xrc/xrc.h"
+#include "transport/rc/extended.h"
 
 namespace tulle::transport::rc {
 
@@ -258,7 +258,7 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
     return 0;
   }
   if (qp.transport.receives == Receives::nothing) [[unlikely]]
-    xrc::mark_request(qp, wqe, out.packet);
+    extended::mark_request(qp, wqe, out.packet);
   return psns;
 }
 

@@ -7,8 +7,8 @@
 #include "base/guarded_access.h"
 #include "base/pause.h"
 #include "transport/queue_pair.h"
+#include "transport/rc/extended.h"
 #include "transport/rc/requester.h"
-#include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
 
@@ -97,7 +97,7 @@ void Responder::handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload 
 
 void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   if (qp.transport.receives == Receives::from_named_queue) [[unlikely]] {
-    const RequestVerdict verdict = xrc::select(qp, inbound_, packet);
+    const RequestVerdict verdict = extended::select(qp, inbound_, packet);
     if (verdict != RequestVerdict::ok) return refuse(qp, verdict, packet.psn);
   }
   switch (wire::info(packet.opcode).kind) {
@@ -502,7 +502,7 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
 const verbs::ProtectionDomain* Responder::domain_of(const QueuePair& qp, const Job& job) const {
   if (qp.transport.receives != Receives::from_named_queue) [[likely]]
     return qp.init.pd;
-  const verbs::SharedReceiveQueue* srq = xrc::find(qp, job.xrc_srq);
+  const verbs::SharedReceiveQueue* srq = extended::find(qp, job.xrc_srq);
   return srq != nullptr ? srq->pd : nullptr;
 }
 

@@ -1,9 +1,9 @@
-#include "transport/xrc/xrc.h"
+#include "transport/rc/extended.h"
 
 #include "transport/queue_pair.h"
 #include "transport/rc/engine.h"
 
-namespace tulle::transport::xrc {
+namespace tulle::transport::rc::extended {
 namespace {
 
 constexpr std::uint32_t srq_number_max = 0xFF'FFFF;  // 24 bits, as in XRCETH
@@ -65,4 +65,4 @@ void mark_answer(wire::Packet& packet) {
   if (packet.syndrome.kind == wire::AckKind::ack) packet.syndrome.value = rc::no_credits_code;
 }
 
-}  // namespace tulle::transport::xrc
+}  // namespace tulle::transport::rc::extended

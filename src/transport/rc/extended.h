@@ -15,7 +15,7 @@ namespace tulle::transport {
 class QueuePair;
 }
 
-namespace tulle::transport::xrc {
+namespace tulle::transport::rc::extended {
 
 // True if the request names a shared receive queue, or needs none since it is a local operation.
 bool names_queue(const verbs::SendRequest& request);
@@ -35,4 +35,4 @@ void forget(QueuePair& target, const verbs::SharedReceiveQueue& srq);
 void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& packet);
 void mark_answer(wire::Packet& packet);
 
-}  // namespace tulle::transport::xrc
+}  // namespace tulle::transport::rc::extended
