@@ -5,6 +5,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -33,27 +34,37 @@ namespace {
 
 class Lane {
  public:
-  bool add(std::function<void()> work) {
+  bool add(std::function<void()> work, std::size_t waiting_max) {
     const std::lock_guard guard(mutex_);
     if (waiting_.size() >= waiting_max) return false;
     waiting_.push_back(std::move(work));
-    if (!is_running_) start_thread([this] { run(); });
-    is_running_ = true;
+    if (idle_ < waiting_.size() && threads_ < threads_max) add_thread();
     came_.notify_one();
     return true;
   }
 
  private:
-  // Each may take seconds. A listener answers the request itself that is refused here, and a way is
-  // looked for again with the next datagram.
-  static constexpr std::size_t waiting_max = 256;
+  static constexpr std::size_t threads_max = 8;
+
+  // Those that there are do the work if the system gives no more.
+  void add_thread() {
+    try {
+      start_thread([this] { run(); });
+      ++threads_;
+    } catch (const std::exception&) {
+      if (threads_ == 0) waiting_.pop_back();
+      if (threads_ == 0) throw;
+    }
+  }
 
   [[noreturn]] void run() {
     for (;;) {
       std::function<void()> work;
       {
         std::unique_lock lock(mutex_);
+        ++idle_;
         came_.wait(lock, [this] { return !waiting_.empty(); });
+        --idle_;
         work = std::move(waiting_.front());
         waiting_.pop_front();
       }
@@ -67,8 +78,13 @@ class Lane {
   std::mutex mutex_;
   std::condition_variable came_;
   std::deque<std::function<void()>> waiting_;
-  bool is_running_ = false;
+  std::size_t threads_ = 0;
+  std::size_t idle_ = 0;
 };
+
+// Anybody can make a socket look for a way. A way that is refused is looked for again with a later
+// datagram. Answers have a bound for each listener (stream.cc).
+constexpr std::size_t ways_max = 256;
 
 using Lanes = std::array<Lane, 2>;
 
@@ -76,7 +92,8 @@ using Lanes = std::array<Lane, 2>;
 
 bool run_aside(Aside kind, std::function<void()> work) {
   try {
-    return of_process<Lanes>()[static_cast<std::size_t>(kind)].add(std::move(work));
+    return of_process<Lanes>()[static_cast<std::size_t>(kind)].add(
+        std::move(work), kind == Aside::ways ? ways_max : SIZE_MAX);
   } catch (const std::exception&) {
     return false;  // there is no memory, or no thread
   }

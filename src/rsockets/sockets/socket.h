@@ -117,7 +117,7 @@ void forget(int fd);
 
 // aside.cc: starts a thread that blocks all signals: the program's are for the program's threads.
 void start_thread(std::function<void()> run);
-// Runs the work on a thread that may wait, after work of the same kind that was given to it before.
+// Runs the work on one of a few threads that may wait, which take work of the same kind in order.
 // Returns false if too much waits already, or there is no memory.
 enum class Aside { answers, ways };  // to connection requests; to peers of datagrams
 bool run_aside(Aside kind, std::function<void()> work);

@@ -30,6 +30,7 @@ constexpr milliseconds longest_close{200};
 constexpr milliseconds longest_lingering{60'000};
 constexpr std::size_t lingering_max = 128;  // of a process; each has about five descriptors
 constexpr milliseconds between_tries{2};
+constexpr std::size_t unanswered_max = 64;  // of a listener; others wait with the agent
 
 }  // namespace
 
@@ -97,7 +98,7 @@ void Stream::accept_requests() {
     {
       // What nobody accepts waits with the connection manager, which has a bound.
       const Lock lock(mutex_);
-      is_full_ = accepted_.size() + accepting_.size() >= backlog_;
+      is_full_ = accepted_.size() + accepting_.size() >= backlog_ || unanswered_ >= unanswered_max;
       if (is_full_) return forget(fd());
     }
     std::unique_ptr<Connection> request;
@@ -111,12 +112,17 @@ void Stream::accept_requests() {
     {
       const Lock lock(mutex_);
       accepting_.push_back(stream);
+      ++unanswered_;
     }
     // The device may look for the way to the peer, which need not exist.
     const bool is_answered = run_aside(Aside::answers, [stream] {
       if (const auto listener = stream->listener_.lock()) listener->answer(stream);
     });
-    if (!is_answered) answer(stream);
+    if (is_answered) continue;
+    stream->connection_->reject();
+    const Lock lock(mutex_);
+    accepting_.remove(stream);
+    --unanswered_;
   }
 }
 
@@ -126,9 +132,14 @@ void Stream::answer(const std::shared_ptr<Stream>& stream) {
     if (is_closed_) return;
   }
   const int error = stream->answer_request();
-  if (error != EAGAIN) return deliver(stream, error);
-  const Lock lock(mutex_);
-  if (!is_closed_) watch(stream->fd(), stream);
+  {
+    const Lock lock(mutex_);
+    --unanswered_;
+    if (is_closed_) return;
+    if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
+    if (error == EAGAIN) watch(stream->fd(), stream);
+  }
+  if (error != EAGAIN) deliver(stream, error);
 }
 
 int Stream::answer_request() {

@@ -131,8 +131,9 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   std::deque<std::shared_ptr<Stream>> accepted_;
   int accepted_fd_ = -1;
   std::size_t backlog_ = 0;
-  bool is_full_ = false;      // requests wait until the program accepts
-  bool has_stopped_ = false;  // the program has shut the listener down
+  std::size_t unanswered_ = 0;  // requests that threads are about to answer
+  bool is_full_ = false;        // requests wait until the program accepts, or some are answered
+  bool has_stopped_ = false;    // the program has shut the listener down
 
   StreamProtocol protocol_;
   RegisteredBuffer send_buffer_;
