@@ -124,6 +124,33 @@ TEST_F(DatagramSocketTest, WhoNeverAnswersHoldsNobodyUp) {
   EXPECT_EQ(handles_at_rest(), 11u);
 }
 
+// The way to a peer that asks for a connection may be looked for in vain, too. Each is answered
+// once the ways are found.
+TEST_F(DatagramSocketTest, AnswersThatTakeLongHoldNobodyUp) {
+  std::shared_ptr<Socket> listener;
+  ASSERT_EQ(create_stream(device_, AF_INET, listener), 0);
+  ASSERT_EQ(listener->bind(loopback(1, htons(7))), 0);
+  ASSERT_EQ(listener->listen(1'000), 0);
+  device_.network.accepts_slowly = true;
+  std::vector<std::shared_ptr<Socket>> peers(400);
+  for (auto& each : peers) {
+    ASSERT_EQ(create_stream(device_, AF_INET, each), 0);
+    each->set_flags(O_NONBLOCK);
+    ASSERT_EQ(each->connect(loopback(1, htons(7))), EINPROGRESS);
+  }
+  say(20, "hello");
+  EXPECT_EQ(listen(), "hello");
+  EXPECT_EQ(listener->ready(POLLIN), 0) << "an answer was waited for";
+  device_.network.accepts_slowly = false;
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    std::shared_ptr<Socket> accepted;
+    ASSERT_EQ(listener->accept(accepted), 0);
+    accepted->close();
+  }
+  for (const auto& each : peers) each->close();
+  listener->close();
+}
+
 TEST_F(DatagramSocketTest, AWayThatWasNotFoundIsNotLookedForAtOnce) {
   device_.ways.are_unknown = true;
   device_.ways.asked = 0;

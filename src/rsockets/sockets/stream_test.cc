@@ -44,10 +44,10 @@ class StreamSocketTest : public testing::Test {
     }
   }
 
-  void listen(int backlog = 4) {
+  void listen() {
     ASSERT_EQ(create_stream(device_, AF_INET, listener_), 0);
     ASSERT_EQ(listener_->bind(at_port(7)), 0);
-    ASSERT_EQ(listener_->listen(backlog), 0);
+    ASSERT_EQ(listener_->listen(4), 0);
   }
   void connect() {
     listen();
@@ -151,36 +151,6 @@ TEST_F(StreamSocketTest, AThreadThatWaitsHearsOfAPeerThatIsGone) {
     }
     client_ = server_ = listener_ = nullptr;
   }
-}
-
-// The ways to peers that ask may be looked for in vain. The service goes on, and answers all once
-// the ways are found.
-TEST_F(StreamSocketTest, AnswersThatTakeLongHoldNobodyUp) {
-  listen(1'000);
-  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
-  FakeConnection& peer = *device_.network.connections.back();
-  ASSERT_EQ(client_->connect(at_port(7)), 0);
-  ASSERT_EQ(listener_->accept(server_), 0);
-  device_.network.accepts_slowly = true;
-  std::vector<std::shared_ptr<Socket>> sockets(400);
-  for (auto& each : sockets) {
-    ASSERT_EQ(create_stream(device_, AF_INET, each), 0);
-    each->set_flags(O_NONBLOCK);
-    ASSERT_EQ(each->connect(at_port(7)), EINPROGRESS);
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  peer.close();
-  std::string text;
-  EXPECT_EQ(receive(*server_, text, 1), 0);
-  EXPECT_EQ(text, "");
-  EXPECT_EQ(listener_->ready(POLLIN), 0) << "an answer was waited for";
-  device_.network.accepts_slowly = false;
-  for (std::size_t i = 0; i < sockets.size(); ++i) {
-    std::shared_ptr<Socket> accepted;
-    ASSERT_EQ(listener_->accept(accepted), 0);
-    accepted->close();
-  }
-  for (const auto& each : sockets) each->close();
 }
 
 // What is on its way is dropped with its listener.
