@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/folder_test.h"
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/test_network_test.h"
@@ -282,6 +283,21 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
   unsetenv("TULLE_EXECUTABLE");
   EXPECT_EQ(silent.status, 1);
   EXPECT_EQ(lines(silent.text), 1u) << silent.text;
+}
+
+// su keeps the variable, which may name another user's program.
+TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
+  const Folder files;
+  const std::filesystem::path program = files.path() / "agent";
+  std::ofstream(program) << "#!/bin/sh\ntouch " << (files.path() / "ran").string() << "\n";
+  std::filesystem::permissions(program, std::filesystem::perms::all);
+  setenv("TULLE_EXECUTABLE", program.c_str(), 1);
+  EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
+  const Outcome outcome = tulle("devices");
+  unsetenv("TULLE_EXECUTABLE");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(contains(outcome.text, "is not started: other users may write to")) << outcome.text;
+  EXPECT_FALSE(std::filesystem::exists(files.path() / "ran"));
 }
 
 TEST_F(CliTest, ABusyPortReachesTheStarter) {

@@ -110,6 +110,13 @@ CLI::Validator with_a_name() {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator device_name() {
+  const auto check = [](std::string& name) {
+    return live::is_device_name(name) ? std::string() : std::string(live::device_name_rule);
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_agent_address(CLI::App& command, std::string& address) {
   command.add_option("--agent", address, "Address of the host agent: @name, or a path")
       ->type_name("NAME");
@@ -119,7 +126,8 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   auto* command = app.add_subcommand("run", "Run a program on the network");
   static RunOptions options;
   command->add_option("--device,-d", options.device, "Name of the device that the program sees")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(device_name());
   command
       ->add_option("--interface,-i", options.interfaces,
                    "Network interface to use, or several: eth0,eth1")
@@ -236,7 +244,8 @@ void add_queries(CLI::App& app, int& status) {
   auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
   add_common(devices_command);
   devices_command->add_option("--device,-d", settings.device.name, "Device name, as for tulle run")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(device_name());
   devices_command
       ->add_option("--interface,-i", settings.device.interfaces,
                    "Network interfaces, as for tulle run")

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tulle::live {
 
@@ -24,5 +25,10 @@ struct DeviceChoice {
   // clang-tidy 14 takes the comparison's own 0 for a null pointer.
   auto operator<=>(const DeviceChoice&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+
+// Returns true for what may be the name of a device: up to 63 letters, digits, '-', '_' and '.',
+// as a kernel has them (IB_DEVICE_NAME_MAX). A device's files go by its name.
+bool is_device_name(std::string_view text);
+inline constexpr char device_name_rule[] = "a name has up to 63 letters, digits, '-', '_' and '.'";
 
 }  // namespace tulle::live

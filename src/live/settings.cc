@@ -50,6 +50,14 @@ bool is(const char* name, std::string_view value) {
 
 }  // namespace
 
+bool is_device_name(std::string_view text) {
+  constexpr std::size_t longest = 63;
+  constexpr std::string_view letters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+  return !text.empty() && text.size() <= longest && text != "." && text != ".." &&
+         text.find_first_not_of(letters) == std::string_view::npos;
+}
+
 std::string wrong_setting() {
   struct Words {
     const char* name;
@@ -70,6 +78,10 @@ std::string wrong_setting() {
     if (is_set && std::ranges::find(words, text) == words.end()) {
       return fmt::format("{}={} is none of {}", name, one_line(text), fmt::join(words, ", "));
     }
+  }
+  const char* device = variable("TULLE_DEVICE");
+  if (device != nullptr && *device != '\0' && !is_device_name(device)) {
+    return fmt::format("TULLE_DEVICE={} names no device: {}", one_line(device), device_name_rule);
   }
   if (is("TULLE_STRICT", "1") && is("TULLE_SHARE_MEMORY", "on")) {
     return "TULLE_STRICT=1 keeps memory apart, and TULLE_SHARE_MEMORY=on shares it";
@@ -108,7 +120,9 @@ Settings read_settings() {
     settings.device.name = like->device_name;
     settings.device.order = GidOrder::link_local_first;
   }
-  read("TULLE_DEVICE", settings.device.name);
+  std::string name;
+  read("TULLE_DEVICE", name);
+  if (is_device_name(name)) settings.device.name = name;
   read("TULLE_INTERFACE", settings.device.interfaces);
   std::string roce;
   read("TULLE_ROCE", roce);

@@ -45,5 +45,22 @@ TEST(Settings, RecoveryIsGoBackNUnlessAnotherIsNamed) {
   EXPECT_EQ(read_settings().recovery, transport::Recovery::go_back_n);
 }
 
+TEST(Settings, ADeviceNameIsNoPath) {
+  for (const char* text :
+       {"/etc/cron.d", "../../etc", ".", "..", "a/b", "a\nb", "a b", "\x1b[2J"}) {
+    setenv("TULLE_DEVICE", text, 1);
+    EXPECT_EQ(read_settings().device.name, Settings().device.name) << text;
+    EXPECT_NE(wrong_setting().find("names no device"), std::string::npos) << text;
+  }
+  for (const char* text : {"mlx5_0", "rocep1s0", "a.b-c", "..."}) {
+    setenv("TULLE_DEVICE", text, 1);
+    EXPECT_EQ(read_settings().device.name, text);
+    EXPECT_EQ(wrong_setting(), "");
+  }
+  EXPECT_TRUE(is_device_name(std::string(63, 'x')));
+  EXPECT_FALSE(is_device_name(std::string(64, 'x')));
+  unsetenv("TULLE_DEVICE");
+}
+
 }  // namespace
 }  // namespace tulle::live

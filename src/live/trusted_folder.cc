@@ -65,6 +65,24 @@ Result<std::string> trusted_folder(const std::string& path) {
   return whole.string();
 }
 
+Result<std::string> trusted_file(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  if (!real) return system_error("cannot use the file " + path);
+  const fs::path whole = real.get();
+  auto above = trusted_folder(whole.parent_path());
+  if (!above) return above;
+  struct stat its {
+  }, all{};
+  if (lstat(whole.c_str(), &its) != 0 || lstat("/", &all) != 0) {
+    return system_error("cannot use the file " + path);
+  }
+  its.st_mode &= ~static_cast<mode_t>(S_ISVTX);  // of a file, it says nothing of its writers
+  const std::string fault = fault_of(its, whole, all.st_uid);
+  if (!fault.empty()) return Error{fault, EPERM};
+  return whole.string();
+}
+
 Result<std::string> private_folder(const std::string& path) {
   const fs::path given = path;
   auto above = trusted_folder(given.parent_path());

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 
 #include "base/folder_test.h"
 #include "base/own_group.h"
@@ -50,6 +51,31 @@ TEST_F(TrustedFolderTest, EachFolderAboveCounts) {
   }
   fs::permissions(base / "open", sticky);  // who does not own it cannot rename what is there
   EXPECT_TRUE(trusted_folder(base / "open/own"));
+}
+
+TEST_F(TrustedFolderTest, AFileIsTrustedThatNobodyElseCanChange) {
+  const fs::path file = made("own") / "file";
+  std::ofstream(file) << "x";
+  fs::permissions(file, fs::perms::owner_all);
+  auto found = trusted_file(file);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, file);
+  fs::create_symlink(file, base / "link");
+  found = trusted_file(base / "link");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, file) << "what it leads to";
+  fs::permissions(file, sticky);
+  EXPECT_FALSE(trusted_file(file));
+  fs::permissions(file, fs::perms::owner_all);
+  fs::permissions(base / "own", fs::perms::all);
+  EXPECT_FALSE(trusted_file(file));
+  EXPECT_FALSE(trusted_file(base / "absent"));
+  fs::permissions(base / "own", fs::perms::owner_all);
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a file to another user";
+  ASSERT_EQ(chown(file.c_str(), 65'533, 65'533), 0);
+  found = trusted_file(base / "link");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().message, file.string() + " belongs to user 65533");
 }
 
 TEST_F(TrustedFolderTest, AGroupIsOthersToo) {

@@ -118,6 +118,17 @@ TEST_F(Paths, TreeIsMadeAgainInPlace) {
   EXPECT_TRUE(fs::is_character_file(root + "/dev/infiniband/rdma_cm"));
 }
 
+// Root may have another user's environment (su keeps it), and with it the device's name.
+TEST_F(Paths, NoDeviceHasFilesOutsideTheTree) {
+  for (const std::string& name : {std::string("../../../../outside"), (base / "outside").string(),
+                                  std::string(".."), std::string("a\nb")}) {
+    device.name = name;
+    EXPECT_FALSE(make_tree((base / "tree").string(), {&device, 1})) << name;
+    EXPECT_FALSE(fs::exists(base / "outside"));
+    EXPECT_FALSE(fs::exists(base / "tree"));
+  }
+}
+
 TEST_F(Paths, BaseIsTheUsersAlone) {
   ASSERT_EQ(setenv("XDG_RUNTIME_DIR", base.c_str(), 1), 0);
   auto made = tree_base("@tulle, tulle0/eth0");

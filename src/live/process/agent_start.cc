@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "live/process/agent_client.h"
+#include "live/trusted_folder.h"
 
 namespace tulle::live {
 namespace {
@@ -111,9 +112,16 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 Result<std::string> find_executable(const Settings& settings) {
   if (!settings.executable.empty()) {
-    if (is_executable(settings.executable)) return settings.executable;
-    return Error{fmt::format("TULLE_EXECUTABLE={} is no executable file", settings.executable),
-                 ENOENT};
+    if (!is_executable(settings.executable)) {
+      return Error{fmt::format("TULLE_EXECUTABLE={} is no executable file", settings.executable),
+                   ENOENT};
+    }
+    // su keeps the variable, which may be another user's.
+    auto trusted = trusted_file(settings.executable);
+    if (trusted) return settings.executable;
+    return Error{fmt::format("TULLE_EXECUTABLE={} is not started: {}", settings.executable,
+                             trusted.error().message),
+                 EPERM};
   }
   const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
   // An installed library lies in lib/tulle or lib, an installed program in bin, and a library in a
@@ -127,7 +135,9 @@ Result<std::string> find_executable(const Settings& settings) {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::string candidate = std::string(rest.substr(0, end)) + "/tulle";
-    if (candidate[0] == '/' && is_executable(candidate)) return candidate;
+    if (candidate[0] == '/' && is_executable(candidate) && trusted_file(candidate)) {
+      return candidate;
+    }
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return Error{

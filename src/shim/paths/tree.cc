@@ -371,6 +371,11 @@ Result<std::string> make_tree(const std::string& base, std::span<const live::Dev
   std::error_code code;
   const fs::path root = fs::absolute(base, code) / "sysfs";
   if (code) return Error{"cannot resolve the path " + base + ": " + code.message(), code.value()};
+  for (const live::DeviceInfo& device : devices) {
+    if (!live::is_device_name(device.name)) {
+      return Error{"a device has a name that no file may have", EINVAL};
+    }
+  }
   Writer tree(root);
   tree.folder("sys/class/infiniband");
   tree.folder("dev/infiniband");
