@@ -288,8 +288,9 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
 // su keeps the variable, which may name another user's program.
 TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
   const Folder files;
-  const std::filesystem::path program = files.path() / "agent";
-  std::ofstream(program) << "#!/bin/sh\ntouch " << (files.path() / "ran").string() << "\n";
+  const std::filesystem::path folder = files.path();
+  const std::filesystem::path program = folder / "agent";
+  std::ofstream(program) << "#!/bin/sh\ntouch " << (folder / "ran").string() << "\n";
   std::filesystem::permissions(program, std::filesystem::perms::all);
   setenv("TULLE_EXECUTABLE", program.c_str(), 1);
   EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
@@ -297,7 +298,7 @@ TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
   unsetenv("TULLE_EXECUTABLE");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_TRUE(contains(outcome.text, "is not started: other users may write to")) << outcome.text;
-  EXPECT_FALSE(std::filesystem::exists(files.path() / "ran"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
 }
 
 TEST_F(CliTest, ABusyPortReachesTheStarter) {

@@ -140,18 +140,22 @@ void Manager::receive_control(Time now, const Packet& packet, const wire::MadHea
   if (was_handed_over) acknowledge(packet);
 }
 
-// Only the master that a waiting manager polls may tell it something.
+// Only the master that a waiting manager polls may tell it something, and only once it has been
+// seen to be the master.
 bool Manager::is_from_master(const Packet& packet) const {
   const Graph& graph = discovery_.graph();
-  if (polled_node_ >= graph.nodes.size()) return false;
+  if (!polled_is_master_ || polled_node_ >= graph.nodes.size()) return false;
   if (goes_by_directed_route(packet)) return end_of(graph, way_back(packet)) == polled_node_;
   return packet.source.value == graph.nodes[polled_node_].end_port().info.lid;
 }
 
-// IBTA 14.4.1: what the states of a manager let others tell it.
+// IBTA 14.4.1: what the states of a manager let others tell it. A manager that looks for the others
+// knows no master yet, and obeys nobody.
 Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packet) {
   const bool waits = state_ == State::standby || state_ == State::not_active;
-  if (waits && !is_from_master(packet)) return Status::invalid_value;
+  if (state_ == State::discovering || (waits && !is_from_master(packet))) {
+    return Status::invalid_value;
+  }
   switch (control) {
     case wire::ManagerControl::handover:
       if (state_ != State::standby && state_ != State::master) return Status::invalid_value;
@@ -167,6 +171,7 @@ Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packe
     case wire::ManagerControl::disable:
       if (state_ == State::master) return Status::invalid_value;
       restart(now, State::not_active);
+      rest(now + poll_pause);
       return Status::ok;
     case wire::ManagerControl::standby:
       if (state_ != State::not_active) return Status::invalid_value;
@@ -259,8 +264,8 @@ void Manager::want_sweep(Time now) {
 
 void Manager::begin_due(Time now) {
   switch (state_) {
+    // One that a master has disabled works again when that is no master any more.
     case State::not_active:
-      return rest(Time::never());
     case State::standby:
       return begin_poll();
     case State::discovering:
@@ -393,6 +398,7 @@ void Manager::stand_by(Time now, const OtherManager& other) {
   polled_ = discovery_.graph().nodes[other.node].route;
   polled_guid_ = other.info.guid;
   polled_node_ = other.node;
+  polled_is_master_ = other.state() == State::master;
   polls_in_vain_ = 0;
   rest(now + poll_pause);
 }
@@ -402,6 +408,7 @@ void Manager::release(const OtherManager& other) {
   polled_ = discovery_.graph().nodes[other.node].route;
   polled_guid_ = other.info.guid;
   polled_node_ = other.node;
+  polled_is_master_ = false;
   polls_in_vain_ = 0;
   has_released_ = true;
   ask_to_release(discovery_.graph());
@@ -547,8 +554,8 @@ void Manager::begin_poll() {
 void Manager::receive_poll(Time now, const Reply& reply) {
   const OtherManager other{no_node, reply.as<wire::SmInfo>()};
   const bool is_there = reply.is_good() && other.info.guid == polled_guid_;
-  const bool is_master = is_there && other.state() == State::master;
-  if (is_master) {
+  polled_is_master_ = is_there && other.state() == State::master;
+  if (polled_is_master_) {
     polls_in_vain_ = 0;
     passed_over_guid_ = 0;
     return;

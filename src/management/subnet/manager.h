@@ -173,6 +173,7 @@ class Manager {
   Route polled_;
   std::uint64_t polled_guid_ = 0;
   std::uint32_t polled_node_ = no_node;  // in the graph of the last discovery
+  bool polled_is_master_ = false;        // when it last answered
   int polls_in_vain_ = 0;
   std::uint64_t passed_over_guid_ = 0;
   std::uint64_t sweeps_ = 0;

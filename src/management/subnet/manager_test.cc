@@ -336,6 +336,36 @@ TEST_F(SubnetManagerTest, PassesOverOneThatNeverBecomesMaster) {
   EXPECT_EQ(manager.state(), ManagerState::master);
 }
 
+// A manager that looks for others knows no master.
+TEST_F(SubnetManagerTest, ObeysNobodyBeforeItKnowsTheOthers) {
+  set_other(60, 3, ManagerState::master);
+  ASSERT_EQ(manager.state(), ManagerState::discovering);
+  for (const ManagerControl each : {ManagerControl::disable, ManagerControl::handover,
+                                    ManagerControl::standby, ManagerControl::discover}) {
+    EXPECT_EQ(tell(each), static_cast<std::uint16_t>(Status::invalid_value));
+    EXPECT_EQ(manager.state(), ManagerState::discovering);
+  }
+  run();
+  EXPECT_EQ(manager.state(), ManagerState::standby);
+}
+
+TEST_F(SubnetManagerTest, WhoWasDisabledWorksAgainWithoutAMaster) {
+  set_other(60, 3, ManagerState::master);
+  run();
+  ASSERT_EQ(tell(ManagerControl::disable), 0);
+  for (int i = 0; i < 100; ++i) {
+    now += Manager::poll_pause;
+    run();
+    ASSERT_EQ(manager.state(), ManagerState::not_active) << "the master is there";
+  }
+  set_other(60, 3, ManagerState::not_active);
+  for (int i = 0; i < 2; ++i) {
+    now += Manager::poll_pause;
+    run();
+  }
+  EXPECT_EQ(manager.state(), ManagerState::master);
+}
+
 TEST_F(SubnetManagerTest, ObeysAsItsStateAllows) {
   const auto refused = static_cast<std::uint16_t>(Status::invalid_value);
   run();
@@ -350,6 +380,12 @@ TEST_F(SubnetManagerTest, ObeysAsItsStateAllows) {
   now += Time::seconds(1);
   run();
   ASSERT_EQ(manager.state(), ManagerState::standby);
+  // Anybody can claim precedence, and has the subnet handed over.
+  EXPECT_EQ(tell(ManagerControl::disable), refused);
+  EXPECT_EQ(manager.state(), ManagerState::standby);
+  set_other(60, 3, ManagerState::master);
+  now += Manager::poll_pause;
+  run();
   EXPECT_EQ(tell(ManagerControl::disable), 0);
   EXPECT_EQ(manager.state(), ManagerState::not_active);
   EXPECT_EQ(tell(ManagerControl::handover), refused);
