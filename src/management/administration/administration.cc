@@ -49,6 +49,7 @@ void Administration::forget_subnet() {
   ports_.clear();
   subscriptions_.clear();
   tables_.clear();
+  searches_.clear();
   outgoing_.clear();
   groups_ = Groups();
 }
@@ -65,6 +66,7 @@ void Administration::follow(subnet::Manager& manager) {
   const bool is_first = sweeps_ == 0;
   if (manager.sweeps() != sweeps_) {
     sweeps_ = manager.sweeps();
+    searches_.clear();  // who asked asks again
     view_.show(manager.graph());
     own_lid_ = Lid(manager.graph().nodes[0].lid);
     groups_.forget_absent(view_);
@@ -172,7 +174,61 @@ void Administration::answer_class_port_info(const Question& question) {
   send_record(question, info);
 }
 
+struct Administration::Search {
+  Packet packet;
+  wire::MadHeader header;
+  wire::AdministrationHeader administration;
+  PathCursor cursor;
+  Rows rows{table_bytes_max};
+};
+
+Administration::Administration() = default;
+Administration::Administration(Administration&&) noexcept = default;
+Administration::~Administration() = default;
+
+// Anybody may ask for all paths of a large subnet, and again.
+void Administration::answer_paths(Time now, const Question& question) {
+  Search search{
+      question.packet, question.header, question.administration, {}, Rows(table_bytes_max)};
+  const auto is_of_port = [&](const Search& each) {
+    return each.packet.source == question.packet.source;
+  };
+  const auto is_same = [&](const Search& each) {
+    return is_of_port(each) && each.header.transaction_id == question.header.transaction_id;
+  };
+  if (std::ranges::any_of(searches_, is_same)) return;
+  const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
+  if (status) {
+    return *status != 0 ? send_status(question, *status) : send_rows(now, question, search.rows);
+  }
+  const auto of_port = std::ranges::count_if(searches_, is_of_port);
+  if (searches_.size() >= searches_max ||
+      static_cast<std::size_t>(of_port) >= searches_of_port_max) {
+    return send_status(question, wire::administration_no_resources);
+  }
+  searches_.push_back(std::move(search));
+}
+
+void Administration::search_on(Time now) {
+  paths_left_ = paths_in_a_turn;
+  while (!searches_.empty() && paths_left_ > 0) {
+    Search& search = searches_.front();
+    const Question question{search.packet, search.header, search.administration};
+    const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
+    if (!status) return;
+    if (*status == 0) {
+      send_rows(now, question, search.rows);
+    } else {
+      send_status(question, *status);
+    }
+    searches_.pop_front();
+  }
+}
+
 void Administration::answer_query(Time now, const Question& question) {
+  if (question.header.attribute_id == wire::attribute_path_record) {
+    return answer_paths(now, question);
+  }
   Rows rows(table_bytes_max);
   if (const std::uint16_t status = collect(now, question, rows); status != 0) {
     return send_status(question, status);
@@ -286,7 +342,7 @@ std::optional<Packet> Administration::take_packet(Time now) {
 }
 
 Time Administration::next_timeout() const {
-  if (!outgoing_.empty()) return Time::zero();
+  if (!outgoing_.empty() || !searches_.empty()) return Time::zero();
   Time next = std::min(services_.next_timeout(), subscriptions_.next_timeout());
   for (const RmppSender& each : tables_) next = std::min(next, each.deadline());
   return next;
@@ -295,6 +351,7 @@ Time Administration::next_timeout() const {
 void Administration::expire(Time now) {
   services_.expire(now);
   subscriptions_.expire(now);
+  search_on(now);
   for (RmppSender& each : tables_) each.expire(now);
 }
 

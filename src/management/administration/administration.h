@@ -13,6 +13,7 @@
 
 #include "base/time.h"
 #include "management/administration/groups.h"
+#include "management/administration/paths.h"
 #include "management/administration/services.h"
 #include "management/administration/subscriptions.h"
 #include "management/administration/view.h"
@@ -29,8 +30,17 @@ class Administration {
   static constexpr std::size_t tables_max = 64;
   static constexpr std::size_t table_bytes_max = 64 << 20;
   static constexpr std::size_t outgoing_max = 1'024;
+  // A search follows so many paths, in a quarter of a millisecond, before something else has its turn.
+  static constexpr std::size_t paths_in_a_turn = 512;
+  // Searches that wait, of one port and of all.
+  static constexpr std::size_t searches_of_port_max = 4;
+  static constexpr std::size_t searches_max = 64;
   // A question with this SM_Key learns the members of groups, as with OpenSM's usual key.
   static constexpr std::uint64_t trusted_key = 1;
+
+  Administration();
+  Administration(Administration&&) noexcept;
+  ~Administration();
 
   // Looks at what the manager has done since: its graph, and notices. Must be called before a
   // datagram is taken, and after the manager has worked. The manager must stay where it is.
@@ -57,6 +67,8 @@ class Administration {
   };
   // Records of an answer, each at a multiple of 8 bytes.
   struct Rows;
+  // A search for paths that takes several turns.
+  struct Search;
 
   void forget_subnet();
   void report_changes();
@@ -66,6 +78,8 @@ class Administration {
   void answer(Time now, const Question& question);
   void answer_class_port_info(const Question& question);
   void answer_query(Time now, const Question& question);
+  void answer_paths(Time now, const Question& question);
+  void search_on(Time now);
   std::uint16_t collect(Time now, const Question& question, Rows& rows) const;
   void change_service(Time now, const Question& question);
   void change_subscription(const Question& question);
@@ -79,7 +93,8 @@ class Administration {
   void collect_managers(const Question& question, Rows& rows) const;
   void collect_services(Time now, const Question& question, Rows& rows) const;
   void collect_members(const Question& question, Rows& rows) const;
-  std::uint16_t collect_paths(const Question& question, Rows& rows) const;
+  std::optional<std::uint16_t> collect_paths(const Question& question, Rows& rows,
+                                             PathCursor& cursor, std::size_t& budget) const;
 
   // A question that may ask for one LID only is spared the others.
   template <typename Visit>
@@ -106,6 +121,8 @@ class Administration {
   Subscriptions subscriptions_;
   std::deque<Packet> outgoing_;
   std::deque<RmppSender> tables_;
+  std::deque<Search> searches_;               // the first one is under way
+  std::size_t paths_left_ = paths_in_a_turn;  // to follow
 };
 
 }  // namespace tulle::management::administration

@@ -382,6 +382,7 @@ TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
   for (std::size_t i = 0; i < Administration::tables_max + 10; ++i) {
     administration.receive(
         now, question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{}));
+    administration.expire(now);
   }
   std::size_t refused = 0;
   while (const auto packet = administration.take_packet(now)) {
@@ -395,6 +396,61 @@ TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
     }
   }
   EXPECT_TRUE(administration.next_timeout().is_never());
+}
+
+// Anybody may ask for all paths of the subnet, and again. Each turn follows some.
+TEST_F(AdministrationTest, SearchesForPathsTakeTurns) {
+  bring_up();
+  constexpr std::size_t pairs = 16;  // of four nodes
+  wire::PathRecord none;
+  none.pkey = 0x8001;
+  const auto in_vain = [&] {
+    return question(method_get, wire::attribute_path_record, PathComponents::pkey, none);
+  };
+  const auto spend = [&](std::size_t paths) {
+    administration.expire(now);
+    for (; paths >= pairs; paths -= pairs) ASSERT_EQ(ask(in_vain()).status, 0x0300);
+  };
+  spend(Administration::paths_in_a_turn);
+  EXPECT_NE(administration.next_timeout(), Time::zero());
+  const Packet later = in_vain();
+  EXPECT_EQ(ask(later).status, 0xFFFF) << "no answer yet";
+  EXPECT_EQ(administration.next_timeout(), Time::zero());
+  administration.receive(now, later);  // asked again
+  administration.expire(now);
+  ASSERT_TRUE(administration.take_packet(now));
+  EXPECT_FALSE(administration.take_packet(now)) << "it was one question";
+  EXPECT_NE(administration.next_timeout(), Time::zero());
+
+  spend(Administration::paths_in_a_turn);
+  for (std::size_t i = 0; i < Administration::searches_of_port_max; ++i) {
+    EXPECT_EQ(ask(in_vain()).status, 0xFFFF);
+  }
+  EXPECT_EQ(ask(in_vain()).status, wire::administration_no_resources);
+  Packet of_another = in_vain();
+  of_another.source = Lid(lid(2));
+  EXPECT_EQ(ask(of_another).status, 0xFFFF) << "one port takes no other's place";
+}
+
+// A search that is interrupted finds the same as one that is not.
+TEST_F(AdministrationTest, ASearchGoesOnWhereItWas) {
+  bring_up();
+  administration.expire(now);
+  wire::PathRecord none;
+  none.pkey = 0x8001;
+  for (std::size_t left = Administration::paths_in_a_turn; left > 16; left -= 16) {
+    ask(question(method_get, wire::attribute_path_record, PathComponents::pkey, none));
+  }
+  wire::PathRecord from;
+  from.source_lid = lid(1);
+  from.pkey = 0x8001;
+  ask(question(method_get, wire::attribute_path_record,
+               PathComponents::source_lid | PathComponents::pkey, from));
+  const Packet all =
+      question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{});
+  EXPECT_EQ(ask(all).status, 0xFFFF);
+  administration.expire(now);
+  EXPECT_EQ(table<wire::PathRecord>(all).size(), 16u);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace tulle::management::administration {
 namespace {
@@ -14,7 +15,7 @@ class PathSearch {
              const TakePath& take)
       : view_(view), mask_(mask), question_(question), take_(take) {}
 
-  PathOutcome run() {
+  PathOutcome run(PathCursor& cursor, std::size_t& budget) {
     const bool is_bad = has(Has::raw_traffic) && (question_.raw_flow_and_hops >> 31) != 0;
     if (is_bad) return PathOutcome::bad_question;
     std::optional<std::uint32_t> from, to;
@@ -31,9 +32,16 @@ class PathSearch {
       return PathOutcome::ok;
     }
     const std::uint32_t nodes = view_.size();
-    for (std::uint32_t a = from.value_or(0); a < (from ? *from + 1 : nodes); ++a) {
-      for (std::uint32_t b = to.value_or(0); b < (to ? *to + 1 : nodes); ++b) {
-        if (!add_paths(a, b)) return PathOutcome::too_many;
+    const std::uint32_t first_to = to.value_or(0);
+    if (!std::exchange(cursor.has_begun, true)) {
+      cursor.from = from.value_or(0);
+      cursor.to = first_to;
+    }
+    for (; cursor.from < (from ? *from + 1 : nodes); ++cursor.from, cursor.to = first_to) {
+      for (; cursor.to < (to ? *to + 1 : nodes); ++cursor.to) {
+        if (budget == 0) return PathOutcome::unfinished;
+        budget -= std::min<std::size_t>(budget, 1u << view_.node(cursor.to).lmc);
+        if (!add_paths(cursor.from, cursor.to)) return PathOutcome::enough;
       }
     }
     return PathOutcome::ok;
@@ -161,8 +169,8 @@ std::uint8_t greatest_below(std::uint8_t limit, std::uint8_t most, Rank rank) {
 unsigned rank_of_code(std::uint8_t code) { return code; }
 
 PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRecord& question,
-                       const TakePath& take) {
-  return PathSearch(view, mask, question, take).run();
+                       PathCursor& cursor, std::size_t& budget, const TakePath& take) {
+  return PathSearch(view, mask, question, take).run(cursor, budget);
 }
 
 }  // namespace tulle::management::administration

@@ -2,6 +2,7 @@
 
 // PathRecords (IBTA 15.2.5.16): the paths between two ports, or of many, that a question asks for.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -51,12 +52,21 @@ inline PathQuestion path_question(const wire::GidBytes& source, const wire::GidB
 // 4.096 us * 2^18 is a second, as a subnet's time-out is.
 inline constexpr std::uint8_t path_life_time = 18;
 
-enum class PathOutcome : std::uint8_t { ok, unknown_gid, bad_question, too_many };
+enum class PathOutcome : std::uint8_t { ok, unknown_gid, bad_question, enough, unfinished };
 
-// Hands each path to the caller, which returns false when it has enough.
+// Where a search goes on: it may be for all pairs of a subnet.
+struct PathCursor {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  bool has_begun = false;
+};
+
+// Hands each path to the caller, which returns false when it has enough. The search follows at most
+// `budget` paths, which it lowers by what it has done. If that is too little, it goes on where the
+// cursor is when it is called again, with the same view and question.
 using TakePath = std::function<bool(const wire::PathRecord&)>;
 PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRecord& question,
-                       const TakePath& take);
+                       PathCursor& cursor, std::size_t& budget, const TakePath& take);
 
 // Returns true if a value has what a question's selector and value ask for. Values are compared by
 // their rank.

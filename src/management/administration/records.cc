@@ -60,8 +60,6 @@ std::uint16_t Administration::collect(Time now, const Question& question, Rows& 
     case wire::attribute_member_record:
       collect_members(question, rows);
       return 0;
-    case wire::attribute_path_record:
-      return collect_paths(question, rows);
     default:
       return static_cast<std::uint16_t>(Status::attribute_not_supported);
   }
@@ -186,21 +184,24 @@ void Administration::collect_members(const Question& question, Rows& rows) const
   }
 }
 
-std::uint16_t Administration::collect_paths(const Question& question, Rows& rows) const {
+std::optional<std::uint16_t> Administration::collect_paths(const Question& question, Rows& rows,
+                                                           PathCursor& cursor,
+                                                           std::size_t& budget) const {
   const auto wanted = question.record<wire::PathRecord>();
   const bool wants_one = !question.wants_table();
-  const auto outcome = find_paths(view_, question.mask(), wanted, [&](const auto& record) {
+  const auto take = [&](const auto& record) {
     // A question for one path gets the first, although there may be others.
-    if (wants_one && rows.count() > 0) return true;
-    return rows.add(record);
-  });
-  switch (outcome) {
+    return rows.add(record) && !wants_one;
+  };
+  switch (find_paths(view_, question.mask(), wanted, cursor, budget, take)) {
     case PathOutcome::unknown_gid:
       return wire::administration_unknown_gid;
     case PathOutcome::bad_question:
       return wire::administration_bad_request;
+    case PathOutcome::unfinished:
+      return std::nullopt;
     case PathOutcome::ok:
-    case PathOutcome::too_many:
+    case PathOutcome::enough:
       return 0;
   }
   return 0;
