@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view variable = "TULLE_SYSFS=";
 constexpr std::string_view library = "libtulle-paths";
 constexpr std::chrono::minutes age_min{1};
+constexpr std::size_t bytes_max = 256 << 10;
 constexpr int removed_max = 8;  // a program that starts waits for it
 constexpr int looks_max = 200;
 constexpr useconds_t look_microseconds = 10'000;
@@ -29,9 +31,20 @@ live::UniqueFd open_folder(const std::string& path) {
   return live::UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-std::string content_of(const fs::path& path) {
+// Returns the file's first bytes. A process makes its environment, and its mappings, as long as it
+// likes.
+std::string beginning_of(const fs::path& path) {
+  std::string text(bytes_max, '\0');
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// Nobody else has access to this user's trees.
+bool is_own(const fs::path& process) {
+  struct stat its {};
+  return lstat(process.c_str(), &its) == 0 && its.st_uid == geteuid();
 }
 
 // Calls the function with each string of an environment that zeros end.
@@ -80,20 +93,23 @@ std::optional<std::set<std::string>> used_trees(const std::string& own_folder) {
   for (const auto& process : fs::directory_iterator("/proc", error)) {
     const std::string number = process.path().filename();
     if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string environment = content_of(process.path() / "environ");
-    bool is_whole = true;
+    if (!is_own(process.path())) continue;
+    const std::string environment = beginning_of(process.path() / "environ");
+    bool is_whole = environment.size() < bytes_max;
+    bool is_found = false;
     for_each_string(environment, [&](std::string_view text) {
       if (text.find('=') == std::string_view::npos) is_whole = false;
       if (!text.starts_with(variable)) return;
+      is_found = true;
       const fs::path root(text.substr(variable.size()));
       if (root.parent_path().parent_path() == own_folder) {
         used.insert(root.parent_path().filename());
       }
     });
+    if (is_whole || is_found) continue;
     // Some servers write what they do over their environment.
-    if (!is_whole && content_of(process.path() / "maps").find(library) != std::string::npos) {
-      return std::nullopt;
-    }
+    const std::string maps = beginning_of(process.path() / "maps");
+    if (maps.size() == bytes_max || maps.find(library) != std::string::npos) return std::nullopt;
   }
   return used;
 }

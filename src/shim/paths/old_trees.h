@@ -22,8 +22,8 @@ class TreesAtRest {
   live::UniqueFd folder_;
 };
 
-// Returns the names of the trees in the folder that programs use, as their environment says, or
-// nothing if a program that uses one has overwritten its environment.
+// Returns the names of the trees in the folder that programs of this user use, as their environment
+// says, or nothing if a program that may use one has overwritten its environment.
 std::optional<std::set<std::string>> used_trees(const std::string& own_folder);
 
 // Removes trees that no program uses, the oldest first, until `kept` are left, and eight at

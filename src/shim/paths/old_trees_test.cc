@@ -1,5 +1,6 @@
 #include "shim/paths/old_trees.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 
@@ -136,6 +138,43 @@ TEST_F(OldTrees, WhereTheEnvironmentWasOverwrittenNothingIsKnown) {
   EXPECT_FALSE(used_trees(own));
   remove_old_trees(own, 0);
   EXPECT_TRUE(has("tree0"));
+  end(program);
+}
+
+// A process makes its environment as long as it likes, at no cost to itself.
+TEST_F(OldTrees, ALongEnvironmentIsNotReadToItsEnd) {
+  const std::string library = (own / "libtulle-paths.so").string();
+  Dl_info standard{};
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::set_terminate), &standard), 0);
+  fs::copy_file(standard.dli_fname, library);
+  const pid_t program = fork();
+  if (program == 0) {
+    for (int i = 0; i < 8; ++i) {
+      setenv(("A" + std::to_string(i)).c_str(), std::string(100'000, 'x').c_str(), 1);
+    }
+    setenv("LD_PRELOAD", library.c_str(), 1);
+    execl("/bin/sleep", "sleep", "60", nullptr);
+    _exit(127);
+  }
+  for (int i = 0; i < 5'000 && used_trees(own); ++i) usleep(1'000);
+  EXPECT_FALSE(used_trees(own)) << "it may use one";
+  end(program);
+  EXPECT_TRUE(used_trees(own));
+}
+
+TEST_F(OldTrees, ProcessesOfOthersDoNotCount) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root starts a process of another user";
+  const pid_t program = fork();
+  if (program == 0) {
+    if (setuid(65'533) != 0) _exit(1);
+    setenv("TULLE_SYSFS", (own / "tree0/sysfs").c_str(), 1);
+    execl("/bin/sleep", "sleep", "60", nullptr);
+    _exit(127);
+  }
+  usleep(50'000);
+  const auto used = used_trees(own);
+  ASSERT_TRUE(used);
+  EXPECT_FALSE(used->contains("tree0"));
   end(program);
 }
 
