@@ -197,7 +197,8 @@ const Seal::Key* Seal::find_key(std::uint16_t id) const {
 bool Seal::seal(const wire::IpUdp& ip, std::span<std::byte> room) {
   const LibcryptoUse use;
   if (!use.is_allowed()) return false;
-  if (sent_ == datagrams_per_key) begin_sending();
+  // A child has the same key and counter, and no nonce may come twice (NIST SP 800-38D, 8).
+  if (sent_ == datagrams_per_key || fork_mark_.is_in_child()) begin_sending();
   const auto header = room.first(seal_header_bytes);
   const auto text = room.subspan(seal_header_bytes, room.size() - seal_bytes);
   Clear clear{{}, ip.source, ip.destination};

@@ -36,6 +36,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "live/security/fork_mark.h"
 #include "live/security/key_file.h"
 #include "live/security/libcrypto.h"
 #include "wire/ip_udp.h"
@@ -152,6 +153,7 @@ class Seal {
   SenderCipher::SenderId own_id_{};
   std::optional<SenderCipher> own_;
   std::uint64_t sent_ = 0;
+  ForkMark fork_mark_;
   std::map<SenderCipher::SenderId, Sender> senders_;
   std::list<SenderCipher::SenderId> by_silence_;  // the one heard last is the first
   std::int64_t not_before_ = 0;                   // unknown senders must have sealed since then

@@ -1,11 +1,16 @@
 #include "live/security/seal.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "base/folder_test.h"
 #include "wire/bth.h"
@@ -149,6 +154,34 @@ TEST_F(SealTest, ADatagramIsOpenedOnce) {
     EXPECT_TRUE(opens(*two, datagrams[i], packet())) << i;
     EXPECT_FALSE(opens(*two, datagrams[i], packet())) << i;
   }
+}
+
+// Not all ways to make a child run handlers. The same nonce for two texts betrays both.
+TEST_F(SealTest, AChildDoesNotUseTheNoncesOfItsParent) {
+  const auto seal = make();
+  sealed(*seal, packet());
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child == 0) {
+    const Bytes first = sealed(*seal, packet());
+    const Bytes second = sealed(*seal, packet());
+    const bool goes_on =
+        std::ranges::equal(std::span(first).subspan(8, 12), std::span(second).subspan(8, 12));
+    const ssize_t written = ::write(ends[1], first.data(), seal_header_bytes);
+    _exit(goes_on && written == seal_header_bytes ? 0 : 1);
+  }
+  Bytes of_child(seal_header_bytes);
+  ASSERT_EQ(read(ends[0], of_child.data(), of_child.size()), std::ssize(of_child));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  const Bytes own = sealed(*seal, packet());
+  constexpr std::size_t sender = 8, nonce_bytes = 20;  // the sender and its counter
+  EXPECT_FALSE(std::ranges::equal(std::span(own).subspan(sender, nonce_bytes),
+                                  std::span(of_child).subspan(sender, nonce_bytes)));
+  EXPECT_TRUE(opens(*make(), own, packet()));
+  for (const int end : ends) close(end);
 }
 
 TEST(ReplayWindow, NumbersAreAdmittedOnceAndNotTooLate) {

@@ -102,8 +102,13 @@ static int is_sealed(void) { return began_sealed || asks_for_seals(); }
 
 // Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
 // is no descriptor for it, it is closed. `flags` are those of socket(2): SOCK_CLOEXEC counts.
+//
+// Calls that are not ours reach the descriptor itself: of a signal handler, of a program that
+// inherits it, system calls. Where nothing may leave in clear, it is a socket without addresses of
+// IP.
 static int give_number(int socket, int flags) {
-  const int fd = find_socket()(AF_INET, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
+  const int family = is_sealed() ? AF_UNIX : AF_INET;
+  const int fd = find_socket()(family, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
   if (fd >= 0 && stand_for(fd, socket + 1)) return fd;
   const int error = fd >= 0 ? ENOMEM : errno;
   if (fd >= 0) find_close()(fd);

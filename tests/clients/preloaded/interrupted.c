@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                            \
@@ -198,7 +199,23 @@ static void leap(int listener) {
 
 /* --- a program that seals what it sends, whose handler asks for a socket --- */
 
+/* The descriptor itself, without the library: a program that inherits it has no more. */
+static void expect_no_connection(int socket) {
+  const struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  const long result = syscall(SYS_connect, socket, &address, sizeof address);
+  CHECK(result == -1 && errno != ECONNREFUSED);
+  const long sent =
+      syscall(SYS_sendto, socket, "x", 1, MSG_FASTOPEN | MSG_NOSIGNAL, &address, sizeof address);
+  CHECK(sent == -1 && errno != ECONNREFUSED && errno != EINPROGRESS);
+}
+
 static void seal(int listener) {
+  const int fresh = socket(AF_INET, SOCK_STREAM, 0);
+  const struct ends ends = pair(listener);
+  expect_no_connection(fresh);
+  expect_no_connection(ends.near);
+  expect_no_connection(ends.far);
   asks = 1;
   handle(listener);
   CHECK(from_handler == -1);
