@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "live/agent/source_address.h"
 #include "verbs/types.h"
 
 namespace tulle::live {
@@ -41,24 +42,11 @@ int IpNetwork::check_is_local(const SocketAddress& address) {
 }
 
 int IpNetwork::find_source(SocketAddress& source, const SocketAddress& destination) {
-  const UniqueFd fd = datagram_socket(destination.family);
-  if (!fd) return errno;
   if (source.family != 0 && !source.is_wildcard()) {
     if (source.family != destination.family) return EINVAL;
-    if (const int error = bind_to(fd.get(), source); error != 0) return error;
+    if (const int error = check_is_local(source); error != 0) return error;
   }
-  SocketAddress to = destination;
-  if (to.port == 0) to.port = 1;  // any port serves, since nothing is sent
-  sockaddr_storage name;
-  const socklen_t bytes = to.copy_to(name);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0) return errno;
-  socklen_t own_bytes = sizeof(name);
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &own_bytes) != 0) return errno;
-  const auto own = SocketAddress::from(reinterpret_cast<const sockaddr*>(&name), own_bytes);
-  if (!own) return EADDRNOTAVAIL;
-  source = *own;
-  source.port = 0;
-  return 0;
+  return find_source_address(source, destination);
 }
 
 std::vector<int> IpNetwork::open_roce_v1(const DeviceChoice& choice) {

@@ -46,6 +46,9 @@ constexpr std::uint32_t architecture = 0;  // no filter
 // which nobody uses.
 constexpr std::uint32_t calls_end = 512;
 
+// Newer than some headers. The numbers are those of all machines (asm-generic/unistd.h).
+constexpr std::uint32_t fchmodat2_call = 452, setxattrat_call = 463, removexattrat_call = 466;
+
 // The calls that are refused. Some machines have no fork(2) of their own.
 constexpr std::uint32_t refused_calls[] = {
     // programs and processes
@@ -58,6 +61,17 @@ constexpr std::uint32_t refused_calls[] = {
     SYS_kcmp, SYS_kill, SYS_tkill, SYS_pidfd_send_signal, SYS_rt_sigqueueinfo,
     SYS_rt_tgsigqueueinfo, SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam,
     SYS_sched_setscheduler, SYS_setpriority, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages,
+    // other services, and other processes' memory, by ways that no file stands for. The agent's own
+    // socket is open, and UDP needs no connection.
+    SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
+    SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl,
+    // what files are, and who may use them
+    SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
+    SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_utimensat, SYS_truncate, SYS_flock,
+#ifdef SYS_chmod
+    SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat,
+#endif
+    fchmodat2_call, setxattrat_call, removexattrat_call,
     // namespaces and file systems
     SYS_setns, SYS_unshare, SYS_chroot, SYS_pivot_root, SYS_mount, SYS_umount2, SYS_move_mount,
     SYS_mount_setattr, SYS_open_tree, SYS_fspick, SYS_fsopen, SYS_fsmount, SYS_fsconfig,
@@ -79,10 +93,14 @@ constexpr RefusedValue refused_values[] = {
     {SYS_fcntl, 1, F_SETOWN},
     {SYS_fcntl, 1, F_SETOWN_EX},
     {SYS_fcntl, 1, F_SETSIG},
+    {SYS_fcntl, 1, F_SETLEASE},
     {SYS_ioctl, 1, FIOSETOWN},
     {SYS_ioctl, 1, SIOCSPGRP},
     {SYS_ioctl, 1, FIOASYNC},
-    // Other services of this user. The agent's own socket is open, and socketpair(2) reaches nobody.
+    // These put words into a terminal's user's mouth.
+    {SYS_ioctl, 1, TIOCSTI},
+    {SYS_ioctl, 1, TIOCLINUX},
+    // Other services of this user.
     {SYS_socket, 0, AF_UNIX}};
 
 // The address sanitizer looks for leaks by a process that traces this one.
@@ -136,6 +154,12 @@ void refuse_calls() {
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(getpid()), 1, 0),
            BPF_STMT(BPF_RET | BPF_K, refuse),
            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
+           // A pair of datagram sockets can be sent from to any other.
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(1)),
+           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, SOCK_DGRAM, 0, 1),
+           BPF_STMT(BPF_RET | BPF_K, refuse),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
            // prlimit64(2) with the number 0 concerns this process.
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 3),
            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
@@ -159,16 +183,23 @@ void refuse_files(const std::string& removes) {
     std::uint64_t ports;
     std::uint64_t scopes;
   } wanted{};
-  constexpr std::uint64_t abstract_sockets = 1, signals = 2;
+  constexpr std::uint64_t abstract_sockets = 1, signals = 2;        // scopes
+  constexpr std::uint64_t truncating = 1 << 14, devices = 1 << 15;  // ioctl(2) of devices
+  constexpr std::uint64_t binding = 1, connecting = 2;              // of TCP
   const long version =
       syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
-  const std::size_t bytes = version >= 6 ? sizeof wanted : sizeof wanted.files;
+  const std::size_t bytes = version >= 6   ? sizeof wanted
+                            : version >= 4 ? offsetof(decltype(wanted), scopes)
+                                           : sizeof wanted.files;
   if (version >= 6) wanted.scopes = abstract_sockets | signals;
+  if (version >= 4) wanted.ports = binding | connecting;
   wanted.files =
       LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
       LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
       LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
       LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+  if (version >= 3) wanted.files |= truncating;
+  if (version >= 5) wanted.files |= devices;
   const UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &wanted, bytes, 0)));
   if (!rules) return;
   const auto allow = [&rules](const std::string& path, std::uint64_t access) {

@@ -5,20 +5,34 @@
 #include <linux/landlock.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <functional>
+#include <string>
 #include <thread>
+
+#include "base/folder_test.h"
 
 namespace tulle::live {
 namespace {
+
+constexpr long fchmodat2_call = 452;  // newer than some headers
 
 // Runs the check in a process that has given up its privileges. Returns true if it holds there.
 bool holds_without_privileges(const std::function<bool()>& check) {
@@ -94,7 +108,7 @@ TEST_F(Confined, NoOtherProcessIsDisturbed) {
     CPU_ZERO(&first);
     CPU_SET(0, &first);
     const f_owner_ex owner{F_OWNER_PID, parent};
-    return socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 &&
+    return socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 &&
            is_refused(fcntl(ends[0], F_SETOWN, parent)) &&
            is_refused(fcntl(ends[0], F_SETOWN_EX, &owner)) &&
            is_refused(fcntl(ends[0], F_SETSIG, SIGKILL)) &&
@@ -107,9 +121,65 @@ TEST_F(Confined, NoOtherProcessIsDisturbed) {
   }));
 }
 
+// A user may send the agent a socket of any kind, too.
 TEST_F(Confined, NoOtherServiceIsConnectedTo) {
+  const int stream = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_TRUE(holds_without_privileges([stream] {
+    const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
+    const sockaddr_un name{AF_UNIX, "/run/service"};
+    int ends[2];
+    return is_refused(socket(AF_UNIX, SOCK_STREAM, 0)) &&
+           is_refused(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends)) &&
+           socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 &&
+           is_refused(connect(stream, reinterpret_cast<const sockaddr*>(&name), sizeof name));
+  }));
+  close(stream);
+}
+
+// Files of the same user, which may be root's: none changes, and none gets other rights.
+TEST_F(Confined, NoFileIsChanged) {
+  const Folder folder;
+  const std::string file = folder.path("file");
+  { std::ofstream(file) << "content"; }
+  const int open_before = open(file.c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_TRUE(holds_without_privileges([&] {
+    const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
+    const char* path = file.c_str();
+    return is_refused(chmod(path, 04755)) && is_refused(fchmod(open_before, 0666)) &&
+           is_refused(fchmodat(AT_FDCWD, path, 0666, 0)) &&
+           is_refused(syscall(fchmodat2_call, AT_FDCWD, path, 0666, 0)) &&
+           is_refused(chown(path, 1, 1)) && is_refused(lchown(path, 1, 1)) &&
+           is_refused(fchown(open_before, 1, 1)) && is_refused(truncate(path, 0)) &&
+           is_refused(setxattr(path, "user.a", "b", 1, 0)) &&
+           is_refused(fsetxattr(open_before, "user.a", "b", 1, 0)) &&
+           is_refused(utimensat(AT_FDCWD, path, nullptr, 0)) &&
+           is_refused(flock(open_before, LOCK_EX)) &&
+           is_refused(fcntl(open_before, F_SETLEASE, F_WRLCK));
+  }));
+  close(open_before);
+  if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 3) {
+    GTEST_SKIP() << "this kernel's Landlock lets files be cut";
+  }
   EXPECT_TRUE(holds_without_privileges(
-      [] { return socket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == EPERM; }));
+      [&] { return open(file.c_str(), O_RDONLY | O_TRUNC | O_CLOEXEC) == -1 && errno == EACCES; }));
+}
+
+TEST_F(Confined, NoMemoryOfOthersIsShared) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
+    return is_refused(shmget(IPC_PRIVATE, 4'096, IPC_CREAT | 0600)) &&
+           is_refused(reinterpret_cast<long>(shmat(0, nullptr, 0))) &&
+           is_refused(msgget(IPC_PRIVATE, IPC_CREAT | 0600)) &&
+           is_refused(semget(IPC_PRIVATE, 1, IPC_CREAT | 0600));
+  }));
+}
+
+TEST_F(Confined, NoTerminalIsTypedAt) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    const int terminal = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const bool types = ioctl(terminal, TIOCSTI, "x") == 0;
+    return !types && errno == EPERM;
+  }));
 }
 
 TEST(Privileges, ItsOwnLimitsAndDescriptorsAreAsBefore) {
