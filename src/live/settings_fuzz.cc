@@ -30,7 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return values[i].empty() ? otherwise : values[i];
   };
   TULLE_CHECK(settings.agent == or_default(0, defaults.agent));
-  TULLE_CHECK(settings.device.name == or_default(1, defaults.device.name));
+  const std::string name = or_default(1, defaults.device.name);
+  TULLE_CHECK(settings.device.name == (is_device_name(name) ? name : defaults.device.name));
   TULLE_CHECK(settings.device.interfaces == values[2] && settings.faults == values[3]);
   TULLE_CHECK(settings.fabric == values[11] && settings.host == values[12]);
   TULLE_CHECK(settings.port == defaults.port ||
