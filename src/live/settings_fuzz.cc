@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   TULLE_CHECK(settings.agent == or_default(0, defaults.agent));
   const std::string name = or_default(1, defaults.device.name);
-  TULLE_CHECK(settings.device.name == (is_device_name(name) ? name : defaults.device.name));
+  TULLE_CHECK(settings.device.name == (live::is_device_name(name) ? name : defaults.device.name));
   TULLE_CHECK(settings.device.interfaces == values[2] && settings.faults == values[3]);
   TULLE_CHECK(settings.fabric == values[11] && settings.host == values[12]);
   TULLE_CHECK(settings.port == defaults.port ||
