@@ -23,8 +23,8 @@ bool is_trusted(uid_t user);
 // whom (EPERM).
 Result<std::string> trusted_folder(const std::string& path);
 
-// Returns the path of a file without links in it, if it lies in such a folder and nobody but trusted
-// users can change it.
+// Returns the path of a file without links in it, if its folder is such a one and nobody but
+// trusted users can change it.
 Result<std::string> trusted_file(const std::string& path);
 
 // Makes a folder at that path, in a trusted one, or accepts one that belongs to this user and that

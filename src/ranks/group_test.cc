@@ -17,6 +17,7 @@
 #include "live/free_ports_test.h"
 #include "ranks/calibration.h"
 #include "ranks/child_process_test.h"
+#include "ranks/frames.h"
 #include "ranks/launch.h"
 #include "ranks/meeting_point.h"
 

@@ -30,7 +30,8 @@ class Administration {
   static constexpr std::size_t tables_max = 64;
   static constexpr std::size_t table_bytes_max = 64 << 20;
   static constexpr std::size_t outgoing_max = 1'024;
-  // A search follows so many paths, in a quarter of a millisecond, before something else has its turn.
+  // A search follows so many paths, in a quarter of a millisecond, before something else has its
+  // turn.
   static constexpr std::size_t paths_in_a_turn = 512;
   // Searches that wait, of one port and of all.
   static constexpr std::size_t searches_of_port_max = 4;
