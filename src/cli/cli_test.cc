@@ -289,7 +289,7 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
 TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
   const Folder files;
   const std::filesystem::path folder = files.path();
-  const std::filesystem::path program = folder / "agent";
+  const std::filesystem::path program = folder / "tulle";
   std::ofstream(program) << "#!/bin/sh\ntouch " << (folder / "ran").string() << "\n";
   std::filesystem::permissions(program, std::filesystem::perms::all);
   setenv("TULLE_EXECUTABLE", program.c_str(), 1);
@@ -299,6 +299,14 @@ TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_TRUE(contains(outcome.text, "is not started: other users may write to")) << outcome.text;
   EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
+  // A shell that is asked to run "agent" looks for a script of that name.
+  for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+    setenv("TULLE_EXECUTABLE", shell, 1);
+    const Outcome refused = tulle("devices");
+    unsetenv("TULLE_EXECUTABLE");
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_TRUE(contains(refused.text, "is not called tulle")) << refused.text;
+  }
 }
 
 TEST_F(CliTest, ABusyPortReachesTheStarter) {
@@ -310,7 +318,8 @@ TEST_F(CliTest, ABusyPortReachesTheStarter) {
 }
 
 TEST_F(CliTest, AStaleSocketFileIsInNobodysWay) {
-  const std::string path = "/tmp/tulle-test-" + std::to_string(getpid());
+  const Folder folder;
+  const std::string path = folder.path("agent");
   { const auto listener = live::listen_at(path); }  // the socket's file stays
   const Outcome devices = tulle("devices --agent " + path);
   EXPECT_EQ(devices.status, 0) << devices.text;

@@ -79,6 +79,12 @@ Result<void> compare_ranks() {
 Result<void> look_for_ranks() {
   auto found = mpi::launch_of([](const char* name) { return secure_getenv(name); });
   if (!found) return found.error();
+  // su keeps these variables, and others by which an MPI library loads any file.
+  if (*found && geteuid() == 0 && !mpi::is_below_launcher()) {
+    return Error{
+        "the environment says that an MPI job has started this process, but no launcher of root's "
+        "has: set TULLE_MPI=none, or start it by mpirun"};
+  }
   launch = *found;
   if (!is_first_rank() && std::freopen("/dev/null", "w", stdout) == nullptr) {
     return Error{"cannot open /dev/null"};

@@ -139,7 +139,12 @@ DatagramService::Waitings::iterator DatagramService::question_of(const Packet& a
   const std::uint64_t transaction = header.transaction_id;
   return std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
     const wire::MadHeader asked = header_of(each.packet.mad);
-    return asked.transaction_id == transaction && asked.management_class == header.management_class;
+    // Anybody may answer in another's name, but not from its LID.
+    const Lid to = each.packet.destination;
+    const bool is_from_there = answer.source == to || to.value == wire::permissive_lid ||
+                               header.management_class == wire::subnet_directed_class;
+    return is_from_there && asked.transaction_id == transaction &&
+           asked.management_class == header.management_class;
   });
 }
 

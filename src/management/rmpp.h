@@ -34,6 +34,7 @@ class RmppSender {
   bool owns(const Packet& answer) const;
   // Returns true if the transaction goes to this LID and has this transaction ID.
   bool is_for(Lid destination, std::uint64_t transaction) const;
+  Lid destination() const { return packet_.destination; }
   void receive(Time now, const Packet& answer);
   // Returns the next packet to send, if the window has one.
   std::optional<Packet> take_packet();

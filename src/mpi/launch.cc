@@ -1,9 +1,14 @@
 #include "mpi/launch.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 
 #include "base/quoted.h"
 
@@ -71,6 +76,36 @@ Result<std::optional<Launch>> launch_of(const Variable& variable) {
     return std::optional(Launch{library, *number, *ranks, is_first});
   }
   return std::optional<Launch>();
+}
+
+bool is_below_launcher(const std::string& processes) {
+  namespace fs = std::filesystem;
+  constexpr std::array<std::string_view, 13> names = {
+      "mpirun",     "mpiexec",    "orterun",       "orted",           "prte",
+      "prterun",    "prted",      "mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy",
+      "slurmstepd", "flux-shell", "palsd"};
+  constexpr int generations_max = 64;
+  std::string process = "self";
+  for (int i = 0; i < generations_max; ++i) {
+    std::string line;
+    std::getline(std::ifstream(processes + "/" + process + "/stat"), line);
+    // "PID (name) S PARENT ...", where the name may have anything in it.
+    const std::size_t name_end = line.rfind(')');
+    if (name_end == std::string::npos || name_end + 4 >= line.size()) return false;
+    const std::size_t begin = name_end + 4;
+    process = line.substr(begin, line.find(' ', begin) - begin);
+    struct stat its {};
+    const std::string folder = processes + "/" + process;
+    if (process == "0" || stat(folder.c_str(), &its) != 0) return false;
+    if (its.st_uid != 0 && its.st_uid != geteuid()) return false;
+    std::error_code error;
+    const std::string program = fs::read_symlink(folder + "/exe", error).filename().string();
+    const auto is_it = [&program](std::string_view name) {
+      return program == name || program.starts_with(std::string(name) + ".");
+    };
+    if (!error && std::ranges::any_of(names, is_it)) return true;
+  }
+  return false;
 }
 
 }  // namespace tulle::mpi

@@ -39,4 +39,8 @@ using Variable = std::function<const char*(const char* name)>;
 // and Open MPI is unless TULLE_MPI says mpich.
 Result<std::optional<Launch>> launch_of(const Variable& variable);
 
+// Returns true if a process of root or of this user, from which this one descends without others in
+// between, is an MPI launcher. `processes` is /proc, or a test's.
+bool is_below_launcher(const std::string& processes = "/proc");
+
 }  // namespace tulle::mpi

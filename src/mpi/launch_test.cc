@@ -1,8 +1,14 @@
 #include "mpi/launch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <string>
+
+#include "base/folder_test.h"
 
 namespace tulle::mpi {
 namespace {
@@ -86,6 +92,38 @@ TEST(Launch, NonsenseIsNamedInOneLine) {
   ASSERT_FALSE(launch);
   EXPECT_EQ(launch.error().message,
             "TULLE_MPI is \"/tmp/evil.so\": it may be openmpi, mpich or none");
+}
+
+// A process of a folder that looks like /proc.
+void put(const std::filesystem::path& processes, const std::string& process, int parent,
+         const std::string& program) {
+  namespace fs = std::filesystem;
+  fs::create_directories(processes / process);
+  std::ofstream(processes / process / "stat") << process << " (a) name) S " << parent << " 1 1\n";
+  fs::create_symlink("/usr/bin/" + program, processes / process / "exe");
+}
+
+// su keeps the variables of a launcher, and the launcher above su is another user's.
+TEST(Launch, ALauncherMustBeAmongTheAncestors) {
+  for (const char* launcher : {"mpirun", "prterun", "mpiexec.hydra", "orted", "mpirun.openmpi"}) {
+    const Folder folder;
+    const std::filesystem::path processes = folder.path();
+    put(processes, "self", 20, "tulle");
+    put(processes, "20", 10, "bash");
+    put(processes, "10", 1, launcher);
+    put(processes, "1", 0, "systemd");
+    EXPECT_TRUE(is_below_launcher(processes)) << launcher;
+    std::filesystem::remove(processes / "10/exe");
+    std::filesystem::create_symlink("/usr/bin/su", processes / "10/exe");
+    EXPECT_FALSE(is_below_launcher(processes));
+    if (geteuid() != 0) continue;
+    std::filesystem::remove(processes / "10/exe");
+    std::filesystem::create_symlink(std::string("/usr/bin/") + launcher, processes / "10/exe");
+    ASSERT_EQ(chown((processes / "20").c_str(), 65'533, 65'533), 0);
+    EXPECT_FALSE(is_below_launcher(processes)) << "another user's process is in between";
+  }
+  const Folder empty;
+  EXPECT_FALSE(is_below_launcher(empty.path()));
 }
 
 }  // namespace

@@ -151,13 +151,23 @@ class AgentStart(ClientTest):
     def test_its_log_is_nobody_elses(self):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         os.chmod(folder, 0o777)
-        log = pathlib.Path(folder) / "log"
+        log = pathlib.Path(folder) / "agent.log"
         refused = self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_AGENT_LOG": str(log)}, expect=None)
         self.assertIn(f"the log TULLE_AGENT_LOG is not used: other users may write to {folder}", refused.stderr)
         self.assertFalse(log.exists())
         os.chmod(folder, 0o700)
         self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_AGENT_LOG": str(log)})
         self.assertEqual(0o100600, log.stat().st_mode)
+
+    def test_its_log_is_no_other_kind_of_file(self):
+        """su keeps the variable: a file's mere presence, such as nologin's, or a device's opening may do harm."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        pipe = folder / "pipe.log"
+        os.mkfifo(pipe)
+        for log, reason in ((folder / "nologin", "does not end in .log"), (pipe, "is no regular file")):
+            refused = self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_AGENT_LOG": str(log)}, expect=None)
+            self.assertIn(f"the log TULLE_AGENT_LOG is not used: {log} {reason}", refused.stderr)
+        self.assertEqual([pipe], list(folder.iterdir()))
 
 
 class AgentDeath(ClientTest):

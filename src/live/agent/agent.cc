@@ -55,15 +55,20 @@ UniqueFd& log_file() {
   return file;
 }
 
-// Another user may have put a link to any file there.
+// Another user may have put a link to any file there, or have set the variable, which su keeps: a
+// device may do anything when it is opened, and a file's mere presence may mean something.
 Result<void> open_log(const std::string& path) {
   const std::filesystem::path given(path);
+  if (given.extension() != ".log") return Error{path + " does not end in .log", EINVAL};
   auto folder = trusted_folder(given.has_parent_path() ? given.parent_path() : ".");
   if (!folder) return folder.error();
   const std::string whole = std::filesystem::path(*folder) / given.filename();
+  struct stat its {};
+  if (lstat(whole.c_str(), &its) == 0 && !S_ISREG(its.st_mode)) {
+    return Error{path + " is no regular file", EINVAL};
+  }
   constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   log_file().reset(open(whole.c_str(), flags, 0600));
-  struct stat its {};
   if (!log_file() || fstat(log_file().get(), &its) != 0)
     return system_error("cannot write " + path);
   if (is_trusted(its.st_uid)) return {};

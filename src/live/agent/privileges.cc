@@ -4,7 +4,11 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/fscrypt.h>
+#include <linux/fsverity.h>
 #include <linux/landlock.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -13,12 +17,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "live/unique_fd.h"
@@ -64,7 +71,8 @@ constexpr std::uint32_t refused_calls[] = {
     // other services, and other processes' memory, by ways that no file stands for. The agent's own
     // socket is open, and UDP needs no connection.
     SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
-    SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl,
+    SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_mq_open, SYS_mq_unlink, SYS_mq_timedsend,
+    SYS_mq_timedreceive, SYS_mq_notify, SYS_mq_getsetattr,
     // what files are, and who may use them
     SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
     SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_utimensat, SYS_truncate, SYS_flock,
@@ -88,18 +96,30 @@ struct RefusedValue {
   std::uint32_t argument;
   std::uint32_t value;
 };
+constexpr std::uint32_t set_delegation = 1'024 + 16;  // F_SETDELEG of newer kernels
 constexpr RefusedValue refused_values[] = {
     // The kernel then signals the owner of a descriptor, any process, for this one.
     {SYS_fcntl, 1, F_SETOWN},
     {SYS_fcntl, 1, F_SETOWN_EX},
     {SYS_fcntl, 1, F_SETSIG},
+    // Others of this user wait for a lock on their files. (F_OFD_SETLK locks slots of the port.)
     {SYS_fcntl, 1, F_SETLEASE},
+    {SYS_fcntl, 1, set_delegation},
+    {SYS_fcntl, 1, F_SETLK},
+    {SYS_fcntl, 1, F_SETLKW},
+    {SYS_fcntl, 1, F_OFD_SETLKW},
     {SYS_ioctl, 1, FIOSETOWN},
     {SYS_ioctl, 1, SIOCSPGRP},
     {SYS_ioctl, 1, FIOASYNC},
     // These put words into a terminal's user's mouth.
     {SYS_ioctl, 1, TIOCSTI},
     {SYS_ioctl, 1, TIOCLINUX},
+    // These change what a file is, by any descriptor.
+    {SYS_ioctl, 1, FS_IOC_SETFLAGS},
+    {SYS_ioctl, 1, FS_IOC32_SETFLAGS},
+    {SYS_ioctl, 1, FS_IOC_FSSETXATTR},
+    {SYS_ioctl, 1, FS_IOC_SET_ENCRYPTION_POLICY},
+    {SYS_ioctl, 1, FS_IOC_ENABLE_VERITY},
     // Other services of this user.
     {SYS_socket, 0, AF_UNIX}};
 
@@ -152,6 +172,20 @@ void refuse_calls() {
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 3),
            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(getpid()), 1, 0),
+           BPF_STMT(BPF_RET | BPF_K, refuse),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
+           // Sockets are of datagrams or raw frames, and the kernel's only those of its routes: a
+           // stream reaches any service, and other parts of the kernel believe root.
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 10),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(1)),
+           BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xF),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_DGRAM, 2, 0),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_RAW, 1, 0),
+           BPF_STMT(BPF_RET | BPF_K, refuse),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(0)),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 3),
+           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(2)),
+           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NETLINK_ROUTE, 1, 0),
            BPF_STMT(BPF_RET | BPF_K, refuse),
            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
            // A pair of datagram sockets can be sent from to any other.
@@ -210,8 +244,14 @@ void refuse_files(const std::string& removes) {
     syscall(SYS_landlock_add_rule, rules.get(), LANDLOCK_RULE_PATH_BENEATH, &below, 0);
   };
   allow("/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE);
-  if (const auto slash = removes.rfind('/'); slash != std::string::npos) {
-    allow(removes.substr(0, slash + 1), LANDLOCK_ACCESS_FS_REMOVE_FILE);
+  // What may be removed, may be anywhere below the folder: only one of the agent's own will do. In
+  // another one, the socket stays, and the next agent replaces it.
+  const std::filesystem::path socket(removes);
+  const auto is_other = [&socket](const auto& entry) { return entry.path() != socket; };
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(socket.parent_path(), error);
+  if (socket.has_filename() && !error && std::none_of(begin(entries), end(entries), is_other)) {
+    allow(socket.parent_path().string(), LANDLOCK_ACCESS_FS_REMOVE_FILE);
   }
   syscall(SYS_landlock_restrict_self, rules.get(), 0);
 }

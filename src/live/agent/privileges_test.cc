@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
 #include <linux/landlock.h>
+#include <linux/netlink.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -130,6 +132,11 @@ TEST_F(Confined, NoOtherServiceIsConnectedTo) {
     int ends[2];
     return is_refused(socket(AF_UNIX, SOCK_STREAM, 0)) &&
            is_refused(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends)) &&
+           is_refused(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) &&
+           is_refused(socket(AF_INET6, SOCK_SEQPACKET, 0)) &&
+           is_refused(socket(AF_NETLINK, SOCK_RAW, NETLINK_KOBJECT_UEVENT)) &&
+           socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE) >= 0 &&
+           socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0) >= 0 &&
            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 &&
            is_refused(connect(stream, reinterpret_cast<const sockaddr*>(&name), sizeof name));
   }));
@@ -145,6 +152,9 @@ TEST_F(Confined, NoFileIsChanged) {
   EXPECT_TRUE(holds_without_privileges([&] {
     const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
     const char* path = file.c_str();
+    struct flock read_lock {};
+    read_lock.l_type = F_RDLCK;
+    int flags = 0;
     return is_refused(chmod(path, 04755)) && is_refused(fchmod(open_before, 0666)) &&
            is_refused(fchmodat(AT_FDCWD, path, 0666, 0)) &&
            is_refused(syscall(fchmodat2_call, AT_FDCWD, path, 0666, 0)) &&
@@ -154,7 +164,9 @@ TEST_F(Confined, NoFileIsChanged) {
            is_refused(fsetxattr(open_before, "user.a", "b", 1, 0)) &&
            is_refused(utimensat(AT_FDCWD, path, nullptr, 0)) &&
            is_refused(flock(open_before, LOCK_EX)) &&
-           is_refused(fcntl(open_before, F_SETLEASE, F_WRLCK));
+           is_refused(fcntl(open_before, F_SETLEASE, F_WRLCK)) &&
+           is_refused(fcntl(open_before, F_SETLK, &read_lock)) &&
+           is_refused(ioctl(open_before, FS_IOC_SETFLAGS, &flags));
   }));
   close(open_before);
   if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 3) {
@@ -164,13 +176,37 @@ TEST_F(Confined, NoFileIsChanged) {
       [&] { return open(file.c_str(), O_RDONLY | O_TRUNC | O_CLOEXEC) == -1 && errno == EACCES; }));
 }
 
+// The agent removes its socket, if nobody else has a file in the folder.
+TEST_F(Confined, OnlyAFolderOfItsOwnIsTouched) {
+  const Folder own, shared;
+  for (const Folder* each : {&own, &shared}) std::ofstream(each->path("agent")) << "";
+  std::ofstream(shared.path("another")) << "";
+  const auto removes = [](const Folder& folder) {
+    const pid_t child = fork();
+    if (child == 0) {
+      give_up_privileges(folder.path("agent"));
+      _exit(unlink(folder.path("agent").c_str()) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status == 0;
+  };
+  if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1) {
+    GTEST_SKIP() << "this kernel has no Landlock";
+  }
+  EXPECT_TRUE(removes(own));
+  EXPECT_FALSE(removes(shared));
+}
+
 TEST_F(Confined, NoMemoryOfOthersIsShared) {
   EXPECT_TRUE(holds_without_privileges([] {
     const auto is_refused = [](long result) { return result == -1 && errno == EPERM; };
     return is_refused(shmget(IPC_PRIVATE, 4'096, IPC_CREAT | 0600)) &&
            is_refused(reinterpret_cast<long>(shmat(0, nullptr, 0))) &&
            is_refused(msgget(IPC_PRIVATE, IPC_CREAT | 0600)) &&
-           is_refused(semget(IPC_PRIVATE, 1, IPC_CREAT | 0600));
+           is_refused(semget(IPC_PRIVATE, 1, IPC_CREAT | 0600)) &&
+           is_refused(syscall(SYS_mq_open, "tulle-test", O_RDONLY, 0, nullptr)) &&
+           is_refused(syscall(SYS_mq_unlink, "tulle-test"));
   }));
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "live/system_random.h"
 #include "management/administration/groups.h"
 #include "management/administration/view.h"
 #include "management/answer.h"
@@ -41,7 +42,9 @@ bool HostAdministration::ask(std::uint8_t method, std::uint16_t attribute, std::
                              const Record& record, Take take) {
   const InfinibandPort own = services_.port_of(host_);
   if (own.sm_lid == 0) return false;
-  const std::uint32_t number = next_question_++;
+  // Nobody shall answer what he cannot have seen.
+  auto number = static_cast<std::uint32_t>(system_random());
+  while (questions_.contains(number)) ++number;
   if (take) questions_[number] = std::move(take);
   wire::MadHeader header;
   header.management_class = wire::subnet_administration_class;

@@ -66,7 +66,6 @@ class HostAdministration {
   const fabric::Subnet& subnet_;
   HostServices& services_;
   std::uint32_t agent_ = 0;
-  std::uint32_t next_question_ = 1;
   std::map<std::uint32_t, Take> questions_;          // by the lower half of the transaction ID
   std::map<wire::GidBytes, std::uint32_t> members_;  // users of each group
 };

@@ -45,6 +45,8 @@ namespace tulle::live {
 namespace {
 
 constexpr std::size_t sessions_max = 1'024;
+// Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
+constexpr std::size_t commands_max = 32;
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the
 // services, too, with numbers of their own.
@@ -359,7 +361,7 @@ void FabricServer::accept_all() {
     watch(session->connection.get(), session.get());
     if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
-    } else if (sessions_.size() >= sessions_max) {
+    } else if (sessions_.size() >= sessions_max + commands_max) {
       refuse(*session,
              fmt::format("the fabric has {} connections, which is the most", sessions_max));
     }
@@ -427,6 +429,10 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::counters:
     case FabricPurpose::enter:
     case FabricPurpose::connect:
+      if (sessions_.size() > sessions_max) {
+        return refuse(session,
+                      fmt::format("the fabric has {} connections, which is the most", sessions_max));
+      }
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);

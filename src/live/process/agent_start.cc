@@ -44,7 +44,7 @@ bool is_executable(const std::string& path) {
 // environment.
 std::vector<std::string> agent_environment(const Settings& settings) {
   std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("TULLE_AGENT=") &&
         !text.starts_with("TULLE_SECURE=")) {
@@ -116,11 +116,15 @@ Result<std::string> find_executable(const Settings& settings) {
       return Error{fmt::format("TULLE_EXECUTABLE={} is no executable file", settings.executable),
                    ENOENT};
     }
-    // su keeps the variable, which may be another user's.
+    // su keeps the variable, which may be another user's: it may name a shell, or a link that leads
+    // elsewhere at the next moment.
     auto trusted = trusted_file(settings.executable);
-    if (trusted) return settings.executable;
-    return Error{fmt::format("TULLE_EXECUTABLE={} is not started: {}", settings.executable,
-                             trusted.error().message),
+    const std::string reason = !trusted ? trusted.error().message
+                               : std::filesystem::path(*trusted).filename() != "tulle"
+                                   ? "it is not called tulle"
+                                   : "";
+    if (reason.empty()) return trusted;
+    return Error{fmt::format("TULLE_EXECUTABLE={} is not started: {}", settings.executable, reason),
                  EPERM};
   }
   const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
@@ -135,8 +139,8 @@ Result<std::string> find_executable(const Settings& settings) {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::string candidate = std::string(rest.substr(0, end)) + "/tulle";
-    if (candidate[0] == '/' && is_executable(candidate) && trusted_file(candidate)) {
-      return candidate;
+    if (candidate[0] == '/' && is_executable(candidate)) {
+      if (auto trusted = trusted_file(candidate)) return trusted;
     }
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }

@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <string>
+
+#include "live/trusted_folder.h"
 
 namespace tulle::live {
 namespace {
@@ -22,6 +25,17 @@ std::atomic<bool> is_exiting{false};
 void end_uses() {
   is_exiting = true;
   for (int i = 0; i < waits_max && uses > 0; ++i) usleep(wait_microseconds);
+}
+
+// The library reads a configuration that the environment names, which may load any library into the
+// process. su keeps the variables, which may be another user's.
+bool trusts_environment() {
+  const auto is_right = [](const char* name, Result<std::string> (*check)(const std::string&)) {
+    const char* path = secure_getenv(name);
+    return path == nullptr || *path == '\0' || check(path);
+  };
+  return is_right("OPENSSL_CONF", trusted_file) && is_right("OPENSSL_MODULES", trusted_folder) &&
+         is_right("OPENSSL_ENGINES", trusted_folder);
 }
 
 Result<Libcrypto> load() {
@@ -53,7 +67,7 @@ Result<Libcrypto> load() {
   find(initialize, "OPENSSL_init_crypto");
   if (!has_all) return Error{fmt::format("{} lacks functions of OpenSSL 3", library_name), ENOSYS};
   // The library's own handler is there before ours, which therefore runs first.
-  initialize(0, nullptr);
+  initialize(trusts_environment() ? 0 : OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   std::atexit(end_uses);
   return functions;
 }

@@ -1,5 +1,6 @@
 #include "live/security/seal.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -182,6 +184,36 @@ TEST_F(SealTest, AChildDoesNotUseTheNoncesOfItsParent) {
                                   std::span(of_child).subspan(sender, nonce_bytes)));
   EXPECT_TRUE(opens(*make(), own, packet()));
   for (const int end : ends) close(end);
+}
+
+// OpenSSL reads a configuration that the environment names, which may load any library. su keeps the
+// variable.
+TEST_F(SealTest, AStrangersConfigurationIsNotRead) {
+  void* library = dlopen("libcrypto.so.3", RTLD_LAZY);
+  Dl_info its{};
+  ASSERT_NE(dladdr(dlsym(library, "HMAC"), &its), 0);
+  const auto provider =
+      std::filesystem::path(its.dli_fname).parent_path() / "ossl-modules" / "legacy.so";
+  if (!std::filesystem::exists(provider)) GTEST_SKIP() << "there is no " << provider;
+  const std::string file = folder_.path("openssl.cnf");
+  std::ofstream(file) << "openssl_conf = all\n[all]\nproviders = list\n[list]\nlegacy = one\n"
+                      << "[one]\nmodule = " << provider.string() << "\nactivate = 1\n";
+  // In a new program, since this one may have used the library.
+  const auto loads = [&] {
+    const std::string command =
+        "OPENSSL_CONF=" + file + " LD_DEBUG=files '" +
+        std::filesystem::read_symlink("/proc/self/exe").string() +
+        "' --gtest_filter=SealTest.WhatIsSealedIsOpenedWithTheSameKey 2>&1 | grep -c legacy.so";
+    FILE* pipe = popen(command.c_str(), "r");
+    char count[16] = "";
+    EXPECT_NE(std::fgets(count, sizeof count, pipe), nullptr);
+    pclose(pipe);
+    return std::string(count) != "0\n";
+  };
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  EXPECT_TRUE(loads()) << "one's own is";
+  ASSERT_EQ(chmod(file.c_str(), 0666), 0);
+  EXPECT_FALSE(loads());
 }
 
 TEST(ReplayWindow, NumbersAreAdmittedOnceAndNotTooLate) {

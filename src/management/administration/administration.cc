@@ -186,18 +186,32 @@ Administration::Administration() = default;
 Administration::Administration(Administration&&) noexcept = default;
 Administration::~Administration() = default;
 
-// Anybody may ask for all paths of a large subnet, and again.
+// A port may have several LIDs.
+bool Administration::is_same_port(Lid a, Lid b) const {
+  return a == b || (view_.find_lid(a.value) && view_.find_lid(a.value) == view_.find_lid(b.value));
+}
+
+// Anybody may ask for all paths of a large subnet, and again. One path costs nothing.
 void Administration::answer_paths(Time now, const Question& question) {
+  constexpr std::uint64_t source = PathComponents::source_gid | PathComponents::source_lid;
+  constexpr std::uint64_t destination =
+      PathComponents::destination_gid | PathComponents::destination_lid;
+  const bool is_one = (question.mask() & source) != 0 && (question.mask() & destination) != 0;
   Search search{
       question.packet, question.header, question.administration, {}, Rows(table_bytes_max)};
   const auto is_of_port = [&](const Search& each) {
-    return each.packet.source == question.packet.source;
+    return is_same_port(each.packet.source, question.packet.source);
   };
   const auto is_same = [&](const Search& each) {
     return is_of_port(each) && each.header.transaction_id == question.header.transaction_id;
   };
   if (std::ranges::any_of(searches_, is_same)) return;
-  const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
+  std::size_t one = 1;
+  std::size_t& budget = is_one ? one : paths_left_;
+  // Who comes when others wait, waits behind them.
+  const bool waits = !is_one && !searches_.empty();
+  const auto status =
+      waits ? std::nullopt : collect_paths(question, search.rows, search.cursor, budget);
   if (status) {
     return *status != 0 ? send_status(question, *status) : send_rows(now, question, search.rows);
   }
@@ -209,20 +223,20 @@ void Administration::answer_paths(Time now, const Question& question) {
   searches_.push_back(std::move(search));
 }
 
+// Each search has a turn.
 void Administration::search_on(Time now) {
   paths_left_ = paths_in_a_turn;
-  while (!searches_.empty() && paths_left_ > 0) {
-    Search& search = searches_.front();
-    const Question question{search.packet, search.header, search.administration};
-    const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
-    if (!status) return;
-    if (*status == 0) {
-      send_rows(now, question, search.rows);
-    } else {
-      send_status(question, *status);
-    }
-    searches_.pop_front();
-  }
+  if (searches_.empty()) return;
+  Search search = std::move(searches_.front());
+  searches_.pop_front();
+  const Question question{search.packet, search.header, search.administration};
+  const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
+  std::size_t bytes = search.rows.bytes().size();
+  for (const Search& each : searches_) bytes += each.rows.bytes().size();
+  if (!status && bytes <= table_bytes_max) return searches_.push_back(std::move(search));
+  const std::uint16_t outcome = status ? *status : wire::administration_no_resources;
+  if (outcome != 0) return send_status(question, outcome);
+  send_rows(now, question, search.rows);
 }
 
 void Administration::answer_query(Time now, const Question& question) {
@@ -251,12 +265,13 @@ void Administration::send_rows(Time now, const Question& question, const Rows& r
   }
   // A question that comes again while its answer is under way is the same question.
   const std::uint64_t transaction = question.header.transaction_id;
-  std::size_t bytes = rows.bytes().size();
+  std::size_t bytes = rows.bytes().size(), of_port = 0;
   for (const RmppSender& table : tables_) {
     if (table.is_for(packet.destination, transaction)) return;
     bytes += table.bytes();
+    of_port += is_same_port(table.destination(), packet.destination);
   }
-  if (tables_.size() >= tables_max || bytes > table_bytes_max) {
+  if (tables_.size() >= tables_max || of_port >= tables_of_port_max || bytes > table_bytes_max) {
     return send_status(question, wire::administration_no_resources);
   }
   std::vector<std::byte> whole(packet.mad.begin(),
@@ -296,10 +311,16 @@ void Administration::send_record(const Question& question, const Record& record)
 
 // --- what programs change ---
 
+// Returns the GUID of the port that asks, for what each may have.
+std::uint64_t Administration::owner_of(const Question& question) const {
+  const auto node = view_.find_lid(question.packet.source.value);
+  return node ? view_.node(*node).port_guid() : 0;
+}
+
 void Administration::change_service(Time now, const Question& question) {
   const auto record = question.record<wire::ServiceRecord>();
   if (question.header.method == method_set) {
-    if (!services_.set(now, record))
+    if (!services_.set(now, record, owner_of(question)))
       return send_status(question, wire::administration_no_resources);
   } else if (!services_.remove(record)) {
     return send_status(question, wire::administration_no_records);
@@ -309,7 +330,8 @@ void Administration::change_service(Time now, const Question& question) {
 
 void Administration::change_subscription(const Question& question) {
   const auto info = question.record<wire::InformInfo>();
-  const bool is_changed = subscriptions_.change(question.packet, info);
+  const auto is_of_port = [&](Lid lid) { return is_same_port(lid, question.packet.source); };
+  const bool is_changed = subscriptions_.change(question.packet, info, is_of_port);
   if (is_changed) return send_record(question, info);
   send_status(question, info.subscribes != 0 ? wire::administration_no_resources
                                              : wire::administration_bad_request);
@@ -319,8 +341,9 @@ void Administration::change_member(const Question& question) {
   auto record = question.record<wire::MemberRecord>();
   bool is_other = false;  // the group is new, or has ended
   const bool joins = question.header.method == method_set;
-  const GroupOutcome outcome = joins ? groups_.join(view_, question.mask(), record, is_other)
-                                     : groups_.leave(view_, question.mask(), record, is_other);
+  const GroupOutcome outcome =
+      joins ? groups_.join(view_, question.mask(), record, is_other, owner_of(question))
+            : groups_.leave(view_, question.mask(), record, is_other);
   if (outcome != GroupOutcome::ok) return send_status(question, status_of(outcome));
   send_record(question, record);
   if (is_other) report(joins ? trap_group_created : trap_group_ended, record.group_gid);

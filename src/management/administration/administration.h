@@ -28,6 +28,7 @@ class Administration {
  public:
   // Tables under way, and the bytes of all of these. A question beyond is refused.
   static constexpr std::size_t tables_max = 64;
+  static constexpr std::size_t tables_of_port_max = 16;
   static constexpr std::size_t table_bytes_max = 64 << 20;
   static constexpr std::size_t outgoing_max = 1'024;
   // A search follows so many paths, in a quarter of a millisecond, before something else has its
@@ -80,6 +81,8 @@ class Administration {
   void answer_class_port_info(const Question& question);
   void answer_query(Time now, const Question& question);
   void answer_paths(Time now, const Question& question);
+  bool is_same_port(Lid a, Lid b) const;
+  std::uint64_t owner_of(const Question& question) const;
   void search_on(Time now);
   std::uint16_t collect(Time now, const Question& question, Rows& rows) const;
   void change_service(Time now, const Question& question);

@@ -380,8 +380,8 @@ TEST_F(AdministrationTest, SubscribersHearOfPortsThatGo) {
 TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
   bring_up();
   for (std::size_t i = 0; i < Administration::tables_max + 10; ++i) {
-    administration.receive(
-        now, question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{}));
+    administration.receive(now, question(wire::method_get_table, wire::attribute_path_record, 0,
+                                         wire::PathRecord{}, i % 4));
     administration.expire(now);
   }
   std::size_t refused = 0;
@@ -451,6 +451,68 @@ TEST_F(AdministrationTest, ASearchGoesOnWhereItWas) {
   EXPECT_EQ(ask(all).status, 0xFFFF);
   administration.expire(now);
   EXPECT_EQ(table<wire::PathRecord>(all).size(), 16u);
+}
+
+// A question for one path is answered at once, whoever searches for how many.
+TEST_F(AdministrationTest, OnePathDoesNotWaitForSearches) {
+  bring_up();
+  wire::PathRecord none;
+  none.pkey = 0x8001;
+  const auto in_vain = [&] {
+    return question(method_get, wire::attribute_path_record, PathComponents::pkey, none);
+  };
+  administration.expire(now);
+  for (std::size_t i = 0; i < Administration::paths_in_a_turn / 16 + 1; ++i) ask(in_vain());
+  ASSERT_EQ(administration.next_timeout(), Time::zero()) << "a search waits";
+  wire::PathRecord one;
+  one.source_lid = lid(1);
+  one.destination_lid = lid(2);
+  const std::uint64_t mask = PathComponents::source_lid | PathComponents::destination_lid;
+  EXPECT_EQ(ask(question(method_get, wire::attribute_path_record, mask, one)).status, 0);
+}
+
+// What there is for all, no port has alone, and none by another's name.
+TEST_F(AdministrationTest, APortHasAShareOfWhatThereIs) {
+  bring_up();
+  for (std::size_t i = 0; i < Administration::tables_of_port_max; ++i) {
+    const Packet packet =
+        question(wire::method_get_table, wire::attribute_node_record, 0, wire::NodeRecord{});
+    administration.receive(now, packet);
+  }
+  while (administration.take_packet(now)) {
+  }
+  const auto table_for = [&](std::uint32_t asker) {
+    return ask(question(wire::method_get_table, wire::attribute_node_record, 0, wire::NodeRecord{},
+                        asker))
+        .status;
+  };
+  EXPECT_EQ(table_for(1), wire::administration_no_resources);
+  EXPECT_EQ(table_for(2), 0);
+
+  wire::ServiceRecord service;
+  service.lease_seconds = wire::ServiceRecord::for_ever;
+  const auto set_service = [&](std::uint64_t id, std::uint32_t asker) {
+    service.id = id;
+    return ask(question(method_set, wire::attribute_service_record, 0, service, asker)).status;
+  };
+  for (std::size_t i = 0; i < Services::services_of_port_max; ++i) EXPECT_EQ(set_service(i, 1), 0);
+  EXPECT_EQ(set_service(1'000'000, 1), wire::administration_no_resources);
+  EXPECT_EQ(set_service(0, 1), 0) << "one that is renewed is no other";
+  EXPECT_EQ(set_service(2'000'000, 2), 0);
+
+  wire::InformInfo wanted;
+  wanted.first_lid = wanted.type = wire::InformInfo::all;
+  wanted.is_generic = wanted.subscribes = 1;
+  wanted.producer = 0xFF'FFFF;
+  const auto subscribe = [&](std::uint16_t trap, std::uint32_t asker) {
+    wanted.trap = trap;
+    return ask(question(method_set, wire::attribute_inform_info, 0, wanted, asker)).status;
+  };
+  for (std::size_t i = 0; i < Subscriptions::subscriptions_of_port_max; ++i) {
+    EXPECT_EQ(subscribe(static_cast<std::uint16_t>(i), 1), 0);
+  }
+  EXPECT_EQ(subscribe(9'999, 1), wire::administration_no_resources);
+  EXPECT_EQ(subscribe(9'999, 2), 0);
 }
 
 }  // namespace

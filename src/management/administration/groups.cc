@@ -135,7 +135,7 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
 }
 
 GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& record,
-                          bool& is_created) {
+                          bool& is_created, std::uint64_t asker) {
   is_created = false;
   if ((mask & Joins::port_gid) == 0 || (mask & Joins::join_state) == 0) {
     return GroupOutcome::too_little;
@@ -152,8 +152,12 @@ GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& re
   const std::uint8_t port_rate = rate_code_of(info);
   auto found = has_gid ? groups_.find(record.group_gid) : groups_.end();
   if (found == groups_.end()) {
+    const auto made = std::ranges::count_if(
+        groups_, [asker](const auto& each) { return each.second.maker == asker; });
+    if (static_cast<std::size_t>(made) >= groups_of_port_max) return GroupOutcome::no_room;
     const auto outcome = create(mask, record, port_mtu, port_rate, found);
     if (outcome != GroupOutcome::ok) return outcome;
+    found->second.maker = asker;
     is_created = true;
   }
   Group& group = found->second;

@@ -40,14 +40,16 @@ class Groups {
   static constexpr std::uint16_t first_lid = wire::unicast_lid_max + 1;
   static constexpr std::size_t groups_max = 1'024;  // entries of a switch's table
   static constexpr std::size_t members_max = 65'536;
+  static constexpr std::size_t groups_of_port_max = 640;  // that a port has made
 
   // A new set of groups has the one for broadcasts of IPoIB, which stays without members.
   Groups();
 
   // Joins a port to a group, which is made if the question says what it is like. The question
-  // becomes the answer. `created` says whether the group is new.
+  // becomes the answer. `created` says whether the group is new. `asker` is the GUID of the port that
+  // asks, which may be another.
   GroupOutcome join(const View& view, std::uint64_t mask, wire::MemberRecord& record,
-                    bool& is_created);
+                    bool& is_created, std::uint64_t asker);
   // Takes join states back. `ended` says whether the group is gone.
   GroupOutcome leave(const View& view, std::uint64_t mask, wire::MemberRecord& record,
                      bool& is_ended);
@@ -69,6 +71,7 @@ class Groups {
     wire::MemberRecord record;                          // without a port
     std::map<std::uint64_t, std::uint8_t> join_states;  // by port GUID
     bool stays = false;
+    std::uint64_t maker = 0;  // GUID of the port that has made it
   };
   using GroupMap = std::map<wire::GidBytes, Group>;
 

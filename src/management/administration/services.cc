@@ -4,14 +4,21 @@
 
 namespace tulle::management::administration {
 
-bool Services::set(Time now, const wire::ServiceRecord& record) {
+bool Services::set(Time now, const wire::ServiceRecord& record, std::uint64_t owner) {
   const Key key = key_of(record);
-  if (!services_.contains(key) && services_.size() >= services_max) return false;
+  if (!services_.contains(key)) {
+    const auto of_port = std::ranges::count_if(
+        services_, [owner](const auto& each) { return each.second.owner == owner; });
+    if (services_.size() >= services_max ||
+        static_cast<std::size_t>(of_port) >= services_of_port_max) {
+      return false;
+    }
+  }
   // IBTA 15.2.5.14: a lease of zero seconds is over at once.
   constexpr std::int64_t longest = 90 * 24 * 3'600;  // less than Time holds
   const std::uint32_t seconds = record.lease_seconds;
   const bool is_endless = seconds == wire::ServiceRecord::for_ever || seconds > longest;
-  services_[key] = {record, is_endless ? Time::never() : now + Time::seconds(seconds)};
+  services_[key] = {record, is_endless ? Time::never() : now + Time::seconds(seconds), owner};
   return true;
 }
 

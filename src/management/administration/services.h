@@ -16,9 +16,11 @@ namespace tulle::management::administration {
 class Services {
  public:
   static constexpr std::size_t services_max = 4'096;
+  static constexpr std::size_t services_of_port_max = 512;
 
-  // Registers a service, or renews it. Returns false if there is no room.
-  bool set(Time now, const wire::ServiceRecord& record);
+  // Registers a service, or renews it, for the port with that GUID. Returns false if there is no
+  // room.
+  bool set(Time now, const wire::ServiceRecord& record, std::uint64_t owner);
   // Ends a service. Returns false if there is none.
   bool remove(const wire::ServiceRecord& record);
   // Returns the services, each with the seconds that are left of its lease.
@@ -31,6 +33,7 @@ class Services {
   struct Service {
     wire::ServiceRecord record;
     Time end;
+    std::uint64_t owner = 0;
   };
 
   static Key key_of(const wire::ServiceRecord& record) {

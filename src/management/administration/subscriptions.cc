@@ -33,7 +33,8 @@ bool is_same(const wire::InformInfo& a, const wire::InformInfo& b) {
 
 }  // namespace
 
-bool Subscriptions::change(const Packet& question, const wire::InformInfo& info) {
+bool Subscriptions::change(const Packet& question, const wire::InformInfo& info,
+                           const std::function<bool(Lid)>& is_of_port) {
   const auto found =
       std::find_if(subscriptions_.begin(), subscriptions_.end(), [&](const Subscription& each) {
         return each.subscriber == question.source && is_same(each.info, info);
@@ -44,7 +45,12 @@ bool Subscriptions::change(const Packet& question, const wire::InformInfo& info)
     return is_known;
   }
   if (is_known) return true;
-  if (subscriptions_.size() >= subscriptions_max) return false;
+  const auto of_port = std::ranges::count_if(
+      subscriptions_, [&](const Subscription& each) { return is_of_port(each.subscriber); });
+  if (subscriptions_.size() >= subscriptions_max ||
+      static_cast<std::size_t>(of_port) >= subscriptions_of_port_max) {
+    return false;
+  }
   subscriptions_.push_back({question.source, info});
   return true;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace tulle::management::administration {
 class Subscriptions {
  public:
   static constexpr std::size_t subscriptions_max = 1'024;
+  static constexpr std::size_t subscriptions_of_port_max = 128;
   // Reports that wait for their answers. Others are dropped, as a subscriber that does not answer
   // must not keep memory.
   static constexpr std::size_t reports_max = 1'024;
@@ -25,8 +27,9 @@ class Subscriptions {
   static constexpr int tries_max = 3;
 
   // Subscribes the sender of a question, or ends its subscription. Returns false if there is no
-  // room, or no such subscription.
-  bool change(const Packet& question, const wire::InformInfo& info);
+  // room, or no such subscription. `is_of_port` says whether a LID is one of the sender's port.
+  bool change(const Packet& question, const wire::InformInfo& info,
+              const std::function<bool(Lid)>& is_of_port);
   // Forgets the subscriptions of LIDs that `keeps` does not hold.
   template <typename Keeps>
   void keep_only(Keeps keeps) {
