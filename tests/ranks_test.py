@@ -426,9 +426,12 @@ class Environment(unittest.TestCase):
         self.addCleanup(kept.cleanup)
         self.folder = pathlib.Path(kept.name)
         (self.folder / "two.toml").write_text(TWO_HOSTS)
+        # For root, a launcher must be above: a shell of that name is.
+        shutil.copy("/bin/sh", self.folder / "mpirun")
 
-    def refused(self, line, tulle=TULLE, arguments=("sim", "two.toml"), status=1, **more):
-        done = run([tulle, *arguments], self.folder, **more)
+    def refused(self, line, tulle=TULLE, arguments=("sim", "two.toml"), status=1, below_launcher=True, **more):
+        launcher = [self.folder / "mpirun", "-c", '"$@"; exit $?', "mpirun"] if below_launcher else []
+        done = run([*launcher, tulle, *arguments], self.folder, **more)
         self.assertEqual((status, ""), (done.returncode, done.stdout))
         self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
         self.assertIn(line, done.stderr)
@@ -437,6 +440,10 @@ class Environment(unittest.TestCase):
         self.refused('tulle: TULLE_MPI is "abc": it may be openmpi, mpich or none', status=2, TULLE_MPI="abc")
         self.refused('tulle: OMPI_COMM_WORLD_RANK is "x"', status=2, OMPI_COMM_WORLD_RANK="x", OMPI_COMM_WORLD_SIZE="2")
         self.refused("tulle: 100000 ranks are too many: at most 256", status=2, PMI_RANK="0", PMI_SIZE="100000")
+
+    @unittest.skipUnless(os.geteuid() == 0, "it is root's environment that su keeps")
+    def test_root_needs_a_launcher(self):
+        self.refused("no launcher of root's has", below_launcher=False, PMI_RANK="0", PMI_SIZE="2")
 
     def test_what_ranks_do_not_do(self):
         for line, status, *arguments in (

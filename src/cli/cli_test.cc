@@ -277,11 +277,15 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
   EXPECT_TRUE(contains(interface.text, "nosuch0")) << interface.text;
   EXPECT_EQ(lines(interface.text), 1u) << interface.text;
 
-  setenv("TULLE_EXECUTABLE", "/bin/false", 1);
+  const Folder folder;
+  const std::string program = folder.path("tulle");
+  std::filesystem::copy_file(std::filesystem::canonical("/bin/false"), program);
+  setenv("TULLE_EXECUTABLE", program.c_str(), 1);
   EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
   const Outcome silent = tulle("devices");
   unsetenv("TULLE_EXECUTABLE");
   EXPECT_EQ(silent.status, 1);
+  EXPECT_TRUE(contains(silent.text, "did not start")) << silent.text;
   EXPECT_EQ(lines(silent.text), 1u) << silent.text;
 }
 

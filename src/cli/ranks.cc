@@ -79,12 +79,6 @@ Result<void> compare_ranks() {
 Result<void> look_for_ranks() {
   auto found = mpi::launch_of([](const char* name) { return secure_getenv(name); });
   if (!found) return found.error();
-  // su keeps these variables, and others by which an MPI library loads any file.
-  if (*found && geteuid() == 0 && !mpi::is_below_launcher()) {
-    return Error{
-        "the environment says that an MPI job has started this process, but no launcher of root's "
-        "has: set TULLE_MPI=none, or start it by mpirun"};
-  }
   launch = *found;
   if (!is_first_rank() && std::freopen("/dev/null", "w", stdout) == nullptr) {
     return Error{"cannot open /dev/null"};
@@ -140,6 +134,12 @@ Result<void> join_ranks() {
   }
   if (library_folder().empty()) {
     return Error{"cannot find Tulle's libraries; is the installation complete?"};
+  }
+  // su keeps these variables, and others by which an MPI library loads any file.
+  if (geteuid() == 0 && !mpi::is_below_launcher()) {
+    return Error{
+        "the environment says that an MPI job has started this process, but no launcher of root's "
+        "has: set TULLE_MPI=none, or start it by mpirun"};
   }
   // One rank of each host says that others are missing, since rank 0 may be one of them.
   if (launch->is_first_on_host) std::signal(SIGALRM, handle_long_wait);

@@ -1,6 +1,7 @@
 // Tests the host agent and its processes over real sockets of a private network namespace.
 
 #include "live/agent/agent.h"
+#include "base/folder_test.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -158,6 +160,10 @@ TEST_F(AgentTest, AnUnknownInterfaceIsRefused) {
 }
 
 TEST_F(AgentTest, NoAgentAndNoneToStart) {
+  const Folder folder;
+  const std::string program = folder.path("tulle");
+  std::filesystem::copy_file(std::filesystem::canonical("/bin/false"), program);
+  setenv("TULLE_EXECUTABLE", program.c_str(), 1);
   const std::string error = error_of_devices();
   EXPECT_NE(error.find("did not start"), std::string::npos) << error;
   EXPECT_EQ(error.find('\n'), std::string::npos) << error;

@@ -47,6 +47,7 @@ namespace {
 constexpr std::size_t sessions_max = 1'024;
 // Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
 constexpr std::size_t commands_max = 32;
+constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the
 // services, too, with numbers of their own.
@@ -362,8 +363,7 @@ void FabricServer::accept_all() {
     if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
     } else if (sessions_.size() >= sessions_max + commands_max) {
-      refuse(*session,
-             fmt::format("the fabric has {} connections, which is the most", sessions_max));
+      refuse(*session, too_many_text);
     }
     sessions_.push_back(std::move(session));
   }
@@ -429,10 +429,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::counters:
     case FabricPurpose::enter:
     case FabricPurpose::connect:
-      if (sessions_.size() > sessions_max) {
-        return refuse(session,
-                      fmt::format("the fabric has {} connections, which is the most", sessions_max));
-      }
+      if (sessions_.size() > sessions_max) return refuse(session, too_many_text);
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);
