@@ -88,18 +88,18 @@ bool is_below_launcher(const std::string& processes) {
   std::string process = "self";
   for (int i = 0; i < generations_max; ++i) {
     std::string line;
-    std::getline(std::ifstream(processes + "/" + process + "/stat"), line);
+    std::getline(std::ifstream(fs::path(processes) / process / "stat"), line);
     // "PID (name) S PARENT ...", where the name may have anything in it.
     const std::size_t name_end = line.rfind(')');
     if (name_end == std::string::npos || name_end + 4 >= line.size()) return false;
     const std::size_t begin = name_end + 4;
     process = line.substr(begin, line.find(' ', begin) - begin);
     struct stat its {};
-    const std::string folder = processes + "/" + process;
+    const fs::path folder = fs::path(processes) / process;
     if (process == "0" || stat(folder.c_str(), &its) != 0) return false;
     if (its.st_uid != 0 && its.st_uid != geteuid()) return false;
     std::error_code error;
-    const std::string program = fs::read_symlink(folder + "/exe", error).filename().string();
+    const std::string program = fs::read_symlink(folder / "exe", error).filename().string();
     const auto is_it = [&program](std::string_view name) {
       return program == name || program.starts_with(std::string(name) + ".");
     };

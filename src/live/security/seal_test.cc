@@ -186,8 +186,8 @@ TEST_F(SealTest, AChildDoesNotUseTheNoncesOfItsParent) {
   for (const int end : ends) close(end);
 }
 
-// OpenSSL reads a configuration that the environment names, which may load any library. su keeps the
-// variable.
+// OpenSSL reads a configuration that the environment names, which may load any library. su keeps
+// the variable.
 TEST_F(SealTest, AStrangersConfigurationIsNotRead) {
   void* library = dlopen("libcrypto.so.3", RTLD_LAZY);
   Dl_info its{};

@@ -46,8 +46,8 @@ class Groups {
   Groups();
 
   // Joins a port to a group, which is made if the question says what it is like. The question
-  // becomes the answer. `created` says whether the group is new. `asker` is the GUID of the port that
-  // asks, which may be another.
+  // becomes the answer. `created` says whether the group is new. `asker` is the GUID of the port
+  // that asks, which may be another.
   GroupOutcome join(const View& view, std::uint64_t mask, wire::MemberRecord& record,
                     bool& is_created, std::uint64_t asker);
   // Takes join states back. `ended` says whether the group is gone.
