@@ -119,9 +119,8 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
                  "This machine's name in the file, where its address does not tell")
       ->type_name("NAME");
   up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
-  up->callback([&status] { status = fabric_up(up_options); });
-
   up->footer(up_examples);
+  up->callback([&status] { status = fabric_up(up_options); });
 
   auto* down = fabric->add_subcommand("down", "End a fabric");
   add_name(down, name);

@@ -16,8 +16,6 @@
 namespace tulle::live {
 namespace {
 
-constexpr timeval answer_patience{1, 0};
-
 std::size_t bytes_of(std::uint16_t family) { return family == AF_INET ? 4 : 16; }
 
 bool is_link_local(const SocketAddress& address) {
@@ -103,9 +101,8 @@ int find_source_address(SocketAddress& source, const SocketAddress& destination)
     to.address[bytes - 1] = std::byte{1};
   }
   if (is_link_local(to) && to.scope_id == 0) return EINVAL;
-  const UniqueFd netlink = kernel_socket(AF_NETLINK, SOCK_RAW);
+  const UniqueFd netlink = socket_for_questions();
   if (!netlink) return errno;
-  setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &answer_patience, sizeof answer_patience);
   Question question(to.family);
   question.add(RTA_DST, std::span(to.address).first(bytes));
   const bool is_given = source.family == to.family && !source.is_wildcard();

@@ -47,6 +47,7 @@ namespace {
 constexpr std::size_t sessions_max = 1'024;
 // Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
 constexpr std::size_t commands_max = 32;
+static_assert(sessions_max == 1'024, "the text says it");
 constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the

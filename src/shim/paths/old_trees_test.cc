@@ -16,6 +16,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/folder_test.h"
+
 namespace tulle::shim {
 namespace {
 
@@ -24,12 +26,8 @@ namespace fs = std::filesystem;
 class OldTrees : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tulle-trees-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    own = name;
     for (int i = 0; i < 6; ++i) make("tree" + std::to_string(i), std::chrono::hours(10 - i));
   }
-  void TearDown() override { fs::remove_all(own); }
 
   void make(const std::string& name, std::chrono::seconds age) const {
     fs::create_directories(own / name / "sysfs/sys");
@@ -53,7 +51,8 @@ class OldTrees : public testing::Test {
     waitpid(pid, nullptr, 0);
   }
 
-  fs::path own;
+  const Folder folder;
+  const fs::path own = fs::canonical(folder.path());  // without a slash at its end
 };
 
 TEST_F(OldTrees, TheOldestGo) {

@@ -3,6 +3,7 @@
 #include <linux/netlink.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -26,6 +27,15 @@ inline UniqueFd socket_for_news(std::uint32_t groups) {
   name.nl_family = AF_NETLINK;
   name.nl_groups = groups;
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) return {};
+  return fd;
+}
+
+// Returns a socket at which the kernel answers questions of rtnetlink(7), or none with errno. The
+// answer is there before send() returns; the limit is for an answer that never comes.
+inline UniqueFd socket_for_questions() {
+  UniqueFd fd = kernel_socket(AF_NETLINK, SOCK_RAW);
+  constexpr timeval answer_patience{1, 0};
+  if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &answer_patience, sizeof answer_patience);
   return fd;
 }
 

@@ -29,7 +29,6 @@ constexpr std::uint16_t discard_port = 9;  // RFC 863
 constexpr long wait_nanoseconds_min = 100'000;
 constexpr long wait_nanoseconds_max = 20'000'000;
 constexpr long patience_nanoseconds = 1'000'000'000;
-constexpr timeval answer_patience{1, 0};
 constexpr int calls_in_a_turn = 64;
 
 struct Address {
@@ -112,11 +111,8 @@ void read_neighbours(std::span<const std::byte> messages, std::vector<Neighbour>
 
 Result<Neighbours> Neighbours::open() {
   Neighbours neighbours;
-  neighbours.netlink_ = kernel_socket(AF_NETLINK, SOCK_RAW);
+  neighbours.netlink_ = socket_for_questions();
   if (!neighbours.netlink_) return system_error(failure);
-  // The kernel answers before send() returns, so that nobody waits.
-  setsockopt(neighbours.netlink_.get(), SOL_SOCKET, SO_RCVTIMEO, &answer_patience,
-             sizeof answer_patience);
   return neighbours;
 }
 
