@@ -1,9 +1,8 @@
 #include "sim/network.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "sim/kernel_driver.h"
@@ -13,10 +12,6 @@ namespace {
 
 // The part that has a round on this thread; null: none has.
 thread_local Part* acting = nullptr;
-
-[[noreturn]] void fail_at(std::uint32_t process) {
-  throw std::runtime_error(damaged_message(process));
-}
 
 }  // namespace
 
@@ -94,7 +89,8 @@ void Network::take_crossings(Part& part, Application& application) {
   for (std::uint32_t process = 0; process < messages_.size(); ++process) {
     for (const auto& [number, crossing] : messages_[process].shares) {
       if (number != part.number()) continue;
-      if (!part.take_sent(crossing, Time{all_.earliest_round}, application)) fail_at(process);
+      if (!part.take_sent(process, crossing, Time{all_.earliest_round}, application))
+        fail_at(process);
     }
   }
 }

@@ -202,8 +202,8 @@ void Network::set_up_switch(fabric::Switch& at, std::uint32_t node) {
 }
 
 void Network::set_up_rounds() {
-  const std::uint32_t parts = threads() * static_cast<std::uint32_t>(sent_.size());
-  for (const auto& part : parts_) part->begin(parts);
+  const auto processes = static_cast<std::uint32_t>(sent_.size());
+  for (const auto& part : parts_) part->begin(processes, threads());
   if (lookahead() == Time::zero()) return order_by_time();
   // With links of a kilometre and more, a turn would be more than a cache holds.
   constexpr Time longest_round = Time::microseconds(4);

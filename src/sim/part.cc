@@ -7,6 +7,7 @@
 
 #include "base/prefetch.h"
 #include "sim/kernel_driver.h"
+#include "sim/processes.h"
 
 namespace tulle::sim {
 
@@ -31,7 +32,9 @@ void Part::own(std::vector<std::uint32_t> nodes) {
   }
 }
 
-void Part::begin(std::uint32_t parts) {
+void Part::begin(std::uint32_t processes, std::uint32_t parts_each) {
+  has_strangers_ = processes > 1;
+  parts_each_ = parts_each;
   hosts_ = nodes_.hosts.places();
   switches_ = nodes_.switches.places();
   places_ = nodes_.places;
@@ -41,7 +44,7 @@ void Part::begin(std::uint32_t parts) {
   has_head_lifetimes_ = nodes_.has_head_lifetimes;
   frames_.give(frames_.take());  // from now on, there is a first frame to prefetch
   if (nodes_.payload_bytes > 0) payloads_ = std::make_unique<port::Payloads>(nodes_.payload_bytes);
-  for (auto& boxes : outboxes_) boxes.resize(parts);
+  for (auto& boxes : outboxes_) boxes.resize(std::size_t{processes} * parts_each);
 }
 
 void Part::take_turns(Time round) {
@@ -317,6 +320,8 @@ void Part::handle_anywhere(Event event, LinkEnd& end) {
 inline void Part::arrive_at_switch(LinkEnd& end, FrameRef ref) {
   if (frames_[ref].damaged != 0) [[unlikely]]
     return discard(end, ref);
+  if (has_strangers_) [[unlikely]]
+    check_credits(end, frames_[ref]);
   fabric::Switch& at = switches_[end.node - hosts()];
   const std::uint16_t number = at.receive(now_, end.number, ref);
   if (number == fabric::Switch::no_port) [[unlikely]] {
@@ -328,6 +333,17 @@ inline void Part::arrive_at_switch(LinkEnd& end, FrameRef ref) {
       plan_head_watch(out);
   }
   kick_talkers(at, end.node);
+}
+
+// With credits, a frame finds room, or its sender has not kept to them. Throws if that is another
+// process.
+void Part::check_credits(const LinkEnd& end, const Frame& frame) const {
+  if (!end.port->has_credits()) return;
+  const std::uint32_t process = process_of_peer(end);
+  if (process == number_ / parts_each_) return;
+  const std::uint32_t lane = frame.service_class & (port::classes - 1);
+  const std::uint32_t free = end.port->credits().receivers[lane].free_blocks();
+  if (free < port::blocks_of(frame.buffer_bytes)) fail_at(process);
 }
 
 void Part::arrive_at_host(LinkEnd& end, FrameRef ref) {

@@ -47,8 +47,9 @@ class alignas(64) Part {
 
   // Makes nodes this part's own, and gives each a number among those that take turns.
   void own(std::vector<std::uint32_t> nodes);
-  // The nodes are complete, and there are so many parts in all processes.
-  void begin(std::uint32_t parts);
+  // The nodes are complete. So many processes simulate the network together, each with so many
+  // parts.
+  void begin(std::uint32_t processes, std::uint32_t parts_each);
   // Makes its own nodes take turns in rounds of that length.
   void take_turns(Time round);
   // Makes all nodes share one turn of that length, so that events happen in the order of time.
@@ -91,7 +92,7 @@ class alignas(64) Part {
   void forget_sent(std::uint32_t first, std::uint32_t own);
   // Takes what a part of another process has sent to it. Returns false if it is damaged, or has
   // events before `earliest`, the start of the next round.
-  [[nodiscard]] bool take_sent(const CrossingView& crossing, Time earliest,
+  [[nodiscard]] bool take_sent(std::uint32_t process, const CrossingView& crossing, Time earliest,
                                Application& application);
 
   // --- what has happened ---
@@ -143,7 +144,9 @@ class alignas(64) Part {
   Time earliest_sent() const;
   void send_away(std::uint32_t part, Event event);
   void take(const CrossingView& box, Application& application);
-  bool accepts(const CrossingView& box, Time earliest, const Application& told) const;
+  std::uint32_t process_of_peer(const LinkEnd& end) const { return end.peer_part / parts_each_; }
+  bool accepts(std::uint32_t process, const CrossingView& box, Time earliest,
+               const Application& told) const;
   bool accepts(const Event& event, Time earliest) const;
   bool is_control(std::uint32_t datum) const;
   bool accepts(const port::Frame& frame) const;
@@ -153,6 +156,7 @@ class alignas(64) Part {
   void handle_anywhere(Event event, LinkEnd& end);
   void arrive_at_host(LinkEnd& end, port::FrameRef frame);
   void arrive_at_switch(LinkEnd& end, port::FrameRef frame);
+  void check_credits(const LinkEnd& end, const port::Frame& frame) const;
   void handle_control(LinkEnd& end, port::Control control);
   void handle_pause(LinkEnd& end, port::Control control);
   static Time pause_time(const LinkEnd& end, const NetworkSettings& settings);
@@ -244,6 +248,8 @@ class alignas(64) Part {
   bool disturbed_ = false;
   bool has_kernels_ = false;
   bool has_head_lifetimes_ = false;
+  bool has_strangers_ = false;    // other processes simulate nodes, too
+  std::uint32_t parts_each_ = 1;  // of each process
   Time now_;
   port::FramePool frames_;
   std::unique_ptr<port::Payloads> payloads_;  // null: ghosts

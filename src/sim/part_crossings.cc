@@ -87,23 +87,31 @@ void Part::forget_sent(std::uint32_t first, std::uint32_t own) {
   }
 }
 
-bool Part::take_sent(const CrossingView& crossing, Time earliest, Application& application) {
-  if (!accepts(crossing, std::max(earliest, rounds_->end()), application)) return false;
+bool Part::take_sent(std::uint32_t process, const CrossingView& crossing, Time earliest,
+                     Application& application) {
+  if (!accepts(process, crossing, std::max(earliest, rounds_->end()), application)) return false;
   take(crossing, application);
   return true;
 }
 
-// Returns true if all of it may come to this part now.
-bool Part::accepts(const CrossingView& box, Time earliest, const Application& told) const {
+// Returns true if all of it may come to this part now. Frames, notices and flow control come over a
+// link from one of that process's nodes.
+bool Part::accepts(std::uint32_t process, const CrossingView& box, Time earliest,
+                   const Application& told) const {
   const auto is_of_kind = [this, earliest](const Event& event, auto... kinds) {
     const auto kind = kind_of(event);
     return ((kind == kinds) || ...) && accepts(event, earliest);
+  };
+  const auto comes_from_there = [this, process](const Event& event) {
+    return process_of_peer(ends_[event.place >> kind_bits]) == process;
   };
   const std::size_t each = payloads_ == nullptr ? 0 : payloads_->bytes_each();
   if (box.payloads.size() != box.frames.size() * each) return false;
   for (std::size_t i = 0; i < box.frames.size(); ++i) {
     const Frame& frame = box.frames[i];
-    if (!is_of_kind(box.arrivals[i], arrival, slow_arrival) || !accepts(frame)) return false;
+    const Event& event = box.arrivals[i];
+    if (!is_of_kind(event, arrival, slow_arrival) || !accepts(frame)) return false;
+    if (!comes_from_there(event)) return false;
     if (!nodes_.carries_fronts || !frame.is_tcp()) continue;
     std::uint32_t front = 0;
     std::memcpy(&front, box.payloads.data() + i * each, sizeof front);
@@ -113,12 +121,16 @@ bool Part::accepts(const CrossingView& box, Time earliest, const Application& to
   for (const Crossing::NoticeArrival& at : box.notices) {
     const bool names_hosts = at.notice.source < hosts() && at.notice.endpoint < hosts();
     if (!is_of_kind(at.event, notice) || !names_hosts) return false;
+    if (!comes_from_there(at.event)) return false;
   }
   for (const Event& event : box.events) {
     const auto kind = kind_of(event);
     const bool is_known = kind == application || (kind == control && is_control(event.datum));
     if (!accepts(event, earliest) || !is_known) return false;
-    if (kind != application) continue;
+    if (kind != application) {
+      if (!comes_from_there(event)) return false;
+      continue;
+    }
     if (!told.accepts_alarm(ends_[event.place >> kind_bits].node, event.datum)) return false;
   }
   return std::ranges::all_of(box.requests, [&](const Crossing::Request& request) {

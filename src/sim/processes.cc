@@ -1,6 +1,7 @@
 #include "sim/processes.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace tulle::sim {
 
@@ -42,5 +43,7 @@ Result<void> agree(Processes& processes, const Result<void>& own) {
 std::string damaged_message(std::uint32_t process) {
   return "rank " + std::to_string(process) + " has sent a damaged message";
 }
+
+void fail_at(std::uint32_t process) { throw std::runtime_error(damaged_message(process)); }
 
 }  // namespace tulle::sim

@@ -44,5 +44,7 @@ Result<void> agree(Processes& processes, const Result<void>& own);
 
 // Returns the line that says that a process has sent what none of this build sends.
 std::string damaged_message(std::uint32_t process);
+// Throws it as std::runtime_error.
+[[noreturn]] void fail_at(std::uint32_t process);
 
 }  // namespace tulle::sim

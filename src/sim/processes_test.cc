@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -104,25 +106,25 @@ TEST(NetworkOfProcesses, EachPortHasItsNeighboursCredits) {
   }
 }
 
-// Process 1 of two, which sends an alarm to host 0 in its first message, and says that nothing is
-// to happen there.
-class Silent final : public Processes {
+// Process 1 of two, which sends this in its first message, and says that nothing is to happen there.
+class Sender final : public Processes {
  public:
-  explicit Silent(Time at) : at_(at) {}
+  explicit Sender(Crossing sends) : sends_(std::move(sends)) {}
   std::uint32_t number() const override { return 0; }
   std::uint32_t count() const override { return 2; }
   void exchange_pieces(const std::vector<Pieces>&, std::vector<Bytes>& from) override {
-    constexpr auto alarm = static_cast<std::uint32_t>(EventKind::application);
-    Crossing crossing;
-    crossing.events.push_back({.at = at_.ps, .datum = 0, .place = alarm});
     from[1] = message_of({++round_, Time::never().ps, Time::never().ps, 1});
-    if (round_ == 1) add_share(0, crossing, from[1]);
+    if (round_ == 1) add_share(0, sends_, from[1]);
   }
 
  private:
-  Time at_;
+  Crossing sends_;
   std::uint64_t round_ = 0;
 };
+
+Event event_at(Time at, std::uint32_t end, EventKind kind, std::uint32_t datum) {
+  return {.at = at.ps, .datum = datum, .place = end << 4 | static_cast<std::uint32_t>(kind)};
+}
 
 // An application that takes any alarm.
 class Listener final : public Application {
@@ -143,7 +145,9 @@ TEST(NetworkOfProcesses, RefusesEventsBeforeTheNextRound) {
   const auto routes = *fabric::compute_routes(topology, {});
   const Time own = Time::microseconds(9) + Time::nanoseconds(500);
   for (const int sent : {5, 8, 9, 12}) {
-    Silent other(Time::microseconds(sent));
+    Crossing alarm;
+    alarm.events.push_back(event_at(Time::microseconds(sent), 0, EventKind::application, 0));
+    Sender other(alarm);
     Listener listener;
     Network network(topology, routes, {}, nullptr, &other);
     network.alarm(own, 0, 0);
@@ -155,6 +159,58 @@ TEST(NetworkOfProcesses, RefusesEventsBeforeTheNextRound) {
     play();
     EXPECT_EQ(listener.alarms.size(), 2u) << sent;
     EXPECT_TRUE(std::ranges::is_sorted(listener.alarms)) << sent;
+  }
+}
+
+// Four hosts at a switch with credits. Hosts 2 and 3 belong to process 1, whose first message comes
+// to host 0 and 1 and the switch. Returns what play() fails with, or nothing.
+std::string outcome_of(const Crossing& sent) {
+  const auto topology = *fabric::single_switch({4, {100'000'000'000, Time::microseconds(1)}});
+  const auto routes = *fabric::compute_routes(topology, {});
+  NetworkSettings settings;
+  settings.link_layer = LinkLayer::infiniband;
+  settings.switches.flow_control = port::FlowControl::credits;
+  Sender other(sent);
+  Listener listener;
+  Network network(topology, routes, settings, nullptr, &other);
+  network.alarm(Time::microseconds(9), 0, 0);
+  try {
+    network.play(Time::microseconds(20), listener);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// Ends of links: the hosts' 0 to 3, and the switch's 4 to 7.
+Crossing frames_at(std::uint32_t end, int count) {
+  Crossing frames;
+  port::Frame frame{};
+  frame.source = frame.destination = 3;
+  frame.buffer_bytes = 4'096;
+  frame.header_bytes = 1;
+  for (int i = 0; i < count; ++i) {
+    frames.add(event_at(Time::microseconds(9), end, EventKind::arrival, 0), frame);
+  }
+  return frames;
+}
+
+constexpr const char* damaged = "rank 1 has sent a damaged message";
+
+TEST(NetworkOfProcesses, RefusesFramesWithoutCredits) {
+  EXPECT_EQ(outcome_of(frames_at(6, 1)), "");
+  EXPECT_EQ(outcome_of(frames_at(6, 2'000)), damaged);
+}
+
+// A process that could grant this one's ports credits would make them overrun their neighbours.
+TEST(NetworkOfProcesses, RefusesWhatDoesNotComeOverALinkFromThere) {
+  EXPECT_EQ(outcome_of(frames_at(4, 1)), damaged);
+  const std::uint32_t credit =
+      port::Control::of(port::CreditUpdate{.lane = 0, .limit = 9}).packed();
+  for (const auto& [end, expected] : {std::pair{6u, ""}, {4u, damaged}, {0u, damaged}}) {
+    Crossing control;
+    control.events.push_back(event_at(Time::microseconds(9), end, EventKind::control, credit));
+    EXPECT_EQ(outcome_of(control), expected) << end;
   }
 }
 

@@ -1,14 +1,9 @@
 #include "live/agent/source_address.h"
 
-#include <linux/rtnetlink.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
 #include <cstring>
-#include <optional>
-#include <span>
 
 #include "live/netlink.h"
 #include "live/path/packets/kernel_socket.h"
@@ -57,20 +52,16 @@ class Question {
   std::size_t used_ = 0;
 };
 
-struct Route {
-  int error = ENETUNREACH;
-  std::uint8_t type = RTN_UNSPEC;
-  std::optional<std::array<std::byte, 16>> source;
-  std::uint32_t interface_index = 0;
-};
+}  // namespace
 
-Route read_route(std::span<const std::byte> messages) {
-  Route route;
+KernelRoute read_route(std::span<const std::byte> messages) {
+  KernelRoute route;
   for_each_message(messages, [&](const nlmsghdr& header, auto body) {
     if (header.nlmsg_type == NLMSG_ERROR && body.size() >= sizeof(int)) {
       int error = 0;
       std::memcpy(&error, body.data(), sizeof error);
-      route.error = error < 0 ? -error : ENETUNREACH;
+      constexpr int errno_max = 4'095;  // linux/err.h: MAX_ERRNO
+      route.error = error < 0 && error >= -errno_max ? -error : ENETUNREACH;
     }
     rtmsg about;
     if (header.nlmsg_type != RTM_NEWROUTE || body.size() < sizeof about) return;
@@ -89,8 +80,6 @@ Route read_route(std::span<const std::byte> messages) {
   });
   return route;
 }
-
-}  // namespace
 
 int find_source_address(SocketAddress& source, const SocketAddress& destination) {
   const std::size_t bytes = bytes_of(destination.family);
@@ -115,7 +104,7 @@ int find_source_address(SocketAddress& source, const SocketAddress& destination)
   std::array<std::byte, 4'096> answer;
   const ssize_t size = recv(netlink.get(), answer.data(), answer.size(), 0);
   if (size < 0) return errno;
-  const Route route = read_route(std::span(answer).first(static_cast<std::size_t>(size)));
+  const KernelRoute route = read_route(std::span(answer).first(static_cast<std::size_t>(size)));
   if (route.error != 0) return route.error;
   if (route.type == RTN_BROADCAST) return EACCES;
   if (!is_given && !route.source) return ENETUNREACH;

@@ -1,5 +1,14 @@
 #pragma once
 
+#include <linux/rtnetlink.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
 #include "live/message/connection_values.h"
 
 namespace tulle::live {
@@ -11,5 +20,16 @@ namespace tulle::live {
 // A UDP socket's connect(2) would tell the same, but the agent has given up connect(2), by which a
 // process reaches other services of its user.
 int find_source_address(SocketAddress& source, const SocketAddress& destination);
+
+// What the kernel answers about a route.
+struct KernelRoute {
+  int error = ENETUNREACH;  // an errno; 0: there is one
+  std::uint8_t type = RTN_UNSPEC;
+  std::optional<std::array<std::byte, 16>> source;
+  std::uint32_t interface_index = 0;  // 0: none is named
+};
+
+// Reads the messages of an answer (rtnetlink(7)), which may hold anything.
+KernelRoute read_route(std::span<const std::byte> messages);
 
 }  // namespace tulle::live
