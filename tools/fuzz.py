@@ -84,7 +84,8 @@ def unpack_corpus(name, folder):
 
 def sanitizer_environment():
     # Memory that a fuzzer asks for in one piece is bounded too, so that no small input costs much memory.
-    return dict(os.environ, ASAN_OPTIONS="detect_leaks=1:max_allocation_size_mb=2048:allocator_may_return_null=0",
+    return dict(os.environ, ASAN_OPTIONS="detect_leaks=1:max_allocation_size_mb=2048:allocator_may_return_null=0:"
+                "malloc_context_size=10",
                 UBSAN_OPTIONS="print_stacktrace=1")
 
 
@@ -113,13 +114,17 @@ class Outcome:
 
 
 def run_once(name, seconds, number, seed=0):
-    """Runs a fuzzer, whose first run also replays its regressions. Returns (log, exit status, seconds)."""
+    """Runs a fuzzer, whose first run also replays its regressions. Returns (log, exit status, seconds).
+
+    libFuzzer begins with inputs as long as the stored ones, which are short, and lengthens them slowly. Every second
+    run has inputs of any length from the start: long scripts lead to states that short ones do not.
+    """
     for folder in (BUILD / "corpus" / name, BUILD / "crashes", BUILD / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
     log = BUILD / "logs" / f"{name}-{number}.log"
     command = [BUILD / "bin" / name, f"-max_total_time={seconds}", "-print_final_stats=1", "-reload=1", f"-seed={seed}",
                f"-timeout={INPUT_TIMEOUT_S}", "-rss_limit_mb=3072", f"-artifact_prefix={BUILD}/crashes/{name}-",
-               *options_of(name)]
+               *(["-len_control=0"] if number % 2 == 0 else []), *options_of(name)]
     folders = [BUILD / "corpus" / name, stored_corpus(name)]
     began = time.monotonic()
     with log.open("w") as out:
