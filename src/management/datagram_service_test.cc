@@ -79,6 +79,23 @@ TEST(DatagramService, AnAnswerFindsItsQuestion) {
   EXPECT_TRUE(service.next_timeout().is_never());
 }
 
+TEST(DatagramService, AnAnswerComesFromTheLidThatWasAsked) {
+  DatagramService service;
+  constexpr std::uint8_t administration_class = 0x03;
+  const auto added = service.add(7, asks_only(administration_class));
+  auto question = question_of(added.agent, Time::seconds(1));
+  question.packet.mad = request_of(administration_class, method_get, 0x35);
+  EXPECT_EQ(service.send(now, 7, question), Refusal::none);
+  Packet answer = answered(*service.take_packet());
+  answer.source = Lid(3);  // another port that has seen the question, or guesses
+  EXPECT_FALSE(service.receive(now, answer));
+  answer.source = Lid(2);
+  const auto delivery = service.receive(now, answer);
+  ASSERT_TRUE(delivery);
+  EXPECT_EQ(delivery->client, 7u);
+  EXPECT_FALSE(delivery->has_timed_out);
+}
+
 TEST(DatagramService, AQuestionIsRepeatedAndThenComesBack) {
   DatagramService service;
   const auto added = service.add(7, asks_only(wire::subnet_class));
