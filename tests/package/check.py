@@ -5,7 +5,7 @@ For each release, in systems that have nothing but Debian's essential packages a
   build    ./dev package, with what debian/control names and nothing else; lintian finds neither error nor warning
   use      without a compiler: debian/tests, with the package tulle alone and with the simulator; and nothing of them is
            left when they are purged
-  recipes  docs/continuous-integration.md's steps for GitHub Actions and GitLab, on examples/verbs-in-ci
+  recipes  docs/guide/continuous-integration.md's steps for GitHub Actions and GitLab, on examples/verbs-in-ci
 """
 
 import argparse
@@ -24,7 +24,7 @@ sys.path.insert(0, str(TREE / "tools"))
 
 from minimal_debian import RELEASES, System, make_archive  # noqa: E402
 
-PAGE = TREE / "docs" / "continuous-integration.md"
+PAGE = TREE / "docs/guide/continuous-integration.md"
 INSTALL = "apt-get install --yes --quiet --no-install-recommends"
 # Places that apt, dpkg and the programs that they call write to, or that a start of the machine clears.
 NOT_OURS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/log",

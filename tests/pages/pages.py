@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""./dev pages: runs every block of commands in README.md, CONTRIBUTING.md and docs/*.md as it is written.
+"""./dev pages: runs every block of commands in README.md, CONTRIBUTING.md, docs/*.md and the
+guides and reference pages below docs as it is written.
 
     pages.py --quick [--user root|ordinary] [--place clone|elsewhere] [PAGE[:LINE]...]
     pages.py [--release bookworm|trixie] ... [PAGE[:LINE]...]
@@ -66,7 +67,8 @@ class Result:
 
 def pages():
     """Returns {name: its path} of the pages whose commands are run."""
-    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
+             *sorted((ROOT / "docs/guide").glob("*.md")), *sorted((ROOT / "docs/reference").glob("*.md"))]
     return {str(path.relative_to(ROOT)): path for path in found}
 
 

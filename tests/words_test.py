@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The pages that most people read first are short, and use the words that a native reader expects."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHORT = {"README.md": 900, "SECURITY.md": 900}  # words
+# Pages whose sentences have been edited. Add a page here once it has none of the phrases below.
+EDITED = ("README.md", "docs/README.md", "docs/guide/*.md", "docs/reference/*.md")
+# Phrase: what to write instead.
+PHRASES = {
+    r"foret(?:ell|old)\w*": "predict",
+    r"beside": "compared with, alongside, while",
+    r"(?:go|goes|went|going|gone) on": "continue, resume",
+    r"whoever": "the name of the role",
+    r"anew": "again",
+    r"of (?:its|their|his) own": "its own, separate",
+    r"by turns|in turn": "alternately, interleaved",
+    r"held back": "validation",
+    r"lies?|stands?": "is, is stored",
+    r"hears?|heard": "receive, poll, be notified",
+    r"vault|rousing": "registered memory table, wake-up",
+}
+
+
+def prose(text):
+    """Returns a page's lines without its commands and code."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    ") and not line.startswith("<!--"):
+            yield number, re.sub(r"`[^`]*`", "", line)
+
+
+class Words(unittest.TestCase):
+    def test_the_first_pages_are_short(self):
+        for name, most in SHORT.items():
+            self.assertLess(len((ROOT / name).read_text().split()), most, name)
+
+    def test_edited_pages_have_the_fields_words(self):
+        pages = [path for pattern in EDITED for path in sorted(ROOT.glob(pattern))]
+        self.assertGreaterEqual(len(pages), 9)
+        found = [f"{path.relative_to(ROOT)}:{number}: \"{match[0]}\": write {instead}"
+                 for path in pages for number, line in prose(path.read_text())
+                 for phrase, instead in PHRASES.items()
+                 for match in [re.search(rf"\b(?:{phrase})\b", line, re.IGNORECASE)] if match]
+        self.assertEqual(found, [])
+
+    def test_phrases_are_found_in_prose_alone(self):
+        self.assertEqual([line for _, line in prose("a `beside`\n    beside\n```\nbeside\n```\nb")], ["a ", "b"])
+
+
+if __name__ == "__main__":
+    unittest.main()
