@@ -35,6 +35,7 @@ std::string unknown_option(const CLI::App& command, const std::vector<std::strin
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
+    if (is_hidden(*option)) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;

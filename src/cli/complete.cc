@@ -97,7 +97,7 @@ Words option_names(const CLI::App& command, const std::vector<const CLI::Option*
     const bool is_out = std::any_of(given.begin(), given.end(), [&](const CLI::Option* each) {
       return (each == option && !repeats) || excludes(*each, *option) || excludes(*option, *each);
     });
-    if (is_out || option->get_positional()) continue;
+    if (is_out || option->get_positional() || is_hidden(*option)) continue;
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return starting_with(typed, names);

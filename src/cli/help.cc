@@ -125,6 +125,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   std::string arguments;
   std::string options;
   for (const CLI::Option* option : app->get_options()) {
+    if (is_hidden(*option)) continue;
     if (option->get_positional()) {
       arguments += row(value_name(*option), option->get_description());
     } else {

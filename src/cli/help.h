@@ -18,6 +18,9 @@ class HelpFormatter : public CLI::FormatterBase {
 // text if the option takes no value.
 std::string value_name(const CLI::Option& option);
 
+// True if help and completion leave an option out: an older name of another one.
+inline bool is_hidden(const CLI::Option& option) { return option.get_group().empty(); }
+
 // Breaks a text into lines of at most `width` columns; a longer word keeps a line to itself. The
 // first line begins at `column`, the others at `indent`.
 std::string wrapped(const std::string& text, std::size_t column, std::size_t indent,

@@ -17,13 +17,13 @@ namespace {
 
 constexpr char tune_examples[] =
     "Examples:\n"
-    "  tulle tune victim --variant pfc-dcqcn-paper --knobs dcqcn --knobs ecn --least fct_us.p99 -o "
-    "results\n"
-    "  tulle tune my.toml -k traffic.queue_pairs=1..16 --most goodput_gbps --limit 'pauses<=0' -o "
-    "results\n"
+    "  tulle tune victim --variant pfc-dcqcn-paper --knobs dcqcn --knobs ecn --minimize "
+    "fct_us.p99 -o results\n"
+    "  tulle tune my.toml -k traffic.queue_pairs=1..16 --maximize goodput_gbps --limit "
+    "'pauses<=0' -o results\n"
     "\n"
-    "The exit status is 1 if the best setting is no better than the scenario on the seeds held "
-    "back.\n"
+    "The exit status is 1 if the best setting is no better than the scenario on the validation "
+    "seeds.\n"
     "An interrupted or killed search resumes if the same command is given again.\n";
 
 constexpr char sweep_examples[] =
@@ -299,14 +299,14 @@ void add_tune(CLI::App& app, int& status) {
                    "or fabric.path=flow,flowlet (may be repeated)")
       ->type_name("KEY=RANGE")
       ->allow_extra_args(false);
-  auto* least = command
-                    ->add_option("--least", options.least,
-                                 "The figure that is to be least, by its name in summary.json: "
-                                 "fct_us.p99, slowdown.p99, traffic.NAME.fct_us.max")
-                    ->type_name("FIGURE");
-  command->add_option("--most", options.most, "The figure that is to be most, such as busbw_gbytes")
+  auto* minimize = command
+                       ->add_option("--minimize", options.minimize,
+                                    "Figure to minimize, by its name in summary.json: fct_us.p99, "
+                                    "slowdown.p99, traffic.NAME.fct_us.max")
+                       ->type_name("FIGURE");
+  command->add_option("--maximize", options.maximize, "Figure to maximize, such as busbw_gbytes")
       ->type_name("FIGURE")
-      ->excludes(least);
+      ->excludes(minimize);
   command
       ->add_option("--limit", options.limits,
                    "A bound that a setting must keep to: pauses<=0 (may be repeated)")
@@ -314,12 +314,17 @@ void add_tune(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   add_variant(*command, options.variant, "The variant of the scenario to tune");
   add_set(*command, options.set, "Override a key in all simulations: traffic.bytes=4MB");
-  command->add_option("--seeds", options.seeds, "The seeds to search on (1..2)")
-      ->type_name("SEEDS");
+  command->add_option("--seeds", options.seeds, "Seeds to search on (1..2)")->type_name("SEEDS");
   command
-      ->add_option("--held-back", options.held_back,
+      ->add_option("--validation-seeds", options.validation_seeds,
                    "Other seeds, on which the gain is measured (101..105)")
       ->type_name("SEEDS");
+  // Their names before.
+  for (const auto& [name, value] :
+       {std::pair("--least", &options.minimize), std::pair("--most", &options.maximize),
+        std::pair("--held-back", &options.validation_seeds)}) {
+    command->add_option(name, *value)->group("");
+  }
   command
       ->add_option("--budget", options.budget,
                    "Settings to try, each on all seeds to search on (100)")

@@ -65,11 +65,11 @@ struct TuneOptions {
   std::string scenario;                 // a file, or a name from --list
   std::vector<std::string> knobs;       // "KEY=LEAST..MOST" or "KEY=VALUE,VALUE"
   std::vector<std::string> knob_files;  // or names of those that come with Tulle
-  std::string least, most;              // the figure that is to be so; one of them is empty
+  std::string minimize, maximize;       // the objective, a figure; one of them is empty
   std::vector<std::string> limits;      // "FIGURE<=NUMBER"
   std::vector<std::string> set;
   std::string variant;  // empty: the only one
-  std::string seeds = "1..2", held_back = "101..105";
+  std::string seeds = "1..2", validation_seeds = "101..105";
   std::size_t budget = 100;  // settings to try
   std::string output;        // a folder
   std::string again;         // the command that has the same results, for people

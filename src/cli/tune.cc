@@ -1,5 +1,5 @@
 // `tulle tune` searches for the values of a scenario's keys with which a figure is best. It looks
-// at some seeds, and says what is gained on others.
+// at some seeds, and says what is gained on others, the validation seeds.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -178,13 +178,13 @@ struct Score {
 class Tuning {
  public:
   Tuning(const TuneOptions& options, std::vector<tuning::Knob> knobs, std::vector<Limit> limits,
-         std::vector<std::string> seeds, std::vector<std::string> held_back)
+         std::vector<std::string> seeds, std::vector<std::string> validation_seeds)
       : options_(options),
         knobs_(std::move(knobs)),
         limits_(std::move(limits)),
         seeds_(std::move(seeds)),
-        held_back_(std::move(held_back)),
-        figure_(options.least.empty() ? options.most : options.least),
+        validation_seeds_(std::move(validation_seeds)),
+        figure_(options.minimize.empty() ? options.maximize : options.minimize),
         points_({options.scenario, options.set, options.variant, options.output, options.jobs,
                  options.level, ResultsOf::search}) {}
 
@@ -205,39 +205,43 @@ class Tuning {
   double value_of(const Point& point, std::string& failure) const;
   void look_at_limits(const Point& point, Score& score) const;
   std::vector<double> search_scores(std::span<const tuning::Place> places);
-  // Returns what the search makes least, and of a cost the value.
-  double cost(double value) const { return options_.least.empty() ? -value : value; }
+  // Returns what the search minimizes, and of a cost the value.
+  double cost(double value) const { return options_.minimize.empty() ? -value : value; }
+  const char* direction() const { return options_.minimize.empty() ? "maximize" : "minimize"; }
   // Returns by how much the figure is better, as a share of what it was.
   double gain(double was, double is) const {
     if (was == 0) return is == was ? 0 : std::copysign(1.0, cost(was) - cost(is));
     return (cost(was) - cost(is)) / std::abs(was);
   }
-  std::string reason_to_keep(const Score& held_was, const Score& held_is) const;
+  std::string reason_to_keep(const Score& validated_was, const Score& validated_is) const;
   bool goes_on() const { return !is_interrupted() && points_.stopped().empty() && !error_; }
   std::string failure_of(const Setting& setting) const;
   Result<void> check_baseline();
-  Result<void> write(const Setting& best, const Score& held_was, const Score& held_is);
-  Result<void> write_tuned(const Setting& best, const Score& held_was, const Score& held_is);
+  Result<void> write(const Setting& best, const Score& validated_was, const Score& validated_is);
+  Result<void> write_tuned(const Setting& best, const Score& validated_was,
+                           const Score& validated_is);
   Result<void> write_devices(const scenario::Scenario& tuned, std::size_t variant);
   std::string evaluations_csv() const;
   Result<std::string> tuned_scenario(const Setting& best, const std::string& gained) const;
-  std::string table(const Setting& best, const Score& held_was, const Score& held_is) const;
-  std::string json(const Setting& best, const Score& held_was, const Score& held_is) const;
-  report::Results held_results(std::vector<std::string>& settings) const;
+  std::string table(const Setting& best, const Score& validated_was,
+                    const Score& validated_is) const;
+  std::string json(const Setting& best, const Score& validated_was,
+                   const Score& validated_is) const;
+  report::Results validated_results(std::vector<std::string>& settings) const;
   void note_values(const scenario::Scenario& scenario);
   void show(std::size_t running) const;
 
   const TuneOptions& options_;
   const std::vector<tuning::Knob> knobs_;
   const std::vector<Limit> limits_;
-  const std::vector<std::string> seeds_, held_back_;
+  const std::vector<std::string> seeds_, validation_seeds_;
   const std::string figure_;
   Points points_;
   std::map<std::vector<std::string>, std::size_t> known_;  // by a point's lines: its index
   std::vector<Tried> tried_;                               // what was tried, in this order
   Score baseline_;
   double best_ = infinity;                 // cost of the best setting so far
-  std::vector<std::size_t> shown_points_;  // those of the seeds held back
+  std::vector<std::size_t> shown_points_;  // those of the validation seeds
   std::vector<std::string> differences_;   // between sonic.json and what was simulated
   std::string keep_because_;               // why the scenario is kept as it was; empty: it is not
   std::vector<std::string> were_;          // by knob: its value in the scenario as it was
@@ -315,7 +319,7 @@ Result<std::vector<Score>> Tuning::scores_of(std::span<const Setting> settings,
   std::vector<Score> scores;
   scores.reserve(points.size());
   for (const auto& each : points) scores.push_back(score_of(each));
-  if (&seeds == &held_back_) {
+  if (&seeds == &validation_seeds_) {
     for (const auto& each : points) {
       shown_points_.insert(shown_points_.end(), each.begin(), each.end());
     }
@@ -415,33 +419,34 @@ Result<void> Tuning::run() {
                              tried_.size(), failure_of(setting_at(found.place)))};
   }
   const std::vector<Setting> both = {{}, setting_at(found.place)};
-  auto held = scores_of(both, held_back_);
-  if (!held) return held.error();
+  auto validated = scores_of(both, validation_seeds_);
+  if (!validated) return validated.error();
   if (is_interrupted()) return Error{"interrupted: the same command resumes it"};
-  for (const Score& score : *held) {
+  for (const Score& score : *validated) {
     if (std::isinf(score.mean)) {
-      return Error{fmt::format("on a seed held back, {}: {}",
-                               &score == &held->front() ? "the scenario as it was fails"
-                                                        : "the best setting does not count",
+      return Error{fmt::format("on a validation seed, {}: {}",
+                               &score == &validated->front() ? "the scenario as it was fails"
+                                                             : "the best setting does not count",
                                score.failure)};
     }
   }
-  keep_because_ = reason_to_keep((*held)[0], (*held)[1]);
-  if (auto wrote = write(both[1], (*held)[0], (*held)[1]); !wrote) return wrote;
-  return cli::print(options_.json ? json(both[1], (*held)[0], (*held)[1])
-                                  : table(both[1], (*held)[0], (*held)[1]));
+  keep_because_ = reason_to_keep((*validated)[0], (*validated)[1]);
+  if (auto wrote = write(both[1], (*validated)[0], (*validated)[1]); !wrote) return wrote;
+  return cli::print(options_.json ? json(both[1], (*validated)[0], (*validated)[1])
+                                  : table(both[1], (*validated)[0], (*validated)[1]));
 }
 
 // Returns why the scenario is to be kept as it was. Empty means that the best setting is better: on
-// the seeds held back it keeps to the limits, and the scenario breaks one of them or has a worse
+// the validation seeds it keeps to the limits, and the scenario breaks one of them or has a worse
 // mean. The search does not answer this. The best of what it tried may still be worse than the
 // scenario, and it may be the best by the luck of the seeds searched.
-std::string Tuning::reason_to_keep(const Score& held_was, const Score& held_is) const {
-  if (held_is.excess > 0) {
-    return fmt::format("the best setting breaks a limit there, {}", held_is.failure);
+std::string Tuning::reason_to_keep(const Score& validated_was, const Score& validated_is) const {
+  if (validated_is.excess > 0) {
+    return fmt::format("the best setting breaks a limit, {}", validated_is.failure);
   }
-  const bool is_better = held_was.excess > 0 || cost(held_is.mean) < cost(held_was.mean);
-  return is_better ? "" : "the best setting is no better there";
+  const bool is_better =
+      validated_was.excess > 0 || cost(validated_is.mean) < cost(validated_was.mean);
+  return is_better ? "" : "the best setting is no better";
 }
 
 std::string Tuning::failure_of(const Setting& setting) const {
@@ -460,21 +465,23 @@ void Tuning::note_values(const scenario::Scenario& scenario) {
   }
 }
 
-std::string Tuning::table(const Setting& best, const Score& held_was, const Score& held_is) const {
+std::string Tuning::table(const Setting& best, const Score& validated_was,
+                          const Score& validated_is) const {
   const std::string& name = points_.title().empty() ? options_.scenario : points_.title();
   const std::string title = options_.variant.empty() ? name : name + ", " + options_.variant;
-  std::string text = fmt::format("{}\n{} settings tried for the {} {}\n\n", title, tried_.size(),
-                                 options_.least.empty() ? "most" : "least", figure_);
+  std::string text =
+      fmt::format("{}\n{} settings tried to {} {}\n\n", title, tried_.size(), direction(), figure_);
   text += fmt::format("{:34}{:>14}{:>14}{:>9}\n", "", "as it was", "tuned", "gain");
   const auto row = [&](const std::string& what, double before, double after) {
     text += fmt::format("{:34}{:14.6g}{:14.6g}{:8.1f} %\n", what, before, after,
                         gain(before, after) * 100);
   };
-  row(fmt::format("mean of the seeds searched ({})", seeds_.size()), baseline_.mean, cost(best_));
-  row(fmt::format("mean of the seeds held back ({})", held_back_.size()), held_was.mean,
-      held_is.mean);
-  for (std::size_t i = 0; i < held_back_.size(); ++i) {
-    row(fmt::format("  seed {}", held_back_[i]), held_was.values[i], held_is.values[i]);
+  row(fmt::format("mean of the search seeds ({})", seeds_.size()), baseline_.mean, cost(best_));
+  row(fmt::format("mean of the validation seeds ({})", validation_seeds_.size()),
+      validated_was.mean, validated_is.mean);
+  for (std::size_t i = 0; i < validation_seeds_.size(); ++i) {
+    row(fmt::format("  seed {}", validation_seeds_[i]), validated_was.values[i],
+        validated_is.values[i]);
   }
   text += "\n";
   for (std::size_t i = 0; i < knobs_.size(); ++i) {
@@ -484,42 +491,43 @@ std::string Tuning::table(const Setting& best, const Score& held_was, const Scor
   for (const std::string& difference : differences_) {
     text += fmt::format("\nsonic.json: {}.\n", difference);
   }
-  if (is_gained() && held_was.excess > 0) {
-    text += fmt::format("\nOn the seeds held back the scenario as it was breaks a limit: {}.\n",
-                        held_was.failure);
+  if (is_gained() && validated_was.excess > 0) {
+    text += fmt::format("\nOn the validation seeds, the scenario as it was breaks a limit: {}.\n",
+                        validated_was.failure);
   }
   if (options_.level == flow_level) {
     std::vector<std::string> settings;
-    text += "\n" + flow_level_note(held_results(settings).outcomes);
+    text += "\n" + flow_level_note(validated_results(settings).outcomes);
   }
   if (!is_gained()) {
     text += fmt::format(
-        "\nKeep the scenario as it is. Nothing is gained on the seeds held back: {}.\n"
+        "\nKeep the scenario as it is: on the validation seeds, {}.\n"
         "Therefore there is no tuned.toml, sonic.json or adapter.sh.\n",
         keep_because_);
   }
   return text;
 }
 
-std::string Tuning::json(const Setting& best, const Score& held_was, const Score& held_is) const {
+std::string Tuning::json(const Setting& best, const Score& validated_was,
+                         const Score& validated_is) const {
   json_t all;
   all["scenario"] = options_.scenario;
   all["variant"] = options_.variant;
   if (options_.level != packet_level) all["level"] = options_.level;
   all["figure"] = figure_;
-  all["best"] = options_.least.empty() ? "most" : "least";
+  all["objective"] = direction();
   all["settings_tried"] = tried_.size();
   for (std::size_t i = 0; i < knobs_.size(); ++i) {
     all["knobs"][knobs_[i].key] = {{"was", were_[i]},
                                    {"tuned", scenario::value_text(best.values[i])}};
   }
-  for (std::size_t i = 0; i < held_back_.size(); ++i) {
-    all["held_back"].push_back({{"seed", std::stoull(held_back_[i])},
-                                {"was", held_was.values[i]},
-                                {"tuned", held_is.values[i]}});
+  for (std::size_t i = 0; i < validation_seeds_.size(); ++i) {
+    all["validation"].push_back({{"seed", std::stoull(validation_seeds_[i])},
+                                 {"was", validated_was.values[i]},
+                                 {"tuned", validated_is.values[i]}});
   }
-  all["held_back_gain"] = gain(held_was.mean, held_is.mean);
-  if (!held_is.failure.empty()) all["limit_broken"] = held_is.failure;
+  all["validation_gain"] = gain(validated_was.mean, validated_is.mean);
+  if (!validated_is.failure.empty()) all["limit_broken"] = validated_is.failure;
   all["recommended"] = is_gained();
   if (!is_gained()) all["reason"] = keep_because_;
   return text_of(all, 2);
@@ -588,7 +596,7 @@ Result<void> Tuning::write_devices(const scenario::Scenario& tuned, std::size_t 
   return {};
 }
 
-report::Results Tuning::held_results(std::vector<std::string>& settings) const {
+report::Results Tuning::validated_results(std::vector<std::string>& settings) const {
   report::Results results{options_.scenario, points_.title(), "", {}};
   for (const std::size_t index : shown_points_) {
     const Point& point = points_[index];
@@ -600,12 +608,13 @@ report::Results Tuning::held_results(std::vector<std::string>& settings) const {
 }
 
 // Writes the files whose settings a person is to take.
-Result<void> Tuning::write_tuned(const Setting& best, const Score& held_was, const Score& held_is) {
+Result<void> Tuning::write_tuned(const Setting& best, const Score& validated_was,
+                                 const Score& validated_is) {
   auto tuned = points_.scenario_of(best.lines);
   if (!tuned) return tuned.error();
   const std::string gained =
-      fmt::format("The mean {} of {} seeds that were held back is {:.6g}; it was {:.6g}.", figure_,
-                  held_back_.size(), held_is.mean, held_was.mean);
+      fmt::format("The mean {} on {} validation seeds is {:.6g}; it was {:.6g}.", figure_,
+                  validation_seeds_.size(), validated_is.mean, validated_was.mean);
   auto alone = tuned_scenario(best, gained);
   if (!alone) return alone.error();
   const std::string path = (fs::path(options_.output) / "tuned.toml").string();
@@ -613,18 +622,19 @@ Result<void> Tuning::write_tuned(const Setting& best, const Score& held_was, con
   return write_devices(*tuned, wanted_variants(*tuned, options_.variant).front());
 }
 
-Result<void> Tuning::write(const Setting& best, const Score& held_was, const Score& held_is) {
+Result<void> Tuning::write(const Setting& best, const Score& validated_was,
+                           const Score& validated_is) {
   const fs::path folder(options_.output);
   std::vector<std::string> settings;
-  const report::Results shown = held_results(settings);
+  const report::Results shown = validated_results(settings);
   report::PageText page{options_.again, "point", {}};
   for (const std::string& each : settings) page.variants.push_back({"", each});
-  for (const auto& [name, text] : {std::pair("tune.json", json(best, held_was, held_is)),
+  for (const auto& [name, text] : {std::pair("tune.json", json(best, validated_was, validated_is)),
                                    std::pair("report.html", report::html_page(shown, page))}) {
     auto written = report::write_file((folder / name).string(), text);
     if (!written) return written;
   }
-  return is_gained() ? write_tuned(best, held_was, held_is) : Result<void>();
+  return is_gained() ? write_tuned(best, validated_was, validated_is) : Result<void>();
 }
 
 }  // namespace
@@ -632,15 +642,16 @@ Result<void> Tuning::write(const Setting& best, const Score& held_was, const Sco
 int tune(const TuneOptions& options) {
   if (has_ranks()) return refuse(no_ranks_for("a search"));
   take_large_pages();
-  if (options.least.empty() == options.most.empty()) {
-    return refuse("name the figure that is to be best: --least fct_us.p99, or --most busbw_gbytes");
+  if (options.minimize.empty() == options.maximize.empty()) {
+    return refuse("name the objective: --minimize fct_us.p99, or --maximize busbw_gbytes");
   }
   if (options.budget < 2 || options.budget > budget_max) {
     return refuse(fmt::format("--budget {}: must be 2 to {}", options.budget, budget_max));
   }
-  const std::string& figure = options.least.empty() ? options.most : options.least;
+  const std::string& figure = options.minimize.empty() ? options.maximize : options.minimize;
   if (row_of(figure) == nullptr) {
-    return fail(as_misuse(no_such_figure(options.least.empty() ? "--most" : "--least", figure)));
+    return fail(
+        as_misuse(no_such_figure(options.minimize.empty() ? "--maximize" : "--minimize", figure)));
   }
   auto knobs = knobs_of(options);
   if (!knobs) return fail(as_misuse(knobs.error()));
@@ -652,11 +663,11 @@ int tune(const TuneOptions& options) {
   }
   auto seeds = parse_seeds("--seeds", options.seeds);
   if (!seeds) return fail(as_misuse(seeds.error()));
-  auto held_back = parse_seeds("--held-back", options.held_back);
-  if (!held_back) return fail(as_misuse(held_back.error()));
-  for (const std::string& seed : *held_back) {
+  auto validation = parse_seeds("--validation-seeds", options.validation_seeds);
+  if (!validation) return fail(as_misuse(validation.error()));
+  for (const std::string& seed : *validation) {
     if (std::ranges::find(*seeds, seed) == seeds->end()) continue;
-    return refuse(fmt::format("seed {} is searched on: name others with --held-back", seed));
+    return refuse(fmt::format("seed {} is searched on: name others with --validation-seeds", seed));
   }
   constexpr std::size_t simulations_max = 100'000;
   if (options.budget * seeds->size() > simulations_max) {
@@ -664,7 +675,7 @@ int tune(const TuneOptions& options) {
                               options.budget, seeds->size(), simulations_max));
   }
   Tuning tuning(options, std::move(*knobs), std::move(limits), std::move(*seeds),
-                std::move(*held_back));
+                std::move(*validation));
   if (const auto done = tuning.run(); !done) return fail(done.error());
   return tuning.is_gained() ? 0 : 1;
 }

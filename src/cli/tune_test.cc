@@ -47,17 +47,17 @@ congestion.control = "none"
 
 constexpr char search[] =
     "-k fabric.ecn.kmin=5KB..500KB -k congestion.additive=40Mbps..4Gbps --set "
-    "fabric.ecn.kmax=\\\"1MB\\\" --least fct_us.p99 --budget 16 ";
+    "fabric.ecn.kmax=\\\"1MB\\\" --minimize fct_us.p99 --budget 16 ";
 
-TEST_F(Tune, WhatIsFoundIsBetterOnSeedsHeldBack) {
+TEST_F(Tune, WhatIsFoundIsBetterOnValidationSeeds) {
   const ProgramOutcome outcome = run(command("o", search));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.out, "16 settings tried for the least fct_us.p99")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "16 settings tried to minimize fct_us.p99")) << outcome.out;
   const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
-  EXPECT_GT(json["held_back_gain"].get<double>(), 0.2) << outcome.out;
+  EXPECT_GT(json["validation_gain"].get<double>(), 0.2) << outcome.out;
   EXPECT_EQ(json["recommended"], true);
-  ASSERT_EQ(json["held_back"].size(), 5u);
-  for (const auto& seed : json["held_back"]) EXPECT_GE(seed["seed"].get<int>(), 101);
+  ASSERT_EQ(json["validation"].size(), 5u);
+  for (const auto& seed : json["validation"]) EXPECT_GE(seed["seed"].get<int>(), 101);
   EXPECT_EQ(json["knobs"]["fabric.ecn.kmin"]["was"], "5KB");
   EXPECT_EQ(json["knobs"]["congestion.additive"]["was"], "default");
   // The file that it wrote stands by itself, and has what was found.
@@ -65,7 +65,7 @@ TEST_F(Tune, WhatIsFoundIsBetterOnSeedsHeldBack) {
       shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "' --json --set seed=103");
   ASSERT_EQ(tuned.status, 0) << tuned.error;
   EXPECT_NEAR(nlohmann::json::parse(tuned.out)["fct_us"]["p99"].get<double>(),
-              json["held_back"][2]["tuned"].get<double>(), 1e-3);
+              json["validation"][2]["tuned"].get<double>(), 1e-3);
   const auto sonic = nlohmann::json::parse(folder.read("o/sonic.json"));
   EXPECT_EQ(sonic["WRED_PROFILE"]["TULLE_ECN"]["green_max_threshold"], "1000000");
   EXPECT_EQ(shell("sh -n '" + folder.path("o/adapter.sh") + "'").status, 0);
@@ -78,15 +78,15 @@ TEST_F(Tune, AScenarioThatNothingIsBetterThanIsKept) {
   ASSERT_EQ(run(command("o", search)).status, 0) << "its files must not stay";
   for (const std::string knob : {"traffic.bytes=2MB,3MB", "fabric.ecn.kmin=5KB,5KB"}) {
     const ProgramOutcome outcome =
-        run(command("o", "-k " + knob + " --least fct_us.p99 --budget 2"));
+        run(command("o", "-k " + knob + " --minimize fct_us.p99 --budget 2"));
     EXPECT_EQ(outcome.status, 1) << knob;
     EXPECT_TRUE(contains(outcome.out,
-                         "\nKeep the scenario as it is. Nothing is gained on the seeds "
-                         "held back: the best setting is no better there.\n"))
+                         "\nKeep the scenario as it is: on the validation seeds, the best "
+                         "setting is no better.\n"))
         << outcome.out;
     const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
     EXPECT_EQ(json["recommended"], false);
-    EXPECT_LE(json["held_back_gain"].get<double>(), 0);
+    EXPECT_LE(json["validation_gain"].get<double>(), 0);
     for (const char* name : {"tuned.toml", "sonic.json", "adapter.sh"}) {
       EXPECT_FALSE(fs::exists(folder.path(std::string("o/") + name))) << name;
     }
@@ -130,33 +130,33 @@ TEST_F(Tune, ALimitIsKept) {
                  "none of 16 settings keeps to the limits; with the nearest, fct_us.min is ", 1);
 }
 
-// A limit must be kept on the seeds held back as well.
-TEST_F(Tune, ASettingThatBreaksALimitOnASeedHeldBackIsNotTaken) {
-  const ProgramOutcome outcome =
-      run(command("o",
-                  "-k fabric.ecn.kmin=5KB..500KB --set fabric.ecn.kmax=\\\"1MB\\\" --least "
-                  "fct_us.p99 --budget 2 --seeds 2 --held-back 3..6 --limit 'fct_us.p99<=1900'"));
+// A limit must be kept on the validation seeds as well.
+TEST_F(Tune, ASettingThatBreaksALimitOnAValidationSeedIsNotTaken) {
+  const ProgramOutcome outcome = run(command(
+      "o",
+      "-k fabric.ecn.kmin=5KB..500KB --set fabric.ecn.kmax=\\\"1MB\\\" --minimize "
+      "fct_us.p99 --budget 2 --seeds 2 --validation-seeds 3..6 --limit 'fct_us.p99<=1900'"));
   EXPECT_EQ(outcome.status, 1) << outcome.error;
-  EXPECT_TRUE(contains(outcome.out, "the best setting breaks a limit there, fct_us.p99 is "))
+  EXPECT_TRUE(contains(outcome.out, "the best setting breaks a limit, fct_us.p99 is "))
       << outcome.out;
   const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
   EXPECT_EQ(json["recommended"], false);
-  EXPECT_GT(json["held_back_gain"].get<double>(), 0) << "the limit is the reason, not the figure";
+  EXPECT_GT(json["validation_gain"].get<double>(), 0) << "the limit is the reason, not the figure";
   EXPECT_FALSE(fs::exists(folder.path("o/tuned.toml")));
 }
 
 TEST_F(Tune, ALimitThatTheScenarioBreaksIsWorthAWorseFigure) {
   const ProgramOutcome outcome =
       run(command("o",
-                  "-k traffic.bytes=2MB,3MB --least fct_us.p99 --budget 2 "
+                  "-k traffic.bytes=2MB,3MB --minimize fct_us.p99 --budget 2 "
                   "--limit 'fct_us.min>=3000'"));
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_TRUE(contains(
-      outcome.out, "\nOn the seeds held back the scenario as it was breaks a limit: fct_us.min "))
+      outcome.out, "\nOn the validation seeds, the scenario as it was breaks a limit: fct_us.min "))
       << outcome.out;
   const auto json = nlohmann::json::parse(folder.read("o/tune.json"));
   EXPECT_EQ(json["recommended"], true);
-  EXPECT_LT(json["held_back_gain"].get<double>(), 0);
+  EXPECT_LT(json["validation_gain"].get<double>(), 0);
   EXPECT_TRUE(fs::exists(folder.path("o/tuned.toml")));
 }
 
@@ -167,7 +167,7 @@ TEST_F(Tune, TheFlowLevelSaysItsError) {
                "flow_control = \"none\"\n[host]\nrecovery = \"selective-repeat\"\n");
   const ProgramOutcome outcome =
       run("'" + folder.path("open.toml") + "' -o '" + folder.path("o") +
-          "' -k traffic.queue_pairs=1..4 --least fct_us.p99 --budget 4 --level flow");
+          "' -k traffic.queue_pairs=1..4 --minimize fct_us.p99 --budget 4 --level flow");
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "\nFlow level: in such runs the mean slowdown was within "))
       << outcome.out;
@@ -205,30 +205,35 @@ TEST_F(Tune, AScenarioInTheCurrentFolderIsTuned) {
     return shell("cd '" + folder.path() + "' && exec " + program() + "t.toml -o o --budget 4 " +
                  "--set \"$(printf 'host.mtu = 1024\\nhost.train = 1')\" " + more);
   };
-  const ProgramOutcome outcome = tune("-k host.mtu=2048,4096 --least fct_us.p99");
+  const ProgramOutcome outcome = tune("-k host.mtu=2048,4096 --minimize fct_us.p99");
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_TRUE(outcome.out.starts_with("t.toml\n4 settings")) << "the name stands for the title";
   EXPECT_EQ(shell("'" TULLE_PROGRAM "' sim '" + folder.path("o/tuned.toml") + "'").status, 0);
+  // The options' older names.
+  const ProgramOutcome old = tune("-k host.mtu=2048,4096 --least fct_us.p99 --held-back 102");
+  EXPECT_EQ(old.status, 0) << old.error;
+  EXPECT_TRUE(contains(old.out, "validation seeds (1)")) << old.out;
   // A figure that is shown only where it is not 0 is 0 elsewhere.
-  const ProgramOutcome zero = tune("-k host.mtu=2048,4096 --least discarded");
+  const ProgramOutcome zero = tune("-k host.mtu=2048,4096 --minimize discarded");
   EXPECT_EQ(zero.status, 1) << "nothing is less than 0";
-  EXPECT_TRUE(contains(zero.out, "Keep the scenario as it is.")) << zero.error;
+  EXPECT_TRUE(contains(zero.out, "Keep the scenario as it is: ")) << zero.error;
 }
 
 TEST_F(Tune, SettingsThatAreRefusedDoNotCount) {
   const ProgramOutcome outcome =
       run(command("o",
                   "-k fabric.ecn.kmin=5KB..500KB -k fabric.ecn.kmax=10KB..1MB "
-                  "--least fct_us.p99 --budget 12"));
+                  "--minimize fct_us.p99 --budget 12"));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_TRUE(contains(folder.read("o/evaluations.csv"), "must not be less than kmin"));
 }
 
 TEST_F(Tune, KnobsThatComeAlongAreKnown) {
   for (const char* name : {"dcqcn", "ecn", "pfc", "routing", "queue-pairs", "collective"}) {
-    const ProgramOutcome outcome = run(command(name, std::string("--knobs ") + name +
-                                                         " --least fct_us.p99 --budget 2 --seeds 1 "
-                                                         "--held-back 2"));
+    const ProgramOutcome outcome =
+        run(command(name, std::string("--knobs ") + name +
+                              " --minimize fct_us.p99 --budget 2 --seeds 1 "
+                              "--validation-seeds 2"));
     // A collective's keys are none of an incast's.
     const bool fits = std::string(name) != "collective";
     EXPECT_EQ(outcome.error.empty(), fits) << name << ": " << outcome.error;
@@ -237,24 +242,25 @@ TEST_F(Tune, KnobsThatComeAlongAreKnown) {
 }
 
 TEST_F(Tune, MistakesAreOneLine) {
-  const std::string rest = " --least fct_us.p99 --budget 4";
-  expect_refused(command("o", "--least fct_us.p99"), "--knobs dcqcn, or --knob KEY=LEAST..MOST");
-  expect_refused(command("o", "-k a=1..2"), "name the figure that is to be best");
+  const std::string rest = " --minimize fct_us.p99 --budget 4";
+  expect_refused(command("o", "--minimize fct_us.p99"), "--knobs dcqcn, or --knob KEY=LEAST..MOST");
+  expect_refused(command("o", "-k a=1..2"), "name the objective");
   expect_refused(command("o", "-k a=1..1KB" + rest), "have different units");
   expect_refused(command("o", "-k seed=1..9" + rest), "seeds are drawn, not tuned");
   expect_refused(command("o", "--knobs nothing" + rest), "there are collective, dcqcn, ecn, pfc");
-  expect_refused(command("o", "-k a=1..2 --seeds 5 --held-back 4..6" + rest),
+  expect_refused(command("o", "-k a=1..2 --seeds 5 --validation-seeds 4..6" + rest),
                  "seed 5 is searched on");
   expect_refused(command("o", "-k a=1..2 --seeds x" + rest), "write whole numbers");
   expect_refused(command("o", "-k a=1..2 --limit pauses=0" + rest), "such as pauses<=0");
   expect_refused(command("o", "-k a=1..2 --limit 'puases<=0'" + rest),
                  "no figure \"puases\"; did you mean pauses? ");
   expect_refused(command("o",
-                         "-k a=1..2 --least fct_us.p99 --budget 10000 --seeds 1..100 "
-                         "--held-back 101"),
+                         "-k a=1..2 --minimize fct_us.p99 --budget 10000 --seeds 1..100 "
+                         "--validation-seeds 101"),
                  "at most 100000 simulations");
-  expect_refused(command("o", "-k a=1..2 --least fct_us.p99 --budget 1"), "must be 2 to 10000");
-  expect_refused(command("o", "-k a=1..2 --least nonsense"), "--least: no figure \"nonsense\"");
+  expect_refused(command("o", "-k a=1..2 --minimize fct_us.p99 --budget 1"), "must be 2 to 10000");
+  expect_refused(command("o", "-k a=1..2 --minimize nonsense"),
+                 "--minimize: no figure \"nonsense\"");
   expect_refused(command("o", "-k no.such=1..2" + rest),
                  "none of 2 settings counts; the first: ", 1);
   expect_refused("'" + folder.path("s.toml") + "' -o '" + folder.path("o") + "' -k a=1..2" + rest,
