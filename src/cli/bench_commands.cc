@@ -18,22 +18,23 @@ constexpr char bench_examples[] =
     "  tulle bench allgather:1MiB --ranks 2 --rank 1 --meet 192.0.2.1:7000\n"
     "                                                a rank on each of two hosts\n"
     "\n"
-    "The processes do what `tulle compare --workload` simulates, message for message. They check\n"
-    "each value of each iteration, outside of the time. The columns are those of nccl-tests, and\n"
-    "GB/s are 10^9 bytes a second. The size is rounded up to equal parts for all ranks. The exit\n"
-    "status is 1 if a value was wrong or a rank failed. If TULLE_BENCH_TOKEN is set, ranks that\n"
-    "meet take only those that have the same.\n";
+    "The processes exchange the same messages that `tulle compare --workload` simulates. They "
+    "check\n"
+    "each value of each iteration, outside of the measured time. The columns are those of\n"
+    "nccl-tests; 1 GB/s is 10^9 bytes a second. The size is rounded up to equal parts for all\n"
+    "ranks. The exit status is 1 if a value was wrong or a rank failed. If TULLE_BENCH_TOKEN is\n"
+    "set, ranks accept only ranks with the same token.\n";
 constexpr char calibrate_examples[] =
     "Examples:\n"
-    "  tulle calibrate -o here.toml                  measure this machine\n"
+    "  tulle calibrate -o here.toml                  profile this machine\n"
     "  tulle compare --workload allreduce:64MiB --gpus 4 --servers here.toml\n"
-    "                                                foretell what `tulle bench` will measure\n"
+    "                                                predict what `tulle bench` will measure\n"
     "\n"
-    "The measurements take half a minute. They are of messages and sums alone; no collective is\n"
-    "measured. The machine should have no other work meanwhile.\n";
+    "This takes half a minute. It measures messages and sums only, and no collective. The machine\n"
+    "should be otherwise idle.\n";
 
 void add_timeout(CLI::App& command, double& seconds) {
-  command.add_option("--timeout", seconds, "End the run if a rank says nothing for this long (10)")
+  command.add_option("--timeout", seconds, "End the run if a rank is silent for this long (10)")
       ->type_name("SECONDS")
       ->check(from_to(1.0, 3'600.0));
 }
@@ -52,7 +53,7 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--ranks,-n", options.ranks, "Number of processes (4)")->type_name("N");
   command
       ->add_option("--per-server", options.per_server,
-                   "Ranks that trees and hierarchies take for one server (all)")
+                   "Ranks that trees and hierarchies treat as one server (all)")
       ->type_name("N");
   command
       ->add_option("--algorithm", options.algorithm,
@@ -63,7 +64,7 @@ void add_bench(CLI::App& app, int& status) {
       ->check(from_to(1, 16));
   command
       ->add_option("--chunk", options.chunk,
-                   "A tree or a chain passes on so much at a time (512KiB)")
+                   "Size of the pieces that a tree or chain forwards (512KiB)")
       ->type_name("SIZE");
   command->add_option("--iterations", options.iterations, "Iterations to measure (20)")
       ->type_name("N")
@@ -72,10 +73,10 @@ void add_bench(CLI::App& app, int& status) {
       ->type_name("N")
       ->check(from_to(0, 1'000'000));
   add_timeout(*command, options.timeout_seconds);
-  auto* rank = command->add_option("--rank", options.rank, "Be this rank alone; needs --meet");
+  auto* rank = command->add_option("--rank", options.rank, "Run only this rank; needs --meet");
   rank->type_name("N");
-  auto* meet =
-      command->add_option("--meet", options.meet, "Where all ranks meet; rank 0 listens there");
+  auto* meet = command->add_option("--meet", options.meet,
+                                   "Address where all ranks meet; rank 0 listens there");
   meet->type_name("HOST:PORT");
   rank->needs(meet);
   meet->needs(rank);
@@ -89,7 +90,7 @@ void add_calibrate(CLI::App& app, int& status) {
   auto* command = add_simulator_command(app, "calibrate");
   command
       ->add_option("--output,-o", options.output,
-                   "Write the profile of the machine to this file, and not to standard output")
+                   "Write the profile to this file instead of standard output")
       ->type_name("FILE");
   command->add_option("--ranks,-n", options.ranks, "Processes that share the machine (4)")
       ->type_name("N")

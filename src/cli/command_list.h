@@ -16,14 +16,12 @@ struct SimulatorCommand {
 
 inline constexpr std::array simulator_commands = {
     SimulatorCommand{"sim", "Simulate a cluster: adapters, links and switches"},
-    SimulatorCommand{
-        "sweep", "Simulate a scenario with many values of its keys, and go on after interruptions"},
-    SimulatorCommand{"tune",
-                     "Search for the values of a scenario's keys with which a figure is best"},
+    SimulatorCommand{"sweep", "Run a parameter sweep over a scenario; resumes if interrupted"},
+    SimulatorCommand{"tune", "Search for the settings of a scenario that optimize a figure"},
     SimulatorCommand{"compare", "Simulate the same traffic on several fabrics"},
-    SimulatorCommand{"bench", "Run a collective live among processes, and check and time it"},
+    SimulatorCommand{"bench", "Run, check and time a collective among live processes"},
     SimulatorCommand{"calibrate",
-                     "Measure this machine, for simulations of collectives among its processes"},
+                     "Profile this machine so that simulations can predict `tulle bench` results"},
 };
 
 // Returns null if the name is none of the simulator's commands.

@@ -18,20 +18,20 @@ constexpr char fabric_examples[] =
     "Examples:\n"
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
     "  tulle fabric up my.toml                       the topology of a scenario\n"
-    "  tulle fabric up --no-manager                  without a subnet manager of its own\n"
+    "  tulle fabric up --no-manager                  without its built-in subnet manager\n"
     "  tulle run --host h0 -- ib_write_bw            a server on a host\n"
     "  tulle run --host h3 -- ib_write_bw h0         its client on another one\n"
     "  tulle run --host h0 -- opensm -f $PWD/opensm.log\n"
     "                                                another subnet manager, on a host\n"
-    "  tulle run --host h3 -- ibnetdiscover          what a host finds\n"
+    "  tulle run --host h3 -- ibnetdiscover          the subnet as a host discovers it\n"
     "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
-    "  tulle fabric list                             the fabrics that are up\n"
-    "  tulle fabric down                             end the fabric\n"
+    "  tulle fabric list                             running fabrics\n"
+    "  tulle fabric down                             stop the fabric\n"
     "\n"
-    "The switches and adapters are software in a process of this user, and answer management\n"
-    "datagrams as InfiniBand's do. Verbs programs on hosts send packets through them, by LID.\n"
-    "Each host has a name, and where this machine allows it, an IP network joins the hosts.\n";
+    "The switches and adapters run in one process of this user. They answer management datagrams\n"
+    "as InfiniBand nodes do, and forward the packets of verbs programs by LID. Each host has a\n"
+    "name. If this machine allows namespaces, the hosts also have an IP network.\n";
 constexpr char up_examples[] =
     "Examples:\n"
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
@@ -96,33 +96,31 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   fabric->footer(fabric_examples);
 
   auto* up = fabric->add_subcommand("up", "Start a fabric");
-  up->add_option(
-        "topology", up_options.topology,
-        "A scenario, of which [topology] is used: a file, or a name of `tulle sim --list`'s "
-        "(two switches, four hosts)")
+  up->add_option("topology", up_options.topology,
+                 "A scenario file, or a name from `tulle sim --list`; only its [topology] is used "
+                 "(two switches, four hosts)")
       ->type_name("FILE");
   add_name(up, up_options.name);
-  auto* no_manager =
-      up->add_flag("--no-manager", up_options.no_manager,
-                   "Leave the ports as they are until a subnet manager runs on a host");
+  auto* no_manager = up->add_flag("--no-manager", up_options.no_manager,
+                                  "Leave the ports inactive until a subnet manager runs on a host");
   up->add_option("--manager-key", up_options.manager_key,
-                 "A file with the M_Key and SM_Key of the fabric's own manager (such as "
-                 "0x1b2c3d4e5f607182), for tools and managers that are to change the fabric; "
+                 "File with the M_Key and SM_Key of the built-in subnet manager (such as "
+                 "0x1b2c3d4e5f607182), for tools and managers that must change the fabric; "
                  "or none: any program may change it. By default, only the manager knows the key")
       ->type_name("KEYFILE")
       ->excludes(no_manager);
   up->add_flag("--shared-network", up_options.shared_network,
-               "Let the hosts share this machine's IP network");
+               "Share this machine's IP network with the hosts");
   up->add_flag("--rates", up_options.keeps_rates,
-               "Keep links to their rates; otherwise packets take no time on them");
+               "Limit links to their rates; otherwise they are as fast as this machine");
   up->add_option("--machine", up_options.machine,
-                 "This machine's name in the file, where its address does not tell")
+                 "Name of this machine in the file, if its address is not there")
       ->type_name("NAME");
-  up->add_flag("--foreground", up_options.foreground, "Stay until stopped");
+  up->add_flag("--foreground", up_options.foreground, "Run in the foreground until stopped");
   up->footer(up_examples);
   up->callback([&status] { status = fabric_up(up_options); });
 
-  auto* down = fabric->add_subcommand("down", "End a fabric");
+  auto* down = fabric->add_subcommand("down", "Stop a fabric");
   add_name(down, name);
   down->footer("");
   down->callback([&status] { status = fabric_down(name); });
@@ -133,15 +131,14 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   show->footer(fabric_status_examples);
   show->callback([&status] { status = fabric_status(name, json); });
 
-  auto* list = fabric->add_subcommand("list", "List the fabrics that are up");
+  auto* list = fabric->add_subcommand("list", "List running fabrics");
   list->add_flag("--json", json, "Print JSON");
   list->footer("");
   list->callback([&status] { status = fabric_list(json); });
 
   static RunOptions shell_options;
   auto* shell = fabric->add_subcommand(
-      "rsh",
-      "Run a command line in a shell on a host, as rsh does; for programs that start others");
+      "rsh", "Run a command on a host, as rsh does; for launchers such as mpirun");
   add_name(shell, shell_options.fabric);
   shell->add_option("host", shell_options.host, "The host")->type_name("HOST")->required();
   shell->footer(shell_examples);
@@ -159,10 +156,10 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
 
   for (const bool cuts : {true, false}) {
     auto* command = fabric->add_subcommand(cuts ? "cut" : "join",
-                                           cuts ? "Cut a cable" : "Join a cable that was cut");
+                                           cuts ? "Cut a cable" : "Reconnect a cable that was cut");
     add_name(command, name);
     command->add_option("END", ends[0], end_help)->type_name("END")->required();
-    command->add_option("OTHER_END", ends[1], "The cable's other end")
+    command->add_option("OTHER_END", ends[1], "Other end of the cable")
         ->type_name("OTHER_END")
         ->required();
     command->footer(cuts ? cut_examples : join_examples);

@@ -32,16 +32,16 @@ namespace {
 constexpr char about[] =
     "Tulle: an RDMA network in software.\n"
     "\n"
-    "Programs that speak the verbs API run over RoCE v2 (UDP port 4791) on any Linux machine,\n"
-    "without RDMA hardware, kernel modules or privileges; and whole clusters of the same adapters\n"
-    "are simulated in virtual time, over InfiniBand or RoCE v2.";
+    "It runs unmodified verbs programs over RoCE v2 (UDP port 4791) on any Linux machine, without\n"
+    "RDMA hardware, kernel modules or privileges. It also simulates clusters of the same adapters\n"
+    "in virtual time, over InfiniBand, RoCE v2 and other networks.";
 constexpr char examples[] =
     "Examples:\n"
-    "  tulle run -- ibv_devinfo                      the device that programs see\n"
+    "  tulle run -- ibv_devinfo                      the device that programs find\n"
     "  tulle run -- ib_write_bw                      a server\n"
-    "  tulle run -- ib_write_bw 192.0.2.2            its client, elsewhere\n"
-    "  tulle status                                  the programs on the network, and counters\n"
-    "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
+    "  tulle run -- ib_write_bw 192.0.2.2            its client, on another host\n"
+    "  tulle status                                  programs that use the device, and counters\n"
+    "  tulle capture -o trace.pcapng                 packets, for Wireshark\n"
     "  tulle sim incast                              a cluster in virtual time\n"
     "  tulle compare --workload incast               the same traffic on several fabrics\n";
 constexpr char devices_examples[] =
@@ -61,7 +61,7 @@ constexpr char run_examples[] =
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
     "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
-    "  tulle run --rsockets -- redis-server          a program that knows sockets alone\n"
+    "  tulle run --rsockets -- redis-server          a socket program, over RDMA\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
@@ -72,22 +72,25 @@ constexpr char run_examples[] =
     "and\n"
     "--host sets TULLE_FABRIC and TULLE_HOST.\n";
 constexpr char secure_help[] =
-    "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
-    "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
+    "Encrypt and authenticate all traffic to other hosts with the first key of this file, and "
+    "accept "
+    "only what is sealed with one of its keys (one key per line: `openssl rand -hex 32`)";
 constexpr char share_memory_help[] =
-    "Move memory that the program registers to files that its peers on this host can map, which "
-    "makes small transfers several times as fast; the program must not fork by a bare clone(2)";
+    "Let peers on this host map the memory that the program registers. This makes small transfers "
+    "several times as fast. The program must not fork by a bare clone(2)";
 constexpr char recovery_help[] =
-    "How reliable connections recover from loss: go-back-n, which all adapters understand, or "
-    "selective-repeat, which sends again only what is missing, where both ends are set so";
+    "How reliable connections recover from loss: go-back-n (default), which all adapters "
+    "understand, "
+    "or selective-repeat, which resends only what is missing, if both ends use it";
 constexpr char roce_help[] =
-    "Version of RoCE by which the device's addresses are used: v2 (default), v1, or both, each "
-    "with GID indices of its own. RoCE v1 stays on its link, and needs CAP_NET_RAW";
+    "Version of RoCE: v2 (default), v1, or both, with separate GID indices for each. RoCE v1 is "
+    "confined to one link and needs CAP_NET_RAW";
 constexpr char busy_poll_help[] =
-    "How long a thread polls for packets before it sleeps on a completion channel, where polling "
-    "pays (50); 0: it sleeps at once";
+    "Maximum time to busy-poll before blocking on a completion channel; adaptive. 0 disables it "
+    "(50)";
 constexpr char faults_help[] =
-    "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
+    "Inject faults into the packets that the program sends: any of drop=P, duplicate=P, reorder=P, "
+    "corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
 constexpr char capture_examples[] =
     "Examples:\n"
@@ -123,14 +126,16 @@ void add_agent_address(CLI::App& command, std::string& address) {
 }
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
-  auto* command = app.add_subcommand("run", "Run a program on the network");
+  auto* command = app.add_subcommand("run", "Run a program with Tulle's RDMA device");
   static RunOptions options;
-  command->add_option("--device,-d", options.device, "Name of the device that the program sees")
+  command
+      ->add_option("--device,-d", options.device,
+                   "Name of the device that the program finds (tulle0)")
       ->type_name("NAME")
       ->check(device_name());
   command
       ->add_option("--interface,-i", options.interfaces,
-                   "Network interface to use, or several: eth0,eth1")
+                   "Network interfaces to use, such as eth0,eth1 (all that are up)")
       ->type_name("IF");
   auto* host =
       command->add_option("--host", options.host,
@@ -145,18 +150,17 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->check(with_a_name());
   add_agent_address(*command, options.agent);
   command->add_flag("--rsockets", options.rsockets,
-                    "Give a program that knows sockets alone, such as redis-server, rsockets in "
-                    "their place (librspreload)");
-  command->add_flag("--explain", options.explain,
-                    "Say on standard error why a verb is refused (EINVAL and the like)");
+                    "Replace the program's sockets by rsockets, as librspreload does; for socket "
+                    "programs such as redis-server");
+  command->add_flag("--explain", options.explain, "Print on standard error why a verb fails");
   auto* strict = command->add_flag(
       "--strict", options.strict,
-      "Do what adapters do and this device does not need: read and write memory late, keep a "
-      "queue's entries until their completions are polled, and more");
+      "Behave as strictly as hardware: read and write memory late, keep a queue's entries until "
+      "their completions are polled, and more");
   const std::vector<std::string_view> adapters = live::likeness_names();
   command
       ->add_option("--like", options.like,
-                   fmt::format("Have the limits, the identifiers and the device name of an "
+                   fmt::format("Use the limits, identifiers and device name of an "
                                "adapter: {}",
                                fmt::join(adapters, ", ")))
       ->type_name("ADAPTER")
@@ -164,8 +168,8 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command
       ->add_option(
           "--gid-order", options.gid_order,
-          "Which addresses have the first GID indices: ip (default), or link-local as with "
-          "a kernel's devices and with --like")
+          "Which addresses have the first GID indices: ip (default), or link-local, as with "
+          "kernel devices and with --like")
       ->type_name("ORDER")
       ->check(CLI::IsMember({"ip", "link-local"}));
   command->add_flag("--no-offload", options.no_offload,
@@ -173,12 +177,11 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help)->excludes(strict);
-  command->add_flag(
-      "--no-mpi-defaults", options.no_mpi_defaults,
-      "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
-      "_opal_common_ucx_devices "
-      "and _opal_common_ucx_tls as they are; by default, those that are unset are set "
-      "so that MPI libraries use the device");
+  command->add_flag("--no-mpi-defaults", options.no_mpi_defaults,
+                    "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
+                    "_opal_common_ucx_devices "
+                    "and _opal_common_ucx_tls alone. By default, those that are unset are set, "
+                    "and MPI libraries use the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
@@ -206,11 +209,11 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
 
 void add_agent(CLI::App& app, int& status) {
   auto* command =
-      app.add_subcommand("agent", "Run the host agent (programs start one when they need it)");
+      app.add_subcommand("agent", "Run the host agent; programs start one when they need it");
   static live::AgentOptions options;
   options.settings = live::read_settings();
   command->add_flag("--foreground", options.foreground,
-                    "Run in the foreground until stopped, and log what happens");
+                    "Run in the foreground until stopped, and log events");
   command->add_flag("--on-demand", options.on_demand,
                     "Run detached and exit when idle, as when a program starts the agent");
   command->add_option("--secure", options.settings.secure, secure_help)
@@ -224,8 +227,8 @@ void add_agent(CLI::App& app, int& status) {
                    ->type_name("SECONDS")
                    ->check(from_to(0, 1'000'000));
   command->footer(
-      "The host agent owns UDP port 4791 of its network namespace and gives programs slots in\n"
-      "it. Root's agent serves all users. Another user's agent serves only that user.\n");
+      "The host agent owns UDP port 4791 of its network namespace and shares it among programs.\n"
+      "Root's agent serves all users. Another user's agent serves only that user.\n");
   command->callback([idle, &status] {
     options.idle_exit = options.on_demand || idle->count() > 0;
     if (options.settings.idle_exit_seconds == 0) options.idle_exit = false;
@@ -241,7 +244,7 @@ void add_queries(CLI::App& app, int& status) {
     add_agent_address(*command, settings.agent);
     command->add_flag("--json", json, "Print JSON");
   };
-  auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
+  auto* devices_command = app.add_subcommand("devices", "List the devices that programs find");
   add_common(devices_command);
   devices_command->add_option("--device,-d", settings.device.name, "Device name, as for tulle run")
       ->type_name("NAME")
@@ -259,8 +262,8 @@ void add_queries(CLI::App& app, int& status) {
     if (!roce.empty()) settings.device.roce = live::roce_versions(roce);
     status = devices(settings, json);
   });
-  auto* status_command = app.add_subcommand(
-      "status", "Show the host agent, and the processes that use it with their counters");
+  auto* status_command =
+      app.add_subcommand("status", "Show the host agent, its programs and their counters");
   add_common(status_command);
   status_command->footer(status_examples);
   status_command->callback([&status] { status = cli::status(settings, json); });
@@ -269,7 +272,7 @@ void add_queries(CLI::App& app, int& status) {
 void add_capture(CLI::App& app, int& status) {
   static live::Settings settings = live::read_settings();
   static CaptureOptions options;
-  auto* command = app.add_subcommand("capture", "Write every frame to a pcapng file");
+  auto* command = app.add_subcommand("capture", "Write packets to a pcapng file");
   command->add_option("--output,-o", options.output, "The file to write; - means standard output")
       ->type_name("FILE")
       ->required();
@@ -295,12 +298,12 @@ void add_capture(CLI::App& app, int& status) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--fabric", options.fabric,
-                   "Capture the links of this software fabric (tulle fabric up), in place of this "
+                   "Capture the links of this software fabric (tulle fabric up) instead of this "
                    "host's processes")
       ->type_name("NAME");
   command
       ->add_flag("--flow-control", options.has_flow_control,
-                 "With --fabric: also capture the flow control packets, which tell credits")
+                 "With --fabric: also capture flow control packets, which carry credits")
       ->needs("--fabric");
   command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")

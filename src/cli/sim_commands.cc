@@ -35,7 +35,7 @@ constexpr char sweep_examples[] =
     "                                                a list of points in place of combinations\n"
     "\n"
     "An interrupted or killed sweep resumes if the same command is given again.\n"
-    "Values that are added to a knob later are simulated in addition.\n";
+    "If you add values to a knob, only the new points are simulated.\n";
 
 constexpr char sim_examples[] =
     "Examples:\n"
@@ -44,15 +44,13 @@ constexpr char sim_examples[] =
     "  tulle sim incast -o results --set traffic.bytes=4MB\n"
     "                                                the same with larger messages, as files\n"
     "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
-    "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
+    "  tulle sim --gallery -o pages                  a page with pictures for each scenario\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "                                                flows and links from tables\n"
-    "  mpirun -n 4 tulle sim my.toml                 by four ranks of Open MPI or MPICH together\n"
+    "  mpirun -n 4 tulle sim my.toml                 four ranks of Open MPI or MPICH\n"
     "\n"
-    "Results depend only on the scenario and its seed. Messages that fail are results too: the "
-    "exit\n"
-    "status is 0, and --json has their number. With TULLE_MPI=none, each process that mpirun "
-    "starts\n"
+    "Results depend only on the scenario and its seed. Failed messages are results too: the exit\n"
+    "status is 0, and --json counts them. With TULLE_MPI=none, each process that mpirun starts\n"
     "simulates by itself.\n";
 
 constexpr char compare_examples[] =
@@ -135,7 +133,7 @@ void add_set(CLI::App& command, std::vector<std::string>& set, const std::string
 void add_results_folder(CLI::App& command, std::string& folder) {
   command
       .add_option("--output,-o", folder,
-                  "Write summary.json, flows.csv, links.csv and report.html into this folder")
+                  "Write summary.json, flows.csv, links.csv and report.html to this folder")
       ->type_name("DIR");
 }
 
@@ -144,8 +142,8 @@ void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const 
   command
       .add_option("--jobs,-j", jobs,
                   what +
-                      " that are simulated at the same time, each in memory of its own (one for "
-                      "each processor); " +
+                      " to simulate at the same time, each with separate memory (one for each "
+                      "processor); " +
                       more)
       ->type_name("N")
       ->check(from_to(1u, jobs_max));
@@ -196,7 +194,7 @@ void add_sim(CLI::App& app, int& status) {
   auto* gallery = command->add_flag(
       "--gallery", options.gallery,
       "Run these scenarios, or all that come with Tulle, and write a page with a table and "
-      "a picture for each into the folder that -o names (docs/gallery)");
+      "a picture for each to the folder of -o (docs/gallery)");
   add_results_folder(*command, options.output);
   add_variant(*command, options.variant);
   add_set(*command, options.set, set_help);
@@ -234,7 +232,7 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
   add_level(*command, options.level, &options.unvalidated);
-  add_jobs(*command, options.jobs, "Variants", "[[jobs]] of a scenario are something else");
+  add_jobs(*command, options.jobs, "Variants", "not to be confused with [[jobs]] of a scenario");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
@@ -260,22 +258,21 @@ void add_sweep(CLI::App& app, int& status) {
                     ->type_name("KEY=VALUES")
                     ->allow_extra_args(false);
   command
-      ->add_option(
-          "--points", options.points,
-          "In place of knobs, a TOML file with a list [[point]], each with keys and values")
+      ->add_option("--points", options.points,
+                   "Instead of knobs, a TOML file with a list [[point]], each with keys and values")
       ->type_name("FILE")
       ->excludes(knobs);
   command
       ->add_option("--output,-o", options.output,
-                   "The folder for sweep.csv, sweep.json, report.html and a file for each point. "
-                   "Points that it has are not simulated again")
+                   "Folder for sweep.csv, sweep.json, report.html and a file for each point. "
+                   "Points that it already has are not simulated again")
       ->type_name("DIR")
       ->required();
   add_variant(*command, options.variant);
   add_set(*command, options.set, "Override a key at all points: traffic.bytes=4MB");
   command->add_flag("--json", options.json, "Print the results as JSON");
   add_level(*command, options.level);
-  add_jobs(*command, options.jobs, "Points", "a process each");
+  add_jobs(*command, options.jobs, "Points", "each in its own process");
   command->footer(sweep_examples);
   command->callback([command, &status] {
     options.again = again(*command);
@@ -309,10 +306,10 @@ void add_tune(CLI::App& app, int& status) {
       ->excludes(minimize);
   command
       ->add_option("--limit", options.limits,
-                   "A bound that a setting must keep to: pauses<=0 (may be repeated)")
+                   "Bound that a setting must keep: pauses<=0 (may be repeated)")
       ->type_name("FIGURE<=NUMBER")
       ->allow_extra_args(false);
-  add_variant(*command, options.variant, "The variant of the scenario to tune");
+  add_variant(*command, options.variant, "Variant of the scenario to tune");
   add_set(*command, options.set, "Override a key in all simulations: traffic.bytes=4MB");
   command->add_option("--seeds", options.seeds, "Seeds to search on (1..2)")->type_name("SEEDS");
   command
@@ -325,19 +322,17 @@ void add_tune(CLI::App& app, int& status) {
         std::pair("--held-back", &options.validation_seeds)}) {
     command->add_option(name, *value)->group("");
   }
-  command
-      ->add_option("--budget", options.budget,
-                   "Settings to try, each on all seeds to search on (100)")
+  command->add_option("--budget", options.budget, "Settings to try, each on all of --seeds (100)")
       ->type_name("N");
   command
       ->add_option("--output,-o", options.output,
-                   "The folder for tuned.toml, evaluations.csv, tune.json, report.html, and the "
+                   "Folder for tuned.toml, evaluations.csv, tune.json, report.html, and the "
                    "settings of devices: sonic.json and adapter.sh")
       ->type_name("DIR")
       ->required();
   command->add_flag("--json", options.json, "Print the result as JSON");
   add_level(*command, options.level);
-  add_jobs(*command, options.jobs, "Simulations", "a process each");
+  add_jobs(*command, options.jobs, "Simulations", "each in its own process");
   command->footer(tune_examples);
   command->callback([command, &status] {
     options.again = again(*command);
@@ -355,10 +350,11 @@ void add_compare(CLI::App& app, int& status) {
       "A name from --list; a collective with its bytes, such as "
       "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
       "requests to a model, serve:MODEL; "
-      "a trace of Chakra's, GOAL, SimAI's or htsim's; a scenario FILE.toml, of which [topology] "
-      "and "
-      "[traffic] are used; or a table of flows FILE.csv. Several jobs run side by side, each a "
-      "--workload with its --gpus");
+      "a trace of Chakra, GOAL, SimAI or htsim; a scenario FILE.toml, whose [topology] and "
+      "[traffic] "
+      "are used; or a table of flows FILE.csv. Repeat --workload and --gpus for several jobs at "
+      "the "
+      "same time");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
       ->add_option(
@@ -368,36 +364,37 @@ void add_compare(CLI::App& app, int& status) {
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
   command
       ->add_option("--gpus", options.gpus,
-                   "Number of GPUs of a collective, step or trace (64); of several, once for each")
+                   "Number of GPUs of a collective, step or trace (64); repeat it for several jobs")
       ->type_name("N")
       ->allow_extra_args(false);
   command
       ->add_option("--placement", workload.placement,
-                   "Servers of several jobs: packed, one job behind the other; spread, evenly over "
-                   "those that are free; or random (packed)")
+                   "Servers of several jobs: packed, one job after the other; spread, evenly over "
+                   "the free servers; or random (packed)")
       ->type_name("PLACEMENT")
       ->check(CLI::IsMember({"packed", "spread", "random"}));
   command->add_flag("--alone", options.alone,
                     "Simulate each of several jobs alone too, and compare");
   command
-      ->add_option("--storage", workload.storage,
-                   "Servers that store a training step's checkpoints, beside those of --gpus; more "
-                   "by --set traffic.checkpoint.KEY=VALUE")
+      ->add_option(
+          "--storage", workload.storage,
+          "Servers that store a training step's checkpoints, in addition to those of --gpus; "
+          "--set traffic.checkpoint.KEY=VALUE has more")
       ->type_name("N")
       ->check(from_to(1, 65'536));
   command
       ->add_option("--servers", workload.servers,
-                   "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
+                   "Servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
       ->type_name("SERVER|FILE");
   command
       ->add_option("--algorithm", workload.algorithm,
                    "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct, "
-                   "in-network, nvls; or the way of tokens to their experts: direct, by-server")
+                   "in-network, nvls; or how tokens reach their experts: direct, by-server")
       ->type_name("ALGORITHM");
   command
       ->add_option("--protocol", workload.protocol,
                    "NCCL's protocol of a collective: simple, ll, ll128, or automatic, the one with "
-                   "the least estimated time (simple)")
+                   "the shortest estimated time (simple)")
       ->type_name("simple|ll|ll128|automatic");
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
@@ -408,14 +405,14 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
-                   "A list of prices, FILE.toml, or the name of one that comes with Tulle, such as "
-                   "example: adds cost and power")
+                   "Price list, FILE.toml or the name of one that comes with Tulle, such as "
+                   "example; adds cost and power")
       ->type_name("PRICES|FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
       ->add_option("--topology", workload.topology,
-                   "The network of a job's servers, rail-optimised (the default) or rail-only, in "
-                   "which each rail is a network of its own; or the links for a table of flows: "
+                   "Network of a job's servers: rail-optimised (default), or rail-only, with a "
+                   "separate network for each rail; or the links for a table of flows: "
                    "a,b,gbps,delay_ns")
       ->type_name("KIND|CSV");
   command
@@ -427,7 +424,7 @@ void add_compare(CLI::App& app, int& status) {
   command->add_flag("--json", options.json, "Print the summary as JSON");
   add_results_folder(*command, options.output);
   add_level(*command, options.level, &options.unvalidated);
-  add_jobs(*command, options.jobs, "Fabrics", "jobs that share a network are a --workload each");
+  add_jobs(*command, options.jobs, "Fabrics", "for jobs that share a network, repeat --workload");
   add_threads(*command, options.threads, options.jobs, "fabric");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {
