@@ -75,6 +75,16 @@ struct World {
     auto made = connect_to(settings.agent);
     return made ? std::move(*made) : UniqueFd();
   }
+  // Waits while as many connections wait as may, as a device does.
+  UniqueFd connect_patiently() const {
+    auto made = connect_to(settings.agent);
+    for (int waited = 0; !made && made.error().error_number == EAGAIN; ++waited) {
+      TULLE_CHECK(waited < patience_milliseconds);
+      usleep(1'000);
+      made = connect_to(settings.agent);
+    }
+    return made ? std::move(*made) : UniqueFd();
+  }
   Hello hello(Purpose purpose) const {
     Hello hello;
     hello.purpose = purpose;
@@ -96,7 +106,7 @@ struct World {
   // Returns when the agent has served a new client, and hence all that was sent before.
   void settle() const {
     for (int i = 0; i < 2; ++i) {
-      const UniqueFd connection = connect();
+      const UniqueFd connection = connect_patiently();
       TULLE_CHECK(connection);
       const auto answer = ask(connection.get(), hello(Purpose::list));
       Devices devices;
