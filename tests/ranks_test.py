@@ -290,7 +290,7 @@ class Ranks:
         for command in (("sim", name), ("compare", "--workload", "incast")):
             self.refused(2, "the flow level is simulated by one process", *command, "--level", "flow", status=2)
         self.refused(2, 'no scenario "nosuch"; ', "sim", "nosuch", status=2)
-        self.refused(3, "two has 2 hosts, so that at most 2 ranks can simulate it: there are 3", "sim", name, status=2)
+        self.refused(3, "two has 2 hosts, and at most 2 ranks can simulate it: there are 3", "sim", name, status=2)
         self.refused(2, "cannot write to the folder /proc/no", "sim", name, "-o", "/proc/no", status=1)
 
     def test_ranks_must_have_one_command_line_and_one_build(self):

@@ -57,7 +57,7 @@ std::string table(const Calibration& calibration) {
 std::string toml_of(const Calibration& calibration) {
   return heading(calibration) + table(calibration) +
          fmt::format(
-             "\n# The processes stand for the GPUs of one server. It has an adapter, which nothing "
+             "\n# The processes represent the GPUs of one server. It has an adapter, which nothing "
              "uses.\n"
              "gpus = {}\nadapters = 1\n\n"
              "# The processors that the processes may use (sched_getaffinity(2)).\n"

@@ -49,8 +49,8 @@ std::string flow_level_note(std::span<const report::Outcome> outcomes) {
            report::find(outcome, "time_error") != nullptr;
   });
   if (all_are_known) return text;
-  return "Flow level, beyond the range in which it was measured beside packets: nobody knows its "
-         "error.\n";
+  return "Flow level, beyond the range in which it was compared with packets: its error is "
+         "unknown.\n";
 }
 
 }  // namespace tulle::cli

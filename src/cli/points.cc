@@ -71,8 +71,8 @@ std::string csv_cell(const std::string& text) {
 
 std::string no_ranks_for(const std::string& what) {
   return what +
-         " does not run under mpirun: it has processes of its own, for a point each; set "
-         "TULLE_MPI=none to start it in a batch job all the same";
+         " does not run under mpirun: it starts a process for each point; set "
+         "TULLE_MPI=none to start it in a batch job anyway";
 }
 
 std::vector<std::string> Point::settings() const {

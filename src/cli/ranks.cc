@@ -68,7 +68,7 @@ Result<void> compare_ranks() {
   if (const auto other = other_than_first(sim::ask_all(*joined, digest_of(command_line())))) {
     return Error{fmt::format(
         "rank {} was given another command line than rank 0: all ranks simulate one scenario "
-        "together; for simulations of their own, set TULLE_MPI=none",
+        "together; for separate simulations, set TULLE_MPI=none",
         *other)};
   }
   return {};

@@ -298,7 +298,7 @@ int run(const RunOptions& options) {
   const fs::path folder = library_folder();
   std::error_code error;
   if (executable().empty()) {
-    return fail("cannot find Tulle's libraries: /proc, which tells where they lie, is not mounted");
+    return fail("cannot find Tulle's libraries: /proc is not mounted");
   }
   if (!fs::exists(folder / verbs_library, error)) {
     return fail(fmt::format("cannot find Tulle's {} from {}; is the installation complete?",

@@ -177,8 +177,8 @@ void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nul
       ->check(CLI::IsMember({packet_level, flow_level}));
   if (is_unvalidated == nullptr) return;
   command.add_flag("--unvalidated", *is_unvalidated,
-                   "With --level flow: simulate also what lies beyond the range in which the flow "
-                   "level was measured beside packets");
+                   "With --level flow: also simulate outside the range in which the flow level was "
+                   "compared with packets");
 }
 
 }  // namespace

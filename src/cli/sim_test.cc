@@ -387,7 +387,7 @@ TEST_F(SimTest, TheFlowLevelRefusesWhatItWouldGetWrong) {
   expect_refused(windows + " --set 'host.recovery=\"go-back-n\"'", "in flight");
   const ProgramOutcome unvalidated = run(windows + " --unvalidated --set traffic.load=1");
   EXPECT_EQ(unvalidated.status, 0) << unvalidated.error;
-  EXPECT_TRUE(contains(unvalidated.out, "nobody knows its error")) << unvalidated.out;
+  EXPECT_TRUE(contains(unvalidated.out, "its error is unknown")) << unvalidated.out;
   expect_refused(windows + " --capture '" + folder.path("c.pcapng") + "'", "--capture");
   expect_refused(folder.path("s.toml") + " --unvalidated", "--level flow");
   EXPECT_NE(run(folder.path("s.toml") + " --level magic").status, 0);

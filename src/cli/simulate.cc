@@ -194,8 +194,8 @@ Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario
   }
   if (all->count() > setup.topology.hosts) {
     return as_misuse(
-        {fmt::format("{} has {} hosts, so that at most {} ranks can simulate it: there are {}",
-                     name, setup.topology.hosts, setup.topology.hosts, all->count())});
+        {fmt::format("{} has {} hosts, and at most {} ranks can simulate it: there are {}", name,
+                     setup.topology.hosts, setup.topology.hosts, all->count())});
   }
   return all;
 }

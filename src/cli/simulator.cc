@@ -19,7 +19,7 @@ constexpr char package[] = TULLE_SIMULATOR_PACKAGE;
 std::string missing(const std::string& command) {
   if (*package != 0) {
     return fmt::format(
-        "tulle {} is in the package {}; install its file, which lies beside that of "
+        "tulle {} is in the package {}; install its file, which is in the same folder as "
         "tulle's: {}_*.deb",
         command, package, package);
   }

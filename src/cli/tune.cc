@@ -151,7 +151,7 @@ Result<std::vector<tuning::Knob>> knobs_of(const TuneOptions& options) {
     return Error{"name what is to be tuned: --knobs dcqcn, or --knob KEY=LEAST..MOST"};
   }
   if (std::ranges::find(knobs, std::string("seed"), &tuning::Knob::key) != knobs.end()) {
-    return Error{"--knob seed: seeds are drawn, not tuned: --seeds names those to look at"};
+    return Error{"--knob seed: seeds are drawn, not tuned: choose them with --seeds"};
   }
   if (auto checked = tuning::check(knobs); !checked) return checked.error();
   return knobs;

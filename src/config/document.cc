@@ -77,8 +77,8 @@ std::string toml_of(const toml::node& node) {
 Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   if (const std::size_t line = line_too_deep(text); line > 0) {
     return Error{
-        one_line(fmt::format("{}:{}: keys or values lie more than {} deep within one "
-                             "another",
+        one_line(fmt::format("{}:{}: keys or values are nested more than {} "
+                             "deep",
                              file, line, depth_max))};
   }
   try {

@@ -19,7 +19,7 @@ std::string error_of(const std::string& text) {
   return parsed ? "" : parsed.error().message;
 }
 
-constexpr char too_deep[] = "keys or values lie more than 32 deep within one another";
+constexpr char too_deep[] = "keys or values are nested more than 32 deep";
 
 // Each of these would end the process: tables are destroyed by recursion.
 TEST(Document, WhatLiesTooDeepIsRefused) {

@@ -61,7 +61,7 @@ TEST_F(NetworkFile, NamesTheLineOfAnError) {
   EXPECT_EQ(error("[topology]\nhosts = \"two\"\n").substr(0, 9), "n.toml:2:");
   EXPECT_EQ(error("[topology]\n[[machine]]\nname = \"a\"\n").substr(0, 9), "n.toml:2:");
   EXPECT_EQ(error("variant = 1\n[topology]\n").substr(0, 9), "n.toml:1:");
-  EXPECT_NE(error("title = \"None\"\n").find("topology: is needed"), std::string::npos);
+  EXPECT_NE(error("title = \"None\"\n").find("topology: is required"), std::string::npos);
   EXPECT_NE(error("[topology\n"), "");
   EXPECT_FALSE(read_network(folder.path("absent.toml")));
 }

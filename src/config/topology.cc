@@ -99,7 +99,7 @@ std::uint32_t read_planes(TableReader& table) {
 
 fabric::Topology build_topology(TableReader table, const std::string& folder) {
   if (!table.is_given()) {
-    table.findings().add(0, "topology", "is needed: a table that says what is plugged into what");
+    table.findings().add(0, "topology", "is required: it describes the hosts, switches and links");
     return {};
   }
   const TopologyKind kind = table.choice("kind", kinds, TopologyKind::single_switch);

@@ -154,8 +154,7 @@ constexpr auto beyond = std::to_array<Beyond>({
     {"trains of packets (host.train)",
      [](const Setup& setup) { return setup.network.host.train_packets > 1; }},
     {"payloads with bytes", [](const Setup& setup) { return setup.player.carries_bytes; }},
-    {"arrivals that receivers are told of (traffic.notify)",
-     [](const Setup& setup) { return setup.player.notify; }},
+    {"notified arrivals (traffic.notify)", [](const Setup& setup) { return setup.player.notify; }},
     {"samples over time (report.sample)",
      [](const Setup& setup) { return setup.report.interval > Time::zero(); }},
 });
@@ -407,7 +406,7 @@ Result<ValidatedRange> FlowLevel::range_among(std::span<const ValidatedRange> ra
     if (what.empty()) return range;
   }
   return Error{
-      fmt::format("the flow level was measured beside packets only for {}: take --level "
+      fmt::format("the flow level was compared with packets only for {}: use --level "
                   "packet, or --unvalidated",
                   what)};
 }

@@ -52,7 +52,8 @@ ValidatedRange range_of(const json_t& json) {
 Result<std::vector<ValidatedRange>> parse_ranges(std::string_view text, const std::string& file) {
   std::vector<ValidatedRange> ranges;
   try {
-    if (json_depth(text) > json_depth_max) throw std::runtime_error("its values lie too deep");
+    if (json_depth(text) > json_depth_max)
+      throw std::runtime_error("its values are nested too deep");
     const json_t json = json_t::parse(text);
     for (const json_t& each : json.at("ranges")) ranges.push_back(range_of(each));
   } catch (const std::exception& error) {

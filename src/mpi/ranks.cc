@@ -82,7 +82,7 @@ Result<std::unique_ptr<Ranks>> Ranks::join(const std::string& folder, const Laun
   }
   if (mpi->size == launch.size && mpi->rank == launch.rank) return ranks;
   return Error{
-      fmt::format("{} knows of {} started here, but the environment says {}: start Tulle with the "
+      fmt::format("{} reports {} here, but the environment says {}: start Tulle with the "
                   "mpirun of one "
                   "MPI, or set TULLE_MPI",
                   name_of(launch.library),

@@ -123,11 +123,11 @@ TEST_F(RanksTest, WhatIsNoLibraryOfThisVersionIsNamed) {
 
 TEST_F(RanksTest, AnotherMpirunThanTheEnvironmentsIsNamed) {
   is_like(TULLE_MPI_VERSION, 0, 1);
-  expect_refused("Open MPI knows of one rank started here, but the environment says 3");
+  expect_refused("Open MPI reports one rank here, but the environment says 3");
   is_like(TULLE_MPI_VERSION, 1, 4);
-  expect_refused("Open MPI knows of 4 ranks started here, but the environment says 3");
+  expect_refused("Open MPI reports 4 ranks here, but the environment says 3");
   is_like(TULLE_MPI_VERSION, 2, 3);
-  expect_refused("Open MPI knows of 3 ranks started here");
+  expect_refused("Open MPI reports 3 ranks here");
 }
 
 TEST_F(RanksTest, MessagesPassInPieces) {

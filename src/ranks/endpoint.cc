@@ -171,7 +171,7 @@ Result<void> Endpoint::connect(std::span<const Address> remote) {
     if (auto done = connect(link); !done) return done.error();
     ++connected;
   }
-  if (connected < links_.size()) return Error{"a rank did not say how it can be reached"};
+  if (connected < links_.size()) return Error{"a rank did not send its address"};
   return {};
 }
 

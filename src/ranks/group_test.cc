@@ -232,7 +232,7 @@ TEST_F(MeetingTest, ALeaderIsWaitedForAsLongAsItShowsLife) {
   has_ended = true;
   leader.join();
   ASSERT_FALSE(times);
-  EXPECT_EQ(times.error().message, "rank 0 said nothing for 1.5 s");
+  EXPECT_EQ(times.error().message, "rank 0 was silent for 1.5 s");
 }
 
 TEST_F(MeetingTest, TheFirstRankEnds) {

@@ -205,7 +205,7 @@ Result<void> Leader::read(std::uint32_t rank, FrameKind kind) {
       return Error{fmt::format("rank {}: {}", rank, short_line(frame->text()))};
     }
     if (frame->kind != kind || member.answer) {
-      return Error{fmt::format("rank {} said what nobody asked", rank)};
+      return Error{fmt::format("rank {} sent an unexpected message", rank)};
     }
     member.answer = std::move(*frame);
   }
@@ -219,9 +219,9 @@ Result<void> Leader::check_silence() const {
   if (Clock::now() - silent->heard < group_.timeout) return {};
   const auto rank = silent - members_.begin();
   const double seconds = std::chrono::duration<double>(group_.timeout).count();
-  if (silent->pid == 0) return Error{fmt::format("rank {} said nothing for {} s", rank, seconds)};
-  return Error{fmt::format("rank {} (process {}) {}said nothing for {} s", rank, silent->pid,
-                           is_stopped(silent->pid) ? "is stopped, and " : "", seconds)};
+  if (silent->pid == 0) return Error{fmt::format("rank {} was silent for {} s", rank, seconds)};
+  return Error{fmt::format("rank {} (process {}) {}was silent for {} s", rank, silent->pid,
+                           is_stopped(silent->pid) ? "is stopped and " : "", seconds)};
 }
 
 Result<void> Leader::tell_all(FrameKind kind) {

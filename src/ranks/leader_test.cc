@@ -170,14 +170,14 @@ TEST_F(LeaderTest, ARankThatFailsSaysWhyInOneLine) {
 TEST_F(LeaderTest, AFrameThatIsNotDueEndsTheRun) {
   run();
   EXPECT_TRUE(ranks[1].send(FrameKind::done, Done{}, limit));
-  EXPECT_EQ(error(), "rank 1 said what nobody asked");
+  EXPECT_EQ(error(), "rank 1 sent an unexpected message");
 }
 
 TEST_F(LeaderTest, ASecondAnswerEndsTheRun) {
   run();
   EXPECT_TRUE(ranks[0].send(FrameKind::addresses, limit));
   EXPECT_TRUE(ranks[0].send(FrameKind::addresses, limit));
-  EXPECT_EQ(error(), "rank 0 said what nobody asked");
+  EXPECT_EQ(error(), "rank 0 sent an unexpected message");
 }
 
 TEST_F(LeaderTest, WhoShowsNoLifeIsNamed) {
@@ -186,7 +186,7 @@ TEST_F(LeaderTest, WhoShowsNoLifeIsNamed) {
     if (times.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready) break;
     EXPECT_TRUE(ranks[0].send(FrameKind::alive, limit));
   }
-  EXPECT_EQ(error(), "rank 1 said nothing for 1 s");
+  EXPECT_EQ(error(), "rank 1 was silent for 1 s");
 }
 
 TEST_F(LeaderTest, TheUserInterrupts) {
@@ -230,7 +230,7 @@ TEST_F(LeaderTest, AProcessThatIsStoppedIsSaidToBe) {
     EXPECT_TRUE(ranks[0].send(FrameKind::alive, limit));
   }
   EXPECT_EQ(error(),
-            "rank 1 (process " + std::to_string(pid) + ") is stopped, and said nothing for 0.3 s");
+            "rank 1 (process " + std::to_string(pid) + ") is stopped and was silent for 0.3 s");
 }
 
 TEST_F(LeaderTest, TheEndLeavesNoProcess) {

@@ -309,7 +309,7 @@ Result<Frame> Rank::hear(FrameKind kind) {
     if (*frame || !is_open) return Error{""};
     if (Clock::now() - heard_ > patience * group_.timeout) {
       const auto silent = std::chrono::duration<double>(patience * group_.timeout);
-      return Error{fmt::format("rank 0 said nothing for {} s", silent.count())};
+      return Error{fmt::format("rank 0 was silent for {} s", silent.count())};
     }
     wait_for(leader_.fd(), POLLIN, life_period);
     auto read = leader_.read();

@@ -199,7 +199,7 @@ std::string loss_note(const Outcome& outcome) {
   add("lost", "{:.0f} frames were lost to faults");
   add("retransmitted", "{:.0f} packets were sent again");
   add("timeouts", "{:.0f} time-outs ran off");
-  add("notifications", "senders were told {:.0f} times to slow down");
+  add("notifications", "senders received {:.0f} notifications to slow down");
   std::string text = outcome.variant.empty() ? "" : outcome.variant + ": ";
   if (losses.empty()) return text + "nothing was paused, dropped or sent again.";
   for (std::size_t i = 0; i < losses.size(); ++i) {

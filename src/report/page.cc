@@ -69,8 +69,8 @@ std::string gallery_index(const std::vector<GalleryEntry>& entries) {
       "# Gallery\n"
       "\n"
       "What the scenarios that ship with Tulle show. `build/bin/tulle sim --gallery` writes these "
-      "pages "
-      "anew, the same bytes\nfrom the same seeds.\n"
+      "pages, "
+      "the same bytes\nfrom the same seeds.\n"
       "\n"
       "| | |\n"
       "| --- | --- |\n";

@@ -63,8 +63,8 @@ void plan_lanes(TableReader& table, Setup& setup) {
   }
   if (setup.network.lanes.hosts != port::default_lanes) {
     table.wrong("lanes",
-                "the lanes of this topology are planned against deadlock, so that "
-                "fabric.sl_to_vl has to go, or lanes = false");
+                "the lanes of this topology prevent deadlock: remove fabric.sl_to_vl, "
+                "or set lanes = false");
   }
   const std::uint32_t used = (1u << levels * lanes_each) - 1;
   if ((used & ~setup.network.switches.arbitration.lanes()) != 0) {

@@ -220,8 +220,8 @@ void check_end(TableReader& root, const Setup& setup) {
   for (const sim::SlowHost& slow : setup.network.faults.slow_hosts) {
     if (slow.bits_per_second > 0 || !slow.until.is_never()) continue;
     return root.wrong("fault",
-                      "a host is stuck for ever, so that the run may never end: give it "
-                      "until, or the scenario stop_at");
+                      "a host is stuck for ever, and the run may never end: set its "
+                      "until, or the scenario's stop_at");
   }
 }
 

@@ -129,7 +129,7 @@ void read_servers_of(Request& job, const workload::Servers& cluster) {
   job.placement = table.choice("placement", placement_names, Placement::packed);
   if (table.findings().any()) return;
   if (!job.places.empty() && table.has("placement")) {
-    return table.wrong("placement", "goes without servers, which says where the job is");
+    return table.wrong("placement", "cannot be used with servers, which places the job");
   }
   if (gpus == 0 && job.places.empty()) {
     return table.wrong("gpus", "is needed, or servers: a list of them");
@@ -156,7 +156,7 @@ void read_servers_of(Request& job, const workload::Servers& cluster) {
 void read_arrival(Request& job, Time stop_at) {
   job.arrival = job.table.time("arrival", Time::zero(), last_moment);
   if (job.arrival <= stop_at) return;
-  job.table.wrong("arrival", fmt::format("is after stop_at, {}, so that the job would never begin",
+  job.table.wrong("arrival", fmt::format("is after stop_at, {}: the job would never begin",
                                          report::time_text(stop_at)));
 }
 

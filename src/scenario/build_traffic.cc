@@ -160,7 +160,7 @@ Result<Flows> build_kind(TableReader& table, const std::string& folder,
   const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
   const Time every = table.time("every", Time::zero(), last_moment);
   if (pattern == Pattern::file) {
-    if (!members.empty() || times > 1) return Error{"\"file\" says itself who sends, and when"};
+    if (!members.empty() || times > 1) return Error{"\"file\" itself defines who sends, and when"};
     return from_file(table, folder, topology.whole_adapters());
   }
   const auto hosts =
@@ -280,7 +280,7 @@ void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::
   const fabric::Topology& topology = setup.topology;
   if (!table.is_given() && jobs.empty()) {
     table.findings().add(0, "traffic",
-                         "is needed: a table that says who sends what to whom; or [[jobs]]");
+                         "is required: it describes who sends what to whom; or use [[jobs]]");
     return;
   }
   const auto own_seed = static_cast<std::uint64_t>(
@@ -298,7 +298,7 @@ void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::
   const Pattern pattern = read_pattern(table, jobs.empty() ? Pattern::permutation : Pattern::jobs);
   if ((pattern == Pattern::jobs) == jobs.empty()) {
     return table.wrong("pattern", jobs.empty() ? "\"jobs\" needs the list [[jobs]]"
-                                               : "must be \"jobs\", or absent, beside [[jobs]]");
+                                               : "must be \"jobs\", or absent, with [[jobs]]");
   }
   if (is_job(pattern)) {
     if (jitter.jitter > Time::zero()) table.wrong("jitter", goes_with_flows);

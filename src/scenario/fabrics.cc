@@ -298,8 +298,8 @@ Result<void> check_texts(const WorkloadOptions& options) {
        {"--link-rate", &options.link_rate}}};
   for (const auto& [option, text] : texts) {
     if (is_utf8(*text)) continue;
-    return Error{fmt::format("{}: {} is not UTF-8; write it anew, or rename the file", option,
-                             tulle::quoted(*text))};
+    return Error{fmt::format("{}: {} is not UTF-8; save it again as UTF-8, or rename the file",
+                             option, tulle::quoted(*text))};
   }
   return {};
 }

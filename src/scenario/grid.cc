@@ -160,7 +160,7 @@ Result<Grid> grid_of(const std::vector<Knob>& knobs) {
   grid.points.emplace_back();
   for (const Knob& knob : knobs) {
     if (std::ranges::find(grid.keys, knob.key) != grid.keys.end()) {
-      return Error{fmt::format("--knob {} stands twice", knob.key)};
+      return Error{fmt::format("--knob {} is given twice", knob.key)};
     }
     grid.keys.push_back(knob.key);
     if (grid.points.size() * knob.values.size() > points_max) return too_many();

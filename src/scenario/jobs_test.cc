@@ -169,14 +169,14 @@ TEST(JobsOfAScenario, RefusesWhatCannotBe) {
       contains(said(sum("servers = \"8\"")), "must be servers such as \"0-3, 8\", up to 7"));
   EXPECT_TRUE(contains(said(sum("servers = \"0-1\"\ngpus = 2")), "leave gpus out"));
   EXPECT_TRUE(contains(said(sum("servers = \"0-1\"\nplacement = \"packed\"")),
-                       "jobs.placement: goes without servers"));
+                       "jobs.placement: cannot be used with servers"));
   EXPECT_TRUE(contains(said(sum("gpus = 4\nplacement = \"best\"")),
                        "must be \"packed\", \"spread\" or \"random\""));
   EXPECT_TRUE(contains(said(sum("")), "jobs.gpus: is needed, or servers"));
   EXPECT_TRUE(contains(said(sum("gpus = 4\narrival = \"-1us\"")),
                        "jobs.arrival: must be a time such as \"1.5us\""));
   EXPECT_EQ(wrong("stop_at = \"1ms\"\n" + (eight_servers + sum("gpus = 4\narrival = \"2ms\""))),
-            "s.toml:11: jobs.arrival: is after stop_at, 1 ms, so that the job would never begin");
+            "s.toml:11: jobs.arrival: is after stop_at, 1 ms: the job would never begin");
   EXPECT_TRUE(contains(said(sum("gpus = 4\nname = \"x\"") + sum("gpus = 4\nname = \"x\"")),
                        "jobs.name: \"x\" is there twice"));
   EXPECT_TRUE(contains(said(sum("gpus = 4\nname = \"a,b\"")), "jobs.name: "));
@@ -206,12 +206,12 @@ TEST(JobsOfAScenario, GoWithoutOtherTraffic) {
       "[topology]\nkind = \"single-switch\"\nhosts = 8\nlink_rate = \"100Gbps\"\n";
   EXPECT_EQ(built(topology + sum("gpus = 8")).jobs.size(), 1u) << "[traffic] may be absent";
   EXPECT_TRUE(contains(wrong(topology + "[traffic]\npattern = \"incast\"\n" + sum("gpus = 8")),
-                       "traffic.pattern: must be \"jobs\", or absent, beside [[jobs]]"));
+                       "traffic.pattern: must be \"jobs\", or absent, with [[jobs]]"));
   EXPECT_TRUE(contains(wrong(topology + "[traffic]\npattern = \"jobs\"\n"),
                        "traffic.pattern: \"jobs\" needs the list [[jobs]]"));
   EXPECT_TRUE(contains(wrong(topology + "[traffic]\nbytes = \"1MB\"\n" + sum("gpus = 8")),
                        "traffic.bytes: is not a known key"));
-  EXPECT_TRUE(contains(wrong(topology), "traffic: is needed"));
+  EXPECT_TRUE(contains(wrong(topology), "traffic: is required"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"report.alone = true"}), "report.alone: compares"));
   EXPECT_TRUE(contains(wrong("jobs = 3\n" + topology), "jobs: must be a list of tables: [[jobs]]"));
   std::string many = topology;

@@ -52,7 +52,7 @@ TEST(ReadPicture, MistakesAreToldWithTheirPlace) {
   EXPECT_EQ(wrong("flows = \"3-1\"").find("s.toml:2: picture.flows: must be flows"), 0u);
   EXPECT_EQ(wrong("variants = [\"c\"]"), "s.toml:2: picture.variants: there is no variant \"c\"");
   EXPECT_EQ(wrong("[[variant]]\nname = \"a\"\npicture.kind = \"cdf\"")
-                .find("s.toml:4: variant.picture: is of all"),
+                .find("s.toml:4: variant.picture: applies to all"),
             0u);
   EXPECT_EQ(wrong("kind = \"over-time\"").find("s.toml:1: picture.link: is needed, two nodes"), 0u);
   EXPECT_EQ(wrong("link = [\"a\", \"b\"]").find("s.toml:2: picture.link: goes with"), 0u);

@@ -100,7 +100,7 @@ void read_variants(toml::array& variants, Findings& findings, std::vector<Varian
       }
     }
     if (variant.has("picture")) {
-      variant.wrong("picture", "is of all variants together: a table [picture] beside them");
+      variant.wrong("picture", "applies to all variants: use a table [picture] outside of them");
     }
     found.push_back(std::move(added));
   }

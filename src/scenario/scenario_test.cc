@@ -241,8 +241,8 @@ TEST(ScenarioErrors, WhatIsNoToml) {
 }
 
 TEST(ScenarioErrors, WhatIsNeededIsNamed) {
-  EXPECT_TRUE(contains(wrong(""), "s.toml: topology: is needed"));
-  EXPECT_TRUE(contains(wrong("[topology]\nhosts = 2\n"), "s.toml: traffic: is needed"));
+  EXPECT_TRUE(contains(wrong(""), "s.toml: topology: is required"));
+  EXPECT_TRUE(contains(wrong("[topology]\nhosts = 2\n"), "s.toml: traffic: is required"));
   EXPECT_TRUE(contains(wrong("[topology]\nkind = \"file\"\n[traffic]\n"), "file is needed"));
   EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "[[variant]]\nseed = 3\n"),
                        "s.toml:9: variant.name: is needed"));
@@ -342,7 +342,7 @@ TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
     EXPECT_TRUE(contains(wrong(text, {infiniband + "}", "routing.lanes = false"}), "can lock up"));
     EXPECT_FALSE(built(text, {infiniband + "}", "routing.kind = \"up-down\""}).path_lanes);
     EXPECT_TRUE(contains(wrong(text, {infiniband + ", sl_to_vl = [1] }"}),
-                         "routing.lanes: the lanes of this topology are planned"));
+                         "routing.lanes: the lanes of this topology prevent deadlock"));
     EXPECT_TRUE(contains(wrong(text, {infiniband + ", arbitration.low = \"\" }"}),
                          "routing.lanes: uses lanes 0 to 1, of which some have no weight"));
   }

@@ -253,7 +253,8 @@ Result<void> GoalReader::read_ranks() {
     const bool is_mark = token == ";" || token == "{" || token == "}";
     if (!is_mark) {
       line_ = scanner_.line();
-      if (words.size() == words_max) return error("the statement is too long; one goes on a line");
+      if (words.size() == words_max)
+        return error("the statement is too long; write one statement per line");
       words.push_back(token);
       if (words[0] != "num_ranks" || words.size() < 2) continue;
       if (auto right = read_statement(words); !right) return right.error();

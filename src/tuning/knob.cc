@@ -250,7 +250,7 @@ Result<void> check(std::span<const Knob> knobs) {
       return std::ranges::find(earlier, key, &Knob::key);
     };
     if (named(knobs[i].key) != earlier.end()) {
-      return Error{fmt::format("knob {} stands twice", knobs[i].key)};
+      return Error{fmt::format("knob {} is there twice", knobs[i].key)};
     }
     if (knobs[i].times.empty()) continue;
     const auto base = named(knobs[i].times);

@@ -155,7 +155,7 @@ TEST(Knobs, TogetherTheyAreChecked) {
     return checked ? "" : checked.error().message;
   };
   const Knob a = *parse_range("a=1..2");
-  EXPECT_EQ(message({a, a}), "knob a stands twice");
+  EXPECT_EQ(message({a, a}), "knob a is there twice");
   Knob b = *parse_range("b=1..2");
   b.times = "c";
   EXPECT_EQ(message({a, b}), "knob b: \"c\" is no earlier knob with a range");

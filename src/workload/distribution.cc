@@ -32,10 +32,10 @@ constexpr SizeDistribution::Point hadoop_points[] = {
 std::optional<std::string> fault_of(const SizeDistribution::Point& point,
                                     const SizeDistribution::Point* before) {
   if (!(point.bytes >= 0 && point.bytes <= bytes_max)) {
-    return "a size lies between 0 and 2^53 bytes";
+    return "a size must be between 0 and 2^53 bytes";
   }
   if (!(point.cumulative_percent >= 0 && point.cumulative_percent <= 100)) {
-    return "a cumulative percentage lies between 0 and 100";
+    return "a cumulative percentage must be between 0 and 100";
   }
   if (before == nullptr) return std::nullopt;
   if (point.bytes < before->bytes) return "the size falls; sort the points by size";

@@ -22,7 +22,7 @@ std::optional<Error> check(const char* generator, std::uint32_t hosts, std::uint
                            Time start) {
   if (hosts < 2) return refusal(generator, "at least 2 hosts are needed");
   if (bytes == 0) return refusal(generator, "a flow needs at least 1 byte");
-  if (start < Time::zero()) return refusal(generator, "the start lies before time 0");
+  if (start < Time::zero()) return refusal(generator, "the start is before time 0");
   return std::nullopt;
 }
 
@@ -153,7 +153,7 @@ Result<Flows> poisson(const PoissonSettings& settings) {
   }
   if (settings.duration <= Time::zero()) return Error{"poisson: the duration must be above 0"};
   if (settings.duration > Time::never() - settings.start) {
-    return Error{"poisson: the end lies beyond what a time can hold (106 days)"};
+    return Error{"poisson: the end is later than a time can be (106 days)"};
   }
   const double bytes_per_second =
       settings.load * settings.hosts * (static_cast<double>(settings.link_bits_per_second) / 8);
@@ -226,7 +226,7 @@ Result<void> add_jitter(Flows& flows, const JitterSettings& settings) {
   if (settings.jitter == Time::zero()) return {};
   for (const Flow& flow : flows) {
     if (settings.jitter > Time::never() - flow.start) {
-      return Error{"jitter: a start would lie beyond what a time can hold (106 days)"};
+      return Error{"jitter: a start would be later than a time can be (106 days)"};
     }
   }
   const auto bound = static_cast<std::uint64_t>(settings.jitter.ps);

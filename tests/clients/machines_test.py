@@ -233,7 +233,7 @@ class Traffic(TwoMachines):
 
     def test_a_machine_dies_and_comes_back(self):
         self.beta.kill()
-        wait_until(lambda: self.alpha.hears("beta") == "nothing is heard of it", "silence")
+        wait_until(lambda: self.alpha.hears("beta") == "nothing is received from it", "silence")
         down = {port["state"] for port in self.alpha.nodes()["leaf0"]["ports"] if port["peer"] == "spine1"}
         self.assertEqual({"down"}, down)
         self.assertIn(" 0% packet loss", self.alpha.run("h0", "ping", "-c", "2", "h1-ib0").stdout)
@@ -309,7 +309,7 @@ class ByOpenSm(TwoMachines):
         self.wait_until_up()
         self.pair("ibv_rc_pingpong", "-c", "-n", "500")
         self.alpha.kill()
-        wait_until(lambda: self.beta.hears("alpha") == "nothing is heard of it", "silence")
+        wait_until(lambda: self.beta.hears("alpha") == "nothing is received from it", "silence")
         wait_until(lambda: "h0 " not in self.beta.run("h2", "/usr/sbin/ibhosts").stdout, "h0 to be gone")
         self.alpha.begin(self.file, *self.options)
         self.wait_until_up()

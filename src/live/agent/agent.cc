@@ -194,7 +194,7 @@ Result<void> AgentCore::open_port() {
   if (!recovering_until_) recovering_until_ = now + recovery_time;
   if (now >= *recovering_until_) {
     return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
-                             "tell which)",
+                             "show it)",
                              settings_.port, settings_.port),
                  EADDRINUSE};
   }

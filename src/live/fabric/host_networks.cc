@@ -179,7 +179,7 @@ HostNetworks::Answer HostNetworks::read_answer(ReceivedMessage& message) {
   if (kind != "host") words >> answer.interface;
   if (message.fds.empty()) {
     std::getline(words >> std::ws, answer.reason);
-    if (answer.reason.empty()) answer.reason = "the process that makes networks says nothing";
+    if (answer.reason.empty()) answer.reason = "the process that makes networks does not answer";
   } else if (kind == "host") {
     made_[answer.host] = std::move(message.fds);
   } else {

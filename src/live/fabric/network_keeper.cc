@@ -211,7 +211,7 @@ Result<UniqueFd> open_address_socket() {
   address.nl_family = AF_NETLINK;
   address.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (!opened || bind(opened.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return system_error("cannot make a socket that tells of addresses");
+    return system_error("cannot make a socket for address notifications");
   }
   return opened;
 }

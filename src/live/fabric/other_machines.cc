@@ -89,9 +89,9 @@ std::string state_name(fabric::Tunnels::State state) {
     case State::heard:
       return "connected";
     case State::deaf:
-      return "it does not hear this machine";
+      return "it receives nothing from this machine";
     case State::silent:
-      return "nothing is heard of it";
+      return "nothing is received from it";
     case State::other_version:
       return "its fabric is of another version of Tulle";
     case State::other_fabric:

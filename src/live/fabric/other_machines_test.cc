@@ -106,7 +106,7 @@ TEST_F(OtherMachinesTest, HearOneAnother) {
     return sides_[of]->others->status()[about].state;
   };
   EXPECT_EQ(state(0, 0), "this machine");
-  EXPECT_EQ(state(0, 1), "nothing is heard of it");
+  EXPECT_EQ(state(0, 1), "nothing is received from it");
   for (int round = 0; round < 10; ++round) {
     for (std::size_t from = 0; from < 2; ++from) {
       speak(*sides_[from]);

@@ -202,7 +202,7 @@ Result<Peer> peer_of(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return system_error("cannot tell who is at the other end");
+    return system_error("cannot find out who is at the other end");
   }
   return Peer{credentials.pid, credentials.uid};
 }

@@ -70,8 +70,8 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
     if (number == EAGAIN) {
       return Error{
-          fmt::format("whoever listens at the agent socket {} accepted nobody within {} ms; "
-                      "it may be stopped, or the machine busy: try again, or end it",
+          fmt::format("the process at the agent socket {} accepted no connection within {} ms; "
+                      "it may be stopped, or the machine busy: try again, or end that process",
                       settings.agent, patience.connect_milliseconds),
           ETIMEDOUT};
     }

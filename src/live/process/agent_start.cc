@@ -96,7 +96,7 @@ std::string read_report(int fd) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd readable{fd, POLLIN, 0};
-    if (left <= 0) return report + "it said nothing in ten seconds";
+    if (left <= 0) return report + "it did not answer in ten seconds";
     if (poll(&readable, 1, static_cast<int>(left)) <= 0) continue;
     char text[512];
     const ssize_t bytes = read(fd, text, sizeof(text));

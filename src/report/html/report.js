@@ -469,7 +469,7 @@ function show_timeline() {
   const box = element("div", {});
   const [choice, update] = chooser("Show", drawn, (variant) => draw_timeline(box, variant));
   const advice = !has_charts ? null : element("p", {class: "faint"},
-    "Drag across a chart to zoom in, and click twice to see all. The cursor stands at the same time in all charts.");
+    "Drag across a chart to zoom in, and double-click to see all. The cursor marks the same time in all charts.");
   section("timeline", "What happens when", choice, advice, box);
   update();
 }

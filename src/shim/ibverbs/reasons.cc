@@ -69,7 +69,8 @@ std::string wrong_step(const Qp& qp, const ibv_qp_attr& attributes, QpAttributeM
   if (mask.has(QpAttribute::current_state)) {
     QpState current = from;
     if (!to_state(attributes.cur_qp_state, current) || current != from) {
-      return fmt::format("the queue pair is in {}, and cur_qp_state says otherwise", name_of(from));
+      return fmt::format("the queue pair is in {}, and cur_qp_state is another state",
+                         name_of(from));
     }
   }
   const verbs::StepFinding found = verbs::find_in_step(qp.pair->transport.ladder, from, to, mask);

@@ -24,7 +24,7 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::string_view failure = "cannot look for a neighbour";
+constexpr std::string_view failure = "cannot resolve a neighbour";
 constexpr std::uint16_t discard_port = 9;  // RFC 863
 constexpr long wait_nanoseconds_min = 100'000;
 constexpr long wait_nanoseconds_max = 20'000'000;

@@ -97,7 +97,8 @@ Result<void> SocketGroup::bind_all() {
 Result<void> SocketGroup::make_vault() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    return Error{fmt::format("cannot make the vault: {}", std::strerror(errno)), errno};
+    return Error{fmt::format("cannot make the registered memory table: {}", std::strerror(errno)),
+                 errno};
   }
   UniqueFd entrance(ends[0]);
   vault_.reset(ends[1]);
