@@ -78,11 +78,11 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(CODE "
   set(SOURCE \"${PROJECT_SOURCE_DIR}\")
   file(GLOB FILES RELATIVE \${SOURCE} \${SOURCE}/README.md \${SOURCE}/CHANGELOG.md \${SOURCE}/SECURITY.md \${SOURCE}/docs/*.md
-    \${SOURCE}/docs/guide/*.md \${SOURCE}/docs/reference/*.md
+    \${SOURCE}/docs/guide/*.md \${SOURCE}/docs/reference/*.md \${SOURCE}/docs/reference/simulator/*.md
     \${SOURCE}/docs/decisions/*.md \${SOURCE}/docs/gallery/*.md \${SOURCE}/docs/internals/*.md)
   file(GLOB OTHERS RELATIVE \${SOURCE} \${SOURCE}/LICENSE \${SOURCE}/docs/*.svg \${SOURCE}/docs/*.png
     \${SOURCE}/docs/gallery/*.svg)
-  set(FOLDERS docs docs/decisions docs/gallery docs/guide docs/internals docs/reference)
+  set(FOLDERS docs docs/decisions docs/gallery docs/guide docs/internals docs/reference docs/reference/simulator)
   cmake_path(SET DOCUMENTS NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
   cmake_path(SET DATA NORMALIZE \"\${CMAKE_INSTALL_PREFIX}/${TULLE_INSTALL_DATA}\")
   include(\"${PROJECT_SOURCE_DIR}/cmake/InstallDocs.cmake\")")

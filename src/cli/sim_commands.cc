@@ -172,7 +172,7 @@ void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nul
   command
       .add_option("--level", level,
                   "Simulate packets, or flows that share links as fluids do: hundreds of times as "
-                  "fast, for what docs/simulator.md names (default: packet)")
+                  "fast, for what docs/reference/simulator/flow-level.md names (default: packet)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({packet_level, flow_level}));
   if (is_unvalidated == nullptr) return;

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads traces of any known format. docs/simulator.md says how each field is understood.
+// Reads traces of any known format. docs/reference/simulator/traces.md says how each field is
+// understood.
 
 #include <cstdint>
 #include <map>

@@ -68,7 +68,8 @@ class Result:
 def pages():
     """Returns {name: its path} of the pages whose commands are run."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
-             *sorted((ROOT / "docs/guide").glob("*.md")), *sorted((ROOT / "docs/reference").glob("*.md"))]
+             *sorted((ROOT / "docs/guide").glob("*.md")), *sorted((ROOT / "docs/reference").glob("*.md")),
+             *sorted((ROOT / "docs/reference/simulator").glob("*.md"))]
     return {str(path.relative_to(ROOT)): path for path in found}
 
 
