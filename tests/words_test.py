@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The pages that most people read first are short, and use the words that a native reader expects."""
+"""The pages that most people read first are short, edited pages use the field's words, and no link is dead."""
 
 import pathlib
 import re
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -36,6 +37,45 @@ def prose(text):
             fenced = not fenced
         elif not fenced and not line.startswith("    ") and not line.startswith("<!--"):
             yield number, re.sub(r"`[^`]*`|(?<=\])\([^)]*\)", "", line)
+
+
+def anchors(text):
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    found, seen, fenced = set(), {}, False
+    for line in text.splitlines():
+        fenced ^= line.startswith("```")
+        heading = re.match(r"#+ (.*)", line)
+        if not heading or fenced:
+            continue
+        plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", lambda match: match[1] or "", heading[1]).strip().lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        times = seen[anchor] = seen.get(anchor, 0) + 1
+        found.add(anchor if times == 1 else f"{anchor}-{times - 1}")
+    return found
+
+
+def dead_links(root):
+    """Yields the links of the pages below a folder to a file or a heading that is not there."""
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
+    for page in sorted(pages):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            if re.match(r"[a-z]+:", link):
+                continue
+            if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target.read_text())):
+                yield f"{page.relative_to(root)}: {link}"
+
+
+class Links(unittest.TestCase):
+    def test_none_is_dead(self):
+        self.assertEqual(list(dead_links(ROOT)), [])
+
+    def test_dead_ones_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "a.md").write_text("# One `two`\n# One two\n[x](#one-two-1) [y](#one) [z](b.md) [w](https://a.b)\n")
+            self.assertEqual(list(dead_links(root)), ["a.md: #one", "a.md: b.md"])
 
 
 class Words(unittest.TestCase):
