@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the numbers that docs/architecture.md gives under "In numbers".
+"""Checks the numbers that docs/internals/architecture.md gives under "In numbers".
 
 - No source file has more than 700 lines, and no test more than 800.
 - No class has more than 40 public methods.

@@ -7,10 +7,10 @@ There are seven checks, and a fabricated violation shows that each of them can f
 - within a room that has rooms of its own (live), every #include "room/folder/..." goes in an allowed direction;
 - folders of one room do not include one another in a circle;
 - every room that a CMakeLists.txt under src/ links is an allowed one, and a room links all that it may know;
-- docs/architecture.md's tables of rooms are the ones here;
+- docs/internals/architecture.md's tables of rooms are the ones here;
 - every direction that is allowed is used;
 - no archive of a room below the drivers has an undefined symbol of a clock, a socket, a thread, the environment, a
-  file or a random device (with --build; time is an argument there, see docs/architecture.md).
+  file or a random device (with --build; time is an argument there, see docs/internals/architecture.md).
 """
 
 import argparse
@@ -24,7 +24,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 BUILD = None  # the build folder, from --build
 
-DOCUMENT = SOURCE.parent / "docs" / "architecture.md"
+DOCUMENT = SOURCE.parent / "docs" / "internals" / "architecture.md"
 
 # The rooms that each room uses. Every room may also know `base` and itself.
 MAY_KNOW = {

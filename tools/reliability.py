@@ -620,9 +620,9 @@ Again: `./dev client --sealed --record all`.
     ("Busy machines", "load", load_goals, load_details, """
 Programs run on a machine that is kept busy by processes that only count, at the programs' own priority. A process that has
 no processor for a while is a slow receiver: no connection may end for that. The kinds are the first block of commands of
-[fabric.md](fabric.md) as it is written ("page"), and perftest's programs in turn between two hosts of a software fabric,
-between two processes of one host ("roce", by memory and by UDP alternately), and between two network namespaces
-("network").
+[the fabric guide](guide/infiniband-fabric.md) as it is written ("page"), and perftest's programs in turn between two hosts of
+a software fabric, between two processes of one host ("roce", by memory and by UDP alternately), and between two network
+namespaces ("network").
 
 Again: `./dev load`, or `./dev load --runs 5 --only fabric`. `clients.load` does it for seconds.
 """),

@@ -1,4 +1,4 @@
-"""Runs ./dev load for seconds: docs/fabric.md's first block and perftest on a busy machine."""
+"""Runs ./dev load for seconds: the first block of docs/guide/infiniband-fabric.md and perftest on a busy machine."""
 
 import os
 import pathlib

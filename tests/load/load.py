@@ -8,7 +8,7 @@
 A process without a processor is a slow receiver, and no dead one: no connection may end, and no datagram of a connection
 may be given up, because the machine is busy. Load processes only count, at the priority of the programs.
 
-    page      the first block of commands in docs/fabric.md, as it is written
+    page      the first block of commands in docs/guide/infiniband-fabric.md, as it is written
     fabric    perftest's programs in turn, between two hosts of a software fabric
     roce      these between two processes of one host, by memory and by UDP alternately
     network   these between two network namespaces, by UDP
@@ -38,7 +38,7 @@ import run as clients  # noqa: E402
 from commit import commit  # noqa: E402
 
 RECORD = harness.ROOT / "docs" / "reliability" / "load.json"
-PAGE = harness.ROOT / "docs" / "fabric.md"
+PAGE = harness.ROOT / "docs" / "guide" / "infiniband-fabric.md"
 PROGRAMS = ("ib_write_bw", "ib_send_bw", "ib_read_bw", "ib_atomic_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
             "ib_atomic_lat")
 RUNS, LOAD, RECORDED_RUNS = 100, 13, 100
