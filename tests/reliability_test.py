@@ -184,9 +184,9 @@ class Page(unittest.TestCase):
     def test_what_is_left_out_shares_a_line_with_its_reason(self):
         self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))
 
-    def test_sealed_programs_are_told_by_class(self):
+    def test_sealed_programs_are_summed_by_group(self):
         page = reliability.write(GOOD)
-        self.assertIn("| `perftest.Bandwidth` | 300 | 1,000,000 | 0 | 0 | 3 | sealed 300 |", page)
+        self.assertIn("| `perftest` | 300 | 1,000,000 | 0 | 0 | 3 | sealed 300 |", page)
         self.assertIn("| a fabric | `fabric.Managed` 150 |", page)
         self.assertIn("| `ib_write_bw` | 7 | `fabric.Managed`, `perftest.Bandwidth` |", page)
         self.assertIn("| `fabric.Managed` | forge.py 7 |", page)

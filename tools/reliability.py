@@ -360,25 +360,40 @@ def sealed_goals(record):
     ]
 
 
+def sealed_groups(record):
+    """Returns the sums of the classes of tests by their group, such as `ucx` of `ucx.Ucx`."""
+    groups = {}
+    for name, each in record["classes"].items():
+        group = groups.setdefault(name.split(".")[0], {})
+        for key, value in each.items():
+            if isinstance(value, dict):
+                counts = group.setdefault(key, {})
+                for what, count in value.items():
+                    counts[what] = counts.get(what, 0) + count
+            else:
+                group[key] = group.get(key, 0) + value
+    return groups
+
+
 def sealed_details(record):
     def counted(counts):
         return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
     text = f"{of_run(record)} The run took {record['seconds'] / 60:.0f} minutes.\n\n"
     rows = []
-    for name, each in record["classes"].items():
+    for name, each in sealed_groups(record).items():
         rows.append([f"`{name}`", each["tests"], f"{each['sealed']:,}", f"{each['plain']:,}", f"{each['fallbacks']:,}",
                      f"{sum(each['streams'].values()):,}" if each["streams"] else "–", counted(each["verdicts"])])
     text += table(["tests", "number", "sealed datagrams", "plain", "TCP of Tulle's", "TCP of programs", "verdicts"], rows)
     reasons = {}
-    for name, each in record["classes"].items():
+    for name, each in sealed_groups(record).items():
         for why, count in each["reasons"].items():
             reasons.setdefault(why, {})[f"`{name}`"] = count
     if reasons:
         text += "\nWhy tests say less:\n\n"
         text += table(["reason", "tests"], [[why, counted(names)] for why, names in reasons.items()])
     streams = {}
-    for name, each in record["classes"].items():
+    for name, each in sealed_groups(record).items():
         for program, count in each["streams"].items():
             groups, number = streams.setdefault(program, (set(), 0))
             streams[program] = groups | {f"`{name}`"}, number + count
@@ -386,7 +401,7 @@ def sealed_details(record):
     text += table(["program", "connections", "tests"],
                   [[f"`{program}`", f"{number:,}", ", ".join(sorted(groups))]
                    for program, (groups, number) in sorted(streams.items())])
-    own = [[f"`{name}`", counted(each["own"])] for name, each in record["classes"].items() if each["own"]]
+    own = [[f"`{name}`", counted(each["own"])] for name, each in sealed_groups(record).items() if each["own"]]
     if own:
         text += "\nPlain datagrams that tests send themselves, by sockets that are not Tulle's:\n\n"
         text += table(["tests", "sender and datagrams"], own)
