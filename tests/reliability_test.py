@@ -187,9 +187,9 @@ class Page(unittest.TestCase):
     def test_sealed_programs_are_summed_by_group(self):
         page = reliability.write(GOOD)
         self.assertIn("| `perftest` | 300 | 1,000,000 | 0 | 0 | 3 | sealed 300 |", page)
-        self.assertIn("| a fabric | `fabric.Managed` 150 |", page)
-        self.assertIn("| `ib_write_bw` | 7 | `fabric.Managed`, `perftest.Bandwidth` |", page)
-        self.assertIn("| `fabric.Managed` | forge.py 7 |", page)
+        self.assertIn("| a fabric | `fabric` 150 |", page)
+        self.assertIn("| `ib_write_bw` | 7 | `fabric`, `perftest` |", page)
+        self.assertIn("| `fabric` | forge.py 7 |", page)
 
     def test_files_below_the_goal(self):
         page = reliability.write(GOOD)
