@@ -65,7 +65,7 @@ ROOMS_WITHIN = {
         "path/fabric": {"path/memory"},
         "connections": {"message"},
         "agent": {"connections", "message", "path/packets", "security"},
-        "fabric": {"connections", "message", "path/fabric", "path/packets"},
+        "fabric": {"connections", "message", "path/fabric", "path/packets", "security"},
         "process": {"fabric", "message", "path/fabric", "path/memory", "path/packets", "security"},
     },
 }

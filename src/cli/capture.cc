@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
 #include "live/service_process.h"
+#include "live/trusted_folder.h"
 #include "report/erf.h"
 #include "report/pcapng.h"
 #include "wire/flow_control.h"
@@ -254,10 +256,34 @@ bool Capture::flush() {
   return true;
 }
 
-live::UniqueFd open_output(const std::string& name) {
+// Another user may have made the file, or a link in its place.
+Result<live::UniqueFd> open_output(const std::string& name) {
+  const auto failed = [&] {
+    return Error{fmt::format("{}: {}", name, std::strerror(errno)), errno};
+  };
   if (name == "-") return live::UniqueFd(dup(STDOUT_FILENO));
   constexpr mode_t own = 0600;  // packets hold what programs sent
-  return live::UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, own));
+  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC;
+  live::UniqueFd out(open(name.c_str(), flags | O_NOFOLLOW, own));
+  struct stat its {};
+  if (!out && errno == ELOOP) {
+    if (lstat(name.c_str(), &its) != 0) return failed();
+    if (!live::is_trusted(its.st_uid)) {
+      return Error{fmt::format("{}: the link belongs to user {}", name, its.st_uid), EPERM};
+    }
+    out.reset(open(name.c_str(), flags, own));
+  }
+  if (!out || fstat(out.get(), &its) != 0) return failed();
+  const bool is_file = S_ISREG(its.st_mode);
+  if ((is_file || S_ISFIFO(its.st_mode)) && !live::is_trusted(its.st_uid)) {
+    return Error{
+        fmt::format("{}: it belongs to user {}, who could read the packets; name another file",
+                    name, its.st_uid),
+        EPERM};
+  }
+  if (is_file && its.st_uid == geteuid() && fchmod(out.get(), own) != 0) return failed();
+  if (is_file && ftruncate(out.get(), 0) != 0) return failed();
+  return out;
 }
 
 // Takes in a message of the host agent that announces a process.
@@ -304,10 +330,10 @@ int signal_in(const live::UniqueFd& signals) {
 }  // namespace
 
 int capture(const live::Settings& settings, const CaptureOptions& options) {
-  const live::UniqueFd out = open_output(options.output);
-  if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
+  auto out = open_output(options.output);
+  if (!out) return fail("cannot write " + out.error().message);
   const live::UniqueFd signals = live::stop_signals();
-  Capture capture(options, out.get());
+  Capture capture(options, out->get());
   auto connection =
       options.fabric ? begin_at_fabric(capture, options) : begin_at_agent(settings, options);
   if (!connection) return fail(connection.error());

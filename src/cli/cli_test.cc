@@ -313,6 +313,31 @@ TEST_F(CliTest, AnotherUsersProgramIsNoAgent) {
   }
 }
 
+// In a folder below /tmp, the simulator and the libraries would lie where anybody may write.
+TEST_F(CliTest, AnotherUsersProgramIsNoSimulator) {
+  const Folder files;
+  const std::filesystem::path folder = files.path();
+  using std::filesystem::perms;
+  std::filesystem::create_directory(folder / "bin");
+  std::filesystem::copy_file(TULLE_PROGRAM, folder / "bin/tulle");
+  for (const char* planted : {"libexec/tulle", "lib/tulle"}) {
+    std::filesystem::create_directories(folder / planted);
+    std::filesystem::permissions(folder / planted, perms::all);
+  }
+  const std::filesystem::path simulator = folder / "libexec/tulle/tulle-simulator";
+  std::ofstream(simulator) << "#!/bin/sh\ntouch " << (folder / "ran").string() << "\n";
+  std::filesystem::permissions(simulator, perms::all);
+  std::filesystem::create_symlink("/dev/null", folder / "lib/tulle/libibverbs.so.1");
+  const std::string program = (folder / "bin/tulle").string();
+  const Outcome sim = shell("'" + program + "' sim --list 2>&1");
+  EXPECT_EQ(sim.status, 126);
+  EXPECT_TRUE(contains(sim.text, "another user can change it")) << sim.text;
+  EXPECT_FALSE(std::filesystem::exists(folder / "ran"));
+  const Outcome run = shell("'" + program + "' run -- true 2>&1");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_TRUE(contains(run.text, "cannot find Tulle's libibverbs")) << run.text;
+}
+
 TEST_F(CliTest, ABusyPortReachesTheStarter) {
   const auto holder = live::bind_udp(live::read_settings().port, live::PortUse::exclusive);
   ASSERT_TRUE(holder);

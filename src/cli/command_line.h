@@ -43,4 +43,12 @@ CLI::App* add_simulator_command(CLI::App& app, std::string_view name);
 // prints one line instead, and returns the exit status for it.
 int run_command(CLI::App& app, const CommandLine& line, const int& status);
 
+// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
+inline CLI::Validator with_a_name() {
+  const auto check = [](std::string& file) {
+    return file.empty() ? std::string("the file has no name") : std::string();
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace tulle::cli

@@ -68,6 +68,7 @@ struct FabricUpOptions {
   bool keeps_rates = false;     // packets take time on its links
   bool shared_network = false;  // the hosts share the IP network of this machine
   std::string machine;          // the name of this machine in the file; empty: by its address
+  std::string secure;           // a key file for what goes between machines; empty: TULLE_SECURE's
 };
 int fabric_up(const FabricUpOptions& options);
 int fabric_down(const std::string& name);

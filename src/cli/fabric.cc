@@ -161,13 +161,18 @@ Result<void> read_usual(live::FabricOptions& out) {
 // Gives each node to a machine, if there are several.
 Result<void> place_nodes(const FabricUpOptions& options, live::FabricOptions& out) {
   if (out.machines.empty()) {
-    if (options.machine.empty()) return {};
-    return Error{"--machine needs a file with a list of machines: [[machine]]"};
-  }
-  if (!live::read_settings().secure.empty()) {
-    return Error{"cables between machines are not sealed: TULLE_SECURE has no effect there"};
+    if (options.machine.empty() && options.secure.empty()) return {};
+    return Error{fmt::format("{} needs a file with a list of machines: [[machine]]",
+                             options.machine.empty() ? "--secure" : "--machine")};
   }
   out.machine = options.machine;
+  out.key_file = options.secure.empty() ? live::read_settings().secure : options.secure;
+  if (!out.key_file.empty()) {
+    const auto keys = live::read_key_file(out.key_file);
+    if (!keys) return keys.error();
+    std::error_code ignored;
+    out.key_file = fs::absolute(out.key_file, ignored).string();
+  }
   auto placed = fabric::place(out.topology, out.machines);
   if (!placed) return Error{fmt::format("{}: {}", options.topology, placed.error().message)};
   out.machine_of = std::move(*placed);
@@ -373,6 +378,10 @@ int fabric_up(const FabricUpOptions& options) {
     fmt::print("Its own subnet manager has made the ports active.\n");
   } else {
     fmt::print("Its own subnet manager makes ports active as the other machines come up.\n");
+  }
+  if (!live_options.machines.empty() && live_options.key_file.empty()) {
+    fmt::print(
+        "Datagrams between the machines are not sealed (--secure): all their users are trusted.\n");
   }
   fmt::print("{}\n", network);
   return 0;

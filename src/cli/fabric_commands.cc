@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 
 namespace tulle::cli {
@@ -116,6 +117,11 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   up->add_option("--machine", up_options.machine,
                  "Name of this machine in the file, if its address is not there")
       ->type_name("NAME");
+  up->add_option("--secure", up_options.secure,
+                 "Encrypt and authenticate what goes between the machines with the first key of "
+                 "this file, as tulle run does; all machines need the key")
+      ->type_name("KEYFILE")
+      ->check(with_a_name());
   up->add_flag("--foreground", up_options.foreground, "Run in the foreground until stopped");
   up->footer(up_examples);
   up->callback([&status] { status = fabric_up(up_options); });

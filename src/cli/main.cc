@@ -105,14 +105,6 @@ constexpr char capture_examples[] =
     "While a capture runs, processes on one host exchange packets instead of accessing each\n"
     "other's memory directly.\n";
 
-// With `--secure "$KEYS"`, a variable that is not set must not mean that datagrams are plain.
-CLI::Validator with_a_name() {
-  const auto check = [](std::string& file) {
-    return file.empty() ? std::string("the file has no name") : std::string();
-  };
-  return CLI::Validator(check, "");
-}
-
 CLI::Validator device_name() {
   const auto check = [](std::string& name) {
     return live::is_device_name(name) ? std::string() : std::string(live::device_name_rule);

@@ -11,15 +11,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <string_view>
 
-#include "base/split.h"
+#include "live/trusted_folder.h"
 
 namespace tulle::cli {
 namespace {
 
-namespace fs = std::filesystem;
 
 // A file in memory, which is closed with this object.
 class MemoryFile {
@@ -63,15 +60,7 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-bool has_gnuplot() {
-  const char* path = getenv("PATH");
-  if (path == nullptr) return false;
-  for (const std::string_view part : split(path, ':')) {
-    const fs::path program = fs::path(part) / "gnuplot";
-    if (access(program.c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
+bool has_gnuplot() { return bool(live::find_program("gnuplot")); }
 
 Result<std::string> run_gnuplot(const std::string& script) {
   MemoryFile in;
@@ -90,11 +79,14 @@ Result<std::string> run_gnuplot(const std::string& script) {
   std::string defaults = "-d";
   std::array<char*, 3> arguments = {name.data(), defaults.data(), nullptr};
   std::string locale = "LC_ALL=C.UTF-8";
-  std::string search = fmt::format("PATH={}", getenv("PATH"));
+  auto program = live::find_program("gnuplot");
+  if (!program) return Error{fmt::format("cannot run gnuplot: {}", program.error().message)};
+  const char* path = getenv("PATH");
+  std::string search = fmt::format("PATH={}", path == nullptr ? "" : path);
   std::array<char*, 3> environment = {locale.data(), search.data(), nullptr};
   pid_t child = 0;
-  const int error =
-      posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environment.data());
+  const int error = posix_spawn(&child, program->c_str(), &actions, nullptr, arguments.data(),
+                                environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return Error{fmt::format("cannot run gnuplot: {}", std::strerror(error))};
   int status = 0;

@@ -38,6 +38,10 @@ int become_simulator(const std::vector<std::string>& arguments) {
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const std::string program = simulator_program().string();
+  if (program.empty()) {
+    fail("tulle-simulator is not started: another user can change it, or a folder above it");
+    return not_executable_status;
+  }
   execv(program.c_str(), pointers.data());
   const int number = errno;
   if (number == ENOENT) {

@@ -94,7 +94,8 @@ SubnetTraffic::SubnetTraffic(Time now, Subnet& subnet, SlotOf slot_of)
       ups_seen_(subnet.topology().links.size()),
       is_to_send_(subnet.topology().nodes()),
       free_at_(subnet.topology().nodes()),
-      forwarded_(subnet.topology().nodes()) {
+      forwarded_(subnet.topology().nodes()),
+      under_way_(subnet.topology().hosts + 1) {
   const Topology& topology = subnet.topology();
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     if (subnet.is_elsewhere(node)) continue;
@@ -160,17 +161,17 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
     ++counters_.invalid;
     return Offer::taken;
   }
-  if (frames_.in_use() >= packets_max) return Offer::no_room;
-  const FrameRef ref = take_in(packet);
+  if (!has_place(program.host)) return Offer::no_room;
+  const FrameRef ref = take_in(packet, program.host);
   const port::Frame& frame = frames_[ref];
   if (!label(ref, program.host)) {
-    frames_.give(ref);
+    give(ref);
     return Offer::taken;
   }
   const At in{program.host, static_cast<std::uint16_t>(program.slot)};
   const auto& room = nodes_[in.node]->port(in.port).credits().receivers[frame.service_class];
   if (room.free_blocks() < port::blocks_of(frame.buffer_bytes)) {
-    frames_.give(ref);
+    give(ref);
     return Offer::no_room;
   }
   ++counters_.packets;
@@ -178,11 +179,26 @@ SubnetTraffic::Offer SubnetTraffic::offer(Time now, Program program,
   return Offer::taken;
 }
 
+void SubnetTraffic::give(FrameRef ref) {
+  --under_way_[frames_[ref].source];
+  frames_.give(ref);
+}
+
+// Returns true if a packet of a host may be under way, too. Programs of one host cannot have the
+// place of all, and a host that has little under way has place even if there is none.
+bool SubnetTraffic::has_place(std::uint32_t host) const {
+  constexpr std::uint32_t always = 16;
+  if (frames_.in_use() >= packets_max) return under_way_[host] < always;
+  return under_way_[host] < packets_of_host_max || host == elsewhere();
+}
+
 // Copies a packet's bytes into a frame.
-FrameRef SubnetTraffic::take_in(std::span<const std::byte> packet) {
+FrameRef SubnetTraffic::take_in(std::span<const std::byte> packet, std::uint32_t host) {
   const FrameRef ref = frames_.take();
   port::Frame& frame = frames_[ref];
   frame = {};
+  frame.source = host & 0xFF'FFFF;
+  ++under_way_[host];
   frame.payload_bytes = static_cast<std::uint16_t>(packet.size());
   frame.buffer_bytes =
       static_cast<std::uint16_t>(std::max(packet.size() + wire::icrc_bytes, least_room_bytes));
@@ -249,7 +265,7 @@ bool SubnetTraffic::comes_again(std::uint32_t node, const port::Frame& frame) {
 }
 
 std::span<const std::byte> SubnetTraffic::take(Time now, Program program) {
-  if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
+  if (taken_ != no_frame) give(std::exchange(taken_, no_frame));
   const At at{program.host, static_cast<std::uint16_t>(program.slot)};
   taken_ = nodes_[at.node]->pull(now, at.port);
   if (taken_ == no_frame) return {};
@@ -373,7 +389,7 @@ void SubnetTraffic::forward(Time now, At in, FrameRef ref, std::uint16_t out,
   const auto lane = lane_of({in.node, came_by}, out, frames_[ref]);
   if (!lane) return discard(now, in, ref);
   if (nodes_[in.node]->receive(now, in.port, ref, out, *lane) == Switch::no_port) {
-    frames_.give(ref);
+    give(ref);
     ++counters_.lost;
     talk(in.node);
     return;
@@ -388,12 +404,13 @@ void SubnetTraffic::spread(Time now, At in, FrameRef ref, std::span<const std::u
   const std::uint32_t blocks = port::blocks_of(frames_[ref].buffer_bytes);
   for (const std::uint16_t out : outs.subspan(1)) {
     const auto& room = nodes_[in.node]->port(copies.port).credits().receivers[lane];
-    if (room.free_blocks() < blocks || frames_.in_use() >= packets_max) {
+    if (room.free_blocks() < blocks || !has_place(frames_[ref].source)) {
       ++counters_.lost;
       continue;
     }
     const FrameRef copy = frames_.take();
     frames_[copy] = frames_[ref];
+    ++under_way_[frames_[copy].source];
     std::memcpy(packets_.of(copy), packets_.of(ref), frames_[ref].payload_bytes);
     forward(now, copies, copy, out, in.port);
   }
@@ -408,7 +425,7 @@ void SubnetTraffic::discard(Time now, At in, FrameRef ref, std::uint64_t& counte
 
 void SubnetTraffic::discard(Time now, At in, FrameRef ref) {
   nodes_[in.node]->discard_arrival(now, in.port, ref);
-  frames_.give(ref);
+  give(ref);
   talk(in.node);
 }
 
@@ -441,7 +458,7 @@ void SubnetTraffic::talk(std::uint32_t node) {
 }
 
 bool SubnetTraffic::run(Time now) {
-  if (taken_ != no_frame) frames_.give(std::exchange(taken_, no_frame));
+  if (taken_ != no_frame) give(std::exchange(taken_, no_frame));
   if (!waiting_.empty() && now >= look_at_waiting_) {
     if (now > look_at_waiting_ + late_after) {
       look_at_waiting_ = now + stopped_patience;
@@ -617,7 +634,7 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
   }
   for (FrameRef ref = of.take_down(now, at.port); ref != no_frame;) {
     const FrameRef next = frames_[ref].next;
-    frames_.give(ref);
+    give(ref);
     ++counters_.lost;
     ++subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1)).transmit_discards;
     ref = next;

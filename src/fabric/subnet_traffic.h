@@ -44,8 +44,9 @@ class SubnetTraffic {
   static constexpr std::uint32_t slots_max = 127;
   // The longest packet: LRH 8, GRH 40, the longest headers behind them 44, payload 4,096, pad 3.
   static constexpr std::uint32_t packet_bytes_max = 8 + 40 + 44 + 4'096 + 3;
-  // No packets are taken in while so many are under way.
+  // No packets are taken in while so many are under way, or so many of the programs of one host.
   static constexpr std::uint32_t packets_max = 16'384;
+  static constexpr std::uint32_t packets_of_host_max = packets_max / 4;
   // A packet that has made so many hops is discarded, since tables that lead in a circle would keep
   // it for ever.
   static constexpr std::uint32_t hops_max = 64;
@@ -208,7 +209,11 @@ class SubnetTraffic {
   void send_elsewhere(Time now, At at, std::uint32_t link);
   void ensure_host(std::uint32_t host);
   std::span<const std::byte> bytes_of(port::FrameRef ref);
-  port::FrameRef take_in(std::span<const std::byte> packet);
+  // The number that stands for hosts of other machines in under_way_.
+  std::uint32_t elsewhere() const { return static_cast<std::uint32_t>(under_way_.size() - 1); }
+  bool has_place(std::uint32_t host) const;
+  port::FrameRef take_in(std::span<const std::byte> packet, std::uint32_t host);
+  void give(port::FrameRef ref);
   bool address(port::FrameRef ref, wire::LocalPath& path);
   bool label(port::FrameRef ref, std::uint32_t host);
   std::optional<std::uint8_t> lane_of(At in, std::uint16_t out, const port::Frame& frame);
@@ -269,8 +274,9 @@ class SubnetTraffic {
   // packet to a switch once. Tables with circles would make copies of copies without end.
   std::vector<std::vector<std::uint32_t>> forwarded_;
   std::uint32_t next_multicast_ = 1;
-  port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
-  std::function<bool(Program)> is_slow_;      // null: none is
+  std::vector<std::uint32_t> under_way_;   // by host of the sender (Frame::source), and elsewhere
+  port::FrameRef taken_ = port::no_frame;  // the frame that take() has shown
+  std::function<bool(Program)> is_slow_;   // null: none is
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   std::function<void(const Told&)> on_tell_;
   Carrier* carrier_ = nullptr;  // null: all nodes are here

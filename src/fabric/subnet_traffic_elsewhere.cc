@@ -36,7 +36,7 @@ void SubnetTraffic::send_elsewhere(Time now, At at, std::uint32_t link) {
     const port::Frame& frame = frames_[ref];
     carrier_->carry({link, static_cast<std::uint8_t>(frame.service_class),
                      static_cast<std::uint8_t>(frame.via), number_of(frame), bytes_of(ref)});
-    frames_.give(ref);
+    give(ref);
   }
   if (port.queue_bytes() > 0) watch(now, at);
 }
@@ -45,19 +45,19 @@ void SubnetTraffic::arrive(Time now, const Crossing& crossing) {
   const At at = end_here(crossing.link);
   const bool is_bad = nodes_[at.node] == nullptr || !carries(at) || crossing.hops > hops_max ||
                       crossing.lane >= port::classes || crossing.packet.size() > packet_bytes_max ||
-                      frames_.in_use() >= packets_max;
+                      !has_place(elsewhere());
   if (is_bad) {
     ++counters_.lost;
     return;
   }
-  const FrameRef ref = take_in(crossing.packet);
+  const FrameRef ref = take_in(crossing.packet, elsewhere());
   port::Frame& frame = frames_[ref];
   wire::LocalPath path;
   const auto& room = nodes_[at.node]->port(at.port).credits().receivers[crossing.lane];
   const bool has_credits = room.free_blocks() >= port::blocks_of(frame.buffer_bytes);
   if (!has_credits || !address(ref, path)) {
     ++(has_credits ? counters_.invalid : counters_.uncredited);
-    frames_.give(ref);
+    give(ref);
     return;
   }
   frame.service_class = crossing.lane & 0xF;

@@ -298,6 +298,23 @@ TEST(SubnetTrafficTest, ShortPacketsTakeRoomToo) {
   EXPECT_LT(taken, SubnetTraffic::packets_max / 3) << "two senders do not fill the place of all";
 }
 
+// Each program of a host has memory of its own, and all of them together would fill the place of
+// all packets.
+TEST(SubnetTrafficTest, ProgramsOfOneHostLeaveOthersPlace) {
+  Field field(two_switches());
+  for (const Program program : {b, c, d}) field.attach(program);
+  std::uint32_t taken = 0;
+  for (std::uint32_t slot = 1; slot <= SubnetTraffic::slots_max; ++slot) {
+    const Program greedy{0, slot};
+    field.attach(greedy);
+    for (std::uint8_t level = 0; level < 8; ++level) taken += field.fill(greedy, c, 0, level);
+  }
+  EXPECT_GE(taken, SubnetTraffic::packets_of_host_max);
+  EXPECT_LT(taken, SubnetTraffic::packets_max / 2);
+  EXPECT_EQ(field.offer(d, field.packet(d, b, 64, 5)), Offer::taken);
+  EXPECT_FALSE(field.take(b).empty());
+}
+
 TEST(SubnetTrafficTest, ACableThatIsCutTakesItsPacketsAndComesBack) {
   Field field(built(leaf_spine({.leaves = 2, .spines = 2, .hosts_per_leaf = 2})));
   for (const Program program : {a, c}) field.attach(program);

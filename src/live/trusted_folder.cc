@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "base/own_group.h"
 #include "live/system_error.h"
@@ -24,9 +26,15 @@ bool others_may_write(const struct stat& its) {
          ((its.st_mode & S_IWGRP) != 0 && !is_own_group(its.st_gid));
 }
 
+// Users who are trusted besides those of is_trusted(): the owner of "/", and another one.
+struct Owners {
+  uid_t of_all = 0;
+  uid_t also = 0;
+};
+
 // Returns why the folder must not be used, or nothing.
-std::string fault_of(const struct stat& its, const std::string& path, uid_t owner_of_all) {
-  if (!is_trusted(its.st_uid) && its.st_uid != owner_of_all) {
+std::string fault_of(const struct stat& its, const std::string& path, const Owners& owners) {
+  if (!is_trusted(its.st_uid) && its.st_uid != owners.of_all && its.st_uid != owners.also) {
     return fmt::format("{} belongs to user {}", path, its.st_uid);
   }
   if (others_may_write(its) && (its.st_mode & S_ISVTX) == 0) {
@@ -35,11 +43,7 @@ std::string fault_of(const struct stat& its, const std::string& path, uid_t owne
   return {};
 }
 
-}  // namespace
-
-bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
-
-Result<std::string> trusted_folder(const std::string& path) {
+Result<std::string> folder_trusted_with(const std::string& path, uid_t also) {
   const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
                                                          &std::free);
   if (!real) return system_error("cannot use the folder " + path);
@@ -49,9 +53,9 @@ Result<std::string> trusted_folder(const std::string& path) {
   UniqueFd folder(open("/", flags));
   struct stat its {};
   if (!folder || fstat(folder.get(), &its) != 0) return system_error("cannot use the folder /");
-  const uid_t owner_of_all = its.st_uid;
+  const Owners owners{its.st_uid, also};
   fs::path seen = "/";
-  std::string fault = fault_of(its, seen, owner_of_all);
+  std::string fault = fault_of(its, seen, owners);
   for (const fs::path& name : whole.relative_path()) {
     if (!fault.empty()) break;
     folder.reset(openat(folder.get(), name.c_str(), flags));
@@ -59,18 +63,18 @@ Result<std::string> trusted_folder(const std::string& path) {
     if (!folder || fstat(folder.get(), &its) != 0) {
       return system_error("cannot use the folder " + seen.string());
     }
-    fault = fault_of(its, seen, owner_of_all);
+    fault = fault_of(its, seen, owners);
   }
   if (!fault.empty()) return Error{std::move(fault), EPERM};
   return whole.string();
 }
 
-Result<std::string> trusted_file(const std::string& path) {
+Result<std::string> file_trusted_with(const std::string& path, uid_t also) {
   const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
                                                          &std::free);
   if (!real) return system_error("cannot use the file " + path);
   const fs::path whole = real.get();
-  auto above = trusted_folder(whole.parent_path());
+  auto above = folder_trusted_with(whole.parent_path(), also);
   if (!above) return above;
   struct stat its {
   }, all{};
@@ -78,9 +82,46 @@ Result<std::string> trusted_file(const std::string& path) {
     return system_error("cannot use the file " + path);
   }
   its.st_mode &= ~static_cast<mode_t>(S_ISVTX);  // of a file, it says nothing of its writers
-  const std::string fault = fault_of(its, whole, all.st_uid);
+  const std::string fault = fault_of(its, whole, {all.st_uid, also});
   if (!fault.empty()) return Error{fault, EPERM};
   return whole.string();
+}
+
+}  // namespace
+
+bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
+
+Result<std::string> trusted_folder(const std::string& path) { return folder_trusted_with(path, 0); }
+
+Result<std::string> trusted_file(const std::string& path) { return file_trusted_with(path, 0); }
+
+Result<std::string> trusted_like(const std::string& path, const std::string& own) {
+  struct stat its {};
+  if (stat(own.c_str(), &its) != 0) return system_error("cannot use the file " + own);
+  const uid_t owner = its.st_uid;
+  if (stat(path.c_str(), &its) != 0) return system_error("cannot use " + path);
+  auto found =
+      S_ISDIR(its.st_mode) ? folder_trusted_with(path, owner) : file_trusted_with(path, owner);
+  if (!found && !file_trusted_with(own, owner)) return path;
+  return found;
+}
+
+Result<std::string> find_program(const std::string& name) {
+  const char* path = secure_getenv("PATH");
+  std::string_view rest = path == nullptr ? "/usr/sbin:/usr/bin:/sbin:/bin" : path;
+  Error why{"it is not there", ENOENT};
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    const fs::path candidate = fs::path(rest.substr(0, end)) / name;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (!candidate.is_absolute() || access(candidate.c_str(), X_OK) != 0) continue;
+    if (fs::is_directory(candidate)) continue;
+    if (geteuid() != 0) return candidate.string();
+    auto trusted = trusted_file(candidate);
+    if (trusted) return trusted;
+    why = trusted.error();
+  }
+  return why;
 }
 
 Result<std::string> private_folder(const std::string& path) {

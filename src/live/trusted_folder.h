@@ -27,6 +27,16 @@ Result<std::string> trusted_folder(const std::string& path);
 // trusted users can change it.
 Result<std::string> trusted_file(const std::string& path);
 
+// Returns the path of a file or folder that was found by the place of `own`, a file of which this
+// process consists, without links in it. If nobody but trusted users and its owner can change which
+// file `own` is, the same must hold of the other one. Otherwise that one is no worse.
+Result<std::string> trusted_like(const std::string& path, const std::string& own);
+
+// Returns the file that a program's name leads to by PATH (and by /usr/sbin:/usr/bin:/sbin:/bin
+// without one). Folders of PATH that are not absolute do not count. For root, only a trusted file
+// does: su keeps PATH. The error says why the last file that was found does not.
+Result<std::string> find_program(const std::string& name);
+
 // Makes a folder at that path, in a trusted one, or accepts one that belongs to this user and that
 // nobody else may write to. Returns its path without links.
 Result<std::string> private_folder(const std::string& path);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -76,6 +77,47 @@ TEST_F(TrustedFolderTest, AFileIsTrustedThatNobodyElseCanChange) {
   found = trusted_file(base / "link");
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().message, file.string() + " belongs to user 65533");
+}
+
+// A library that was copied to a folder below /tmp looks for the program in folders there.
+TEST_F(TrustedFolderTest, WhatLiesByAnotherFileMustBeAsTrustworthy) {
+  made("own");
+  made("open", fs::perms::all);
+  const fs::path own = base / "own" / "library", near = base / "own" / "program";
+  const fs::path planted = base / "open" / "program";
+  for (const fs::path& file : {own, near, planted}) std::ofstream(file) << "x";
+  EXPECT_EQ(*trusted_like(near, own), near);
+  EXPECT_EQ(trusted_like(planted, own).error().error_number, EPERM);
+  EXPECT_EQ(trusted_like(base / "open", own).error().error_number, EPERM);
+  EXPECT_EQ(trusted_like(base / "none", own).error().error_number, ENOENT);
+  // Others could have changed the library itself.
+  fs::copy_file(own, base / "open" / "library");
+  EXPECT_EQ(*trusted_like(planted, base / "open" / "library"), planted);
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give files to another user";
+  ASSERT_EQ(chown(near.c_str(), 65'533, 65'533), 0);
+  EXPECT_EQ(trusted_like(near, own).error().error_number, EPERM);
+  // Whose files these are does as he likes with this process already.
+  ASSERT_EQ(chown(own.c_str(), 65'533, 65'533), 0);
+  EXPECT_TRUE(trusted_like(near, own));
+}
+
+TEST_F(TrustedFolderTest, RootFindsProgramsThatOthersCannotChange) {
+  made("open", fs::perms::all);
+  const std::string before = getenv("PATH");
+  for (const char* name : {"true", "tulle-test-program"}) {
+    const fs::path planted = base / "open" / name;
+    std::ofstream(planted) << "#!/bin/sh\n";
+    fs::permissions(planted, fs::perms::all);
+  }
+  setenv("PATH", ("open:" + (base / "open").string() + ":/usr/bin:/bin").c_str(), 1);
+  auto found = find_program("true");
+  const auto only_planted = find_program("tulle-test-program");
+  setenv("PATH", before.c_str(), 1);
+  const bool is_root = geteuid() == 0;
+  ASSERT_TRUE(found);
+  EXPECT_EQ(fs::path(*found).parent_path() == base / "open", !is_root);
+  EXPECT_EQ(bool(only_planted), !is_root);
+  EXPECT_EQ(find_program("tulle-no-such-program").error().error_number, ENOENT);
 }
 
 TEST_F(TrustedFolderTest, AGroupIsOthersToo) {

@@ -1,12 +1,14 @@
 #include "report/results.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/split.h"
 
@@ -110,18 +112,32 @@ std::string sheet_csv(const Sheet& sheet) {
   return text;
 }
 
+// Writes a new file. Returns an errno, or 0. A link that another user has put there is not
+// followed, nor is a file used that is there already.
+int write_new(const std::string& path, std::string_view text) {
+  unlink(path.c_str());
+  constexpr mode_t mode = 0666;
+  const int out = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  if (out < 0) return errno;
+  int error = 0;
+  while (error == 0 && !text.empty()) {
+    const ssize_t written = write(out, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  if (close(out) != 0 && error == 0) error = errno;
+  return error;
+}
+
 Result<void> write_file(const std::string& path, const std::string& text) {
   const fs::path part = path + ".part";
-  {
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (!out) {
-      const int number = errno;
-      std::error_code ignored;
-      fs::remove(part, ignored);
-      return Error{fmt::format("{}: {}", path, std::strerror(number)), number};
-    }
+  if (const int number = write_new(part, text); number != 0) {
+    std::error_code ignored;
+    fs::remove(part, ignored);
+    return Error{fmt::format("{}: {}", path, std::strerror(number)), number};
   }
   std::error_code error;
   fs::rename(part, path, error);

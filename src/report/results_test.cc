@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "base/folder_test.h"
@@ -91,6 +92,17 @@ TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
   }
   EXPECT_EQ(files, (std::set<std::string>{"a/flows.csv", "a/links.csv", "b/flows.csv",
                                           "b/links.csv", "summary.json"}));
+}
+
+// Another user may own the folder.
+TEST(Results, NoLinkIsFollowed) {
+  const Folder folder;
+  std::ofstream(folder.path("other")) << "kept";
+  std::filesystem::create_symlink(folder.path("other"), folder.path("a.csv.part"));
+  ASSERT_TRUE(write_file(folder.path("a.csv"), "new"));
+  EXPECT_EQ(folder.read("other"), "kept");
+  EXPECT_EQ(folder.read("a.csv"), "new");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.path("a.csv")));
 }
 
 TEST(Results, WhereNothingCanBeWrittenItIsSaid) {

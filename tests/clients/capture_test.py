@@ -6,6 +6,7 @@ import pathlib
 import signal
 import struct
 import tempfile
+import unittest
 
 from harness import INTEGRITY, TULLE, ClientTest, wait_until
 
@@ -85,6 +86,28 @@ class Capture(ClientTest):
         self.assertGreater(os.path.getsize(path), 1000)
         self.assertEqual(0o100600, os.stat(path).st_mode)  # packets hold what programs sent
         self.assertTrue(self.tshark(path, "-c", "1"))
+
+    @unittest.skipUnless(os.geteuid() == 0, "it gives files to another user")
+    def test_a_file_that_another_user_has_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o1777)
+            planted, own = pathlib.Path(folder) / "planted", pathlib.Path(folder) / "own"
+            for path in planted, own:
+                path.touch()
+                path.chmod(0o666)
+            os.chown(planted, 65533, 65533)
+            unguarded = pathlib.Path(folder) / "unguarded"  # the kernel looks at links in sticky folders alone
+            unguarded.mkdir()
+            unguarded.chmod(0o777)
+            link = unguarded / "link"
+            link.symlink_to(own)
+            os.lchown(link, 65533, 65533)
+            for path, message in ((planted, "belongs to user 65533"), (link, "the link belongs to user 65533")):
+                process = self.start(TULLE, "capture", "-o", path, "--duration", "1")
+                self.assertEqual(1, process.wait(), process.describe())
+                self.assertIn(message, process.stderr)
+            self.assertEqual(0, self.start(TULLE, "capture", "-o", own, "--duration", "0.2").wait())
+            self.assertEqual(0o600, own.stat().st_mode & 0o777)
 
     def test_unwritable(self):
         process = self.run_program(TULLE, "capture", "-o", "/nonexistent/capture.pcapng", expect=None, limit=20)

@@ -57,6 +57,24 @@ while True:
 """
 
 
+# Counts the datagrams between the machines that are sealed, and the others.
+SNIFFER = """
+import signal, socket, sys
+seen = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x800))
+counts = [0, 0]
+def end(*_):
+    print(*counts)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("looks", flush=True)
+while True:
+    packet = seen.recv(9000)
+    # UDP between the ports of fabrics, and no later fragment
+    if packet[9] == 17 and packet[20:24] == (24791).to_bytes(2, "big") * 2 and packet[6] & 0x1F == 0:
+        counts[packet[28] == 0xFE] += 1
+"""
+
+
 class Machine:
     """A namespace with a process of the fabric."""
 
@@ -316,6 +334,39 @@ class ByOpenSm(TwoMachines):
         self.pair("ibv_rc_pingpong", "-c", "-n", "500")
 
 
+class Sealed(TwoMachines):
+    """What goes between the machines is sealed."""
+
+    def setUp(self):
+        super().setUp()
+        key = self.file.with_name("key")
+        key.write_text("5a" * 32 + "\n")
+        key.chmod(0o600)
+        self.options = ("--secure", key)
+        self.sniffer = self.start("/usr/bin/python3", "-uc", SNIFFER, net=self.alpha.net)
+        wait_until(lambda: "looks" in self.sniffer.stdout or not self.sniffer.running, "the sniffer")
+        self.begin()
+        self.wait_until_up()
+
+    def test_nothing_goes_in_clear(self):
+        self.pair("ib_write_lat", "-F", "-n", "200")
+        self.sniffer.signal(signal.SIGTERM)
+        self.sniffer.wait()
+        plain, sealed = map(int, self.sniffer.stdout.split()[-2:])
+        self.assertEqual(0, plain)
+        self.assertGreater(sealed, 200)
+
+    def test_strangers_are_not_heard(self):
+        """Beta's place is taken by a process without the key, which anybody there may start."""
+        self.beta.kill()
+        self.options = ()
+        self.beta.begin(self.file)
+        wait_until(lambda: self.alpha.hears("beta") == "nothing is received from it", "silence", pause=0.05)
+        for _ in range(20):
+            self.assertEqual("nothing is received from it", self.alpha.hears("beta"))
+            time.sleep(0.05)
+
+
 class BadInput(TwoMachines):
     def refused(self, message, *options, text=None, status=1):
         if text is not None:
@@ -339,8 +390,9 @@ class BadInput(TwoMachines):
         self.refused("machine.address: is needed", text=self.text() + '[[machine]]\nname = "gamma"\n', status=2)
 
     def test_a_key_file(self):
+        self.refused("cannot use the key file /dev/null", "--secure", "/dev/null", text=self.text(), status=2)
         self.alpha.environment["TULLE_SECURE"] = "/dev/null"
-        self.refused("cables between machines are not sealed", text=self.text(), status=2)
+        self.refused("cannot use the key file /dev/null", text=self.text(), status=2)
 
     def test_names_do_not_steer_a_terminal(self):
         self.file.write_text(self.text().replace('"beta"', '"b\\u001b[31m\\u009bta"'))

@@ -415,6 +415,30 @@ TEST_F(ConnectionServiceTest, AnEndpointJoinsABoundedNumberOfGroups) {
   EXPECT_EQ(client_->run(command::JoinMulticast{id, group}), 0);
 }
 
+TEST_F(ConnectionServiceTest, AUserWhoIsLimitedJoinsABoundedNumberOfGroups) {
+  End limited(*service_, {1, 1'000, true});
+  SocketAddress group = loopback(0);
+  group.address[0] = std::byte{239};
+  EndpointId last{};
+  int joined = 0;
+  for (int endpoint = 0; endpoint < 17; ++endpoint) {
+    last = limited.create(PortSpace::udp);
+    ASSERT_EQ(limited.run(command::ResolveAddress{last, {}, loopback(7000)}), 0);
+    limited.take<event::AddressResolved>();
+    for (int i = 0; i < 1'024 && limited.run(command::JoinMulticast{last, group}) == 0; ++i) {
+      limited.take<event::MulticastJoined>();
+      ++joined;
+    }
+  }
+  EXPECT_EQ(joined, 16'384);
+  EXPECT_EQ(limited.run(command::JoinMulticast{last, group}), ENOBUFS);
+  End another(*service_, {2, 1'001, true});
+  const EndpointId others = another.create(PortSpace::udp);
+  ASSERT_EQ(another.run(command::ResolveAddress{others, {}, loopback(7000)}), 0);
+  another.take<event::AddressResolved>();
+  EXPECT_EQ(another.run(command::JoinMulticast{others, group}), 0);
+}
+
 TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneProcess) {
   End sibling(*service_, 100);
   const EndpointId id = client_->create();

@@ -10,6 +10,8 @@ namespace {
 
 // The most multicast groups that an endpoint joins.
 constexpr std::size_t groups_max = 1024;
+// The most that all endpoints of a user join who is limited (ConnectionService::Owner).
+constexpr std::size_t users_groups_max = 16'384;
 
 }  // namespace
 
@@ -20,6 +22,9 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMu
   if (endpoint.groups.size() >= groups_max || channel.waiting.size() >= events_waiting_max) {
     return ENOBUFS;
   }
+  Held& held = held_.at(channel.owner.user);
+  if (channel.owner.is_limited && held.groups >= users_groups_max) return ENOBUFS;
+  ++held.groups;
   endpoint.groups.push_back(group);
   const std::uint32_t qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
   const auto joined = network_.join(endpoint.id, endpoint.space, group, qkey);
@@ -49,18 +54,20 @@ void ConnectionService::take_group(EndpointId asker, const SocketAddress& addres
     joined.path.is_global = true;
   } else {
     endpoint->groups.erase(found);
+    --held_.at(channels_.at(endpoint->channel).owner.user).groups;
     network_.leave(endpoint->space, address);
     joined.status = -group.error().error_number;
   }
   tell(*endpoint, joined);
 }
 
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast& command) {
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::LeaveMulticast& command) {
   const Gid left = command.group.gid();
   const auto found = std::find_if(endpoint.groups.begin(), endpoint.groups.end(),
                                   [&](const SocketAddress& group) { return group.gid() == left; });
   if (found == endpoint.groups.end()) return EINVAL;
   endpoint.groups.erase(found);
+  --held_.at(channel.owner.user).groups;
   network_.leave(endpoint.space, command.group);
   return 0;
 }

@@ -127,6 +127,7 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
     ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
     --held.ports;
   }
+  held.groups -= endpoint.groups.size();
   if (--held.endpoints == 0) held_.erase(channel.owner.user);
   for (const SocketAddress& group : endpoint.groups) network_.leave(endpoint.space, group);
   const EndpointId id = endpoint.id;

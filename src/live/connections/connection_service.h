@@ -165,6 +165,7 @@ class ConnectionService {
   struct Held {
     std::size_t endpoints = 0;
     std::size_t ports = 0;
+    std::size_t groups = 0;
   };
 
   bool may_have_more(const Channel& channel) const;

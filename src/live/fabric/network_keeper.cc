@@ -30,6 +30,7 @@
 #include "live/fabric/namespaces.h"
 #include "live/message/socket.h"
 #include "live/system_error.h"
+#include "live/trusted_folder.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -80,8 +81,16 @@ Result<void> run_ip(const std::string& commands, int other = -1) {
   std::string name = "ip", batch = "-batch", from = "-";
   char* arguments[] = {name.data(), batch.data(), from.data(), nullptr};
   pid_t process = 0;
-  const int error = posix_spawnp(&process, "ip", &actions, nullptr, arguments, environ);
+  auto program = find_program("ip");
+  const int error =
+      program ? posix_spawn(&process, program->c_str(), &actions, nullptr, arguments, environ)
+              : ENOENT;
   posix_spawn_file_actions_destroy(&actions);
+  if (!program) {
+    return Error{
+        fmt::format("cannot run `ip`, which the package iproute2 has: {}", program.error().message),
+        program.error().error_number};
+  }
   if (error != 0) {
     return Error{
         fmt::format("cannot run `ip`, which the package iproute2 has: {}", std::strerror(error)),

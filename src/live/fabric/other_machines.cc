@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t datagrams_in_a_turn = 64;
 constexpr std::size_t datagram_bytes_max = sizeof(fabric::TunnelHeader) +
                                            fabric::SubnetTraffic::packet_bytes_max +
-                                           wire::icrc_bytes + wire::vcrc_bytes;
+                                           wire::icrc_bytes + wire::vcrc_bytes + seal_bytes;
 // The kernel gives less where its own limits are lower (net.core.rmem_max).
 constexpr int socket_bytes = 4 << 20;
 
@@ -70,6 +70,16 @@ Result<sockaddr_storage> parse(const fabric::Machine& machine) {
   return address;
 }
 
+Gid gid_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
+  }
+  Gid gid;
+  std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
+              gid.bytes.size());
+  return gid;
+}
+
 // Returns a socket at the address, or an errno.
 UniqueFd socket_at(const sockaddr_storage& address) {
   UniqueFd fd(socket(address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -105,8 +115,14 @@ std::string state_name(fabric::Tunnels::State state) {
 // --- the socket ---
 
 Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& machines,
-                                          const std::string& named) {
+                                          const std::string& named, const std::string& key_file) {
   MachineSocket made;
+  if (!key_file.empty()) {
+    auto seal = Seal::create(key_file);
+    if (!seal) return seal.error();
+    made.seal_ = std::move(*seal);
+    made.seal_->refuse_earlier();
+  }
   for (const fabric::Machine& machine : machines) {
     auto address = parse(machine);
     if (!address) return address.error();
@@ -181,14 +197,46 @@ bool OtherMachines::read(Time now) {
       return is_same(address, in.names[static_cast<std::size_t>(i)]);
     });
     const auto machine = static_cast<std::uint32_t>(from - socket_.addresses().begin());
-    // Datagrams of strangers, which no machine's address has sent, are counted there.
-    tunnels_.receive(now, machine,
-                     std::span(in.bytes[static_cast<std::size_t>(i)])
-                         .first(in.messages[static_cast<std::size_t>(i)].msg_len));
+    std::span<const std::byte> datagram =
+        std::span(in.bytes[static_cast<std::size_t>(i)])
+            .first(in.messages[static_cast<std::size_t>(i)].msg_len);
+    bool is_genuine = from != socket_.addresses().end();
+    if (is_genuine && socket_.seal() != nullptr) {
+      const auto opened = socket_.seal()->open(headers(machine, socket_.own()), datagram);
+      is_genuine = opened.has_value();
+      datagram = opened.value_or(std::span<const std::byte>());
+    }
+    // Datagrams of strangers are counted there.
+    const auto nobody = static_cast<std::uint32_t>(machines_.size());
+    tunnels_.receive(now, is_genuine ? machine : nobody, datagram);
   }
   // An error of one datagram (ICMP) says nothing about the next one.
   may_read_ = count > 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   return may_read_;
+}
+
+// What the seal is bound to.
+wire::IpUdp OtherMachines::headers(std::uint32_t from, std::uint32_t to) const {
+  wire::IpUdp headers;
+  headers.source = gid_of(socket_.addresses()[from]);
+  headers.destination = gid_of(socket_.addresses()[to]);
+  return headers;
+}
+
+// Returns a datagram as it goes out, which may lie in `room`. It is empty if it cannot be sealed:
+// nothing goes out in clear.
+std::span<const std::byte> OtherMachines::datagram_to_send(
+    const fabric::Tunnels::Outgoing& outgoing, std::span<std::byte> room) {
+  if (socket_.seal() == nullptr) return outgoing.datagram;
+  const auto whole = room.first(outgoing.datagram.size() + seal_bytes);
+  std::ranges::copy(outgoing.datagram, whole.subspan(seal_header_bytes).begin());
+  if (socket_.seal()->seal(headers(socket_.own(), outgoing.machine), whole)) return whole;
+  return {};
+}
+
+void OtherMachines::run(Time now) {
+  if (socket_.seal() != nullptr) socket_.seal()->look_at_file(now);
+  tunnels_.run(now);
 }
 
 bool OtherMachines::send() {
@@ -199,7 +247,7 @@ bool OtherMachines::send() {
     const std::size_t count = std::min(waiting.size(), datagrams_in_a_turn);
     if (count == 0) break;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto& datagram = waiting[i].datagram;
+      const auto datagram = datagram_to_send(waiting[i], out.bytes[i]);
       const sockaddr_storage& to = socket_.addresses()[waiting[i].machine];
       out.pieces[i] = {const_cast<std::byte*>(datagram.data()), datagram.size()};
       out.messages[i] = {};

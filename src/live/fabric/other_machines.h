@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "fabric/machines/placement.h"
 #include "fabric/machines/tunnels.h"
 #include "live/fabric/messages.h"
+#include "live/security/seal.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -27,14 +29,16 @@ inline constexpr std::uint16_t machines_port = 24'791;
 class MachineSocket {
  public:
   // Opens the socket at the address of one of the machines: of the one that is named, or else of
-  // the first whose address is this machine's and which no other process has. The error is one line
-  // for a person.
+  // the first whose address is this machine's and which no other process has. With a key file,
+  // datagrams are sealed, and others are not taken: without one, any user of a machine that is down
+  // can take its place. The error is one line for a person.
   static Result<MachineSocket> open(const std::vector<fabric::Machine>& machines,
-                                    const std::string& named);
+                                    const std::string& named, const std::string& key_file);
 
   std::uint32_t own() const { return own_; }
   int descriptor() const { return fd_.get(); }
   const std::vector<sockaddr_storage>& addresses() const { return addresses_; }
+  Seal* seal() const { return seal_.get(); }  // null: datagrams are not sealed
 
  private:
   MachineSocket() = default;
@@ -42,6 +46,7 @@ class MachineSocket {
   UniqueFd fd_;
   std::uint32_t own_ = 0;
   std::vector<sockaddr_storage> addresses_;
+  std::unique_ptr<Seal> seal_;
 };
 
 class OtherMachines {
@@ -64,7 +69,7 @@ class OtherMachines {
   // Tells the others what has changed in the subnet here.
   void follow() { tunnels_.follow(); }
   // Does what is due.
-  void run(Time now) { tunnels_.run(now); }
+  void run(Time now);
   // Sends what there is to send. Returns true if packets with data had to wait, and need not any
   // more.
   bool send();
@@ -76,6 +81,10 @@ class OtherMachines {
 
  private:
   struct Buffers;
+
+  wire::IpUdp headers(std::uint32_t from, std::uint32_t to) const;
+  std::span<const std::byte> datagram_to_send(const fabric::Tunnels::Outgoing& outgoing,
+                                              std::span<std::byte> room);
 
   MachineSocket socket_;
   const std::vector<fabric::Machine> machines_;

@@ -36,6 +36,7 @@
 #include "live/fabric/manager_files.h"
 #include "live/fabric/messages.h"
 #include "live/fabric/other_machines.h"
+#include "live/fabric/session.h"
 #include "live/message/port_attributes.h"
 #include "live/message/socket.h"
 #include "live/service_process.h"
@@ -47,6 +48,8 @@ namespace {
 constexpr std::size_t sessions_max = 1'024;
 // Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
 constexpr std::size_t commands_max = 32;
+// Connections that have said nothing yet.
+constexpr std::ptrdiff_t silent_max = 64;
 static_assert(sessions_max == 1'024, "the text says it");
 constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
 constexpr int messages_in_a_turn = 64;
@@ -58,22 +61,6 @@ constexpr std::uint32_t administration_clients = 1u << 30;
 constexpr std::uint64_t kind_mask = 7;
 enum class EventKind : std::uint8_t { session, bell, packets, addresses, machines };
 constexpr int no_memory_pause_microseconds = 10'000;
-
-// A connection of a program, and the port that it may have opened.
-struct Session {
-  UniqueFd connection;
-  UniqueFd datagrams;  // this end
-  std::uint32_t id = 0;
-  std::optional<std::uint32_t> host;       // whose port is open for datagrams
-  std::optional<std::uint32_t> data_host;  // whose port is open for data
-  std::optional<std::uint32_t> entered;    // whose network is being made for the program
-  std::optional<std::uint32_t> connects;   // whose connection manager has the program's channel
-  ConnectionService::ChannelNumber channel = 0;
-  InfinibandPort told;              // data: the port as the program was told last
-  bool must_register_anew = false;  // data: and the program has not been told
-  bool captures = false;
-  bool is_over = false;
-};
 
 class FabricServer {
  public:
@@ -130,6 +117,7 @@ class FabricServer {
   Time next_event() const;
   void turn();
   void accept_all();
+  void end_silent();
   void handle(Session& session);
   void end(const Session& session);
   void handle_message(Session& session, ReceivedMessage& message);
@@ -363,18 +351,24 @@ void FabricServer::accept_all() {
     watch(session->connection.get(), session.get());
     if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
-    } else if (sessions_.size() >= sessions_max + commands_max) {
-      refuse(*session, too_many_text);
     }
     sessions_.push_back(std::move(session));
+    end_silent();
   }
+}
+
+// Ends the oldest of the connections that have said nothing, if there are too many.
+void FabricServer::end_silent() {
+  const auto is_silent = [](const auto& each) { return !each->has_said && !each->is_over; };
+  if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
+  (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
 }
 
 void FabricServer::handle(Session& session) {
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
     auto message = receive_message(session.connection.get());
     if (message) {
-      has_to_manage_ = true;
+      has_to_manage_ = session.has_said = true;
       handle_message(session, *message);
       continue;
     }
@@ -422,6 +416,9 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
 }
 
 void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
+  const auto others = static_cast<std::size_t>(
+      std::ranges::count_if(sessions_, [](const auto& each) { return each->has_said; }));
+  if (others > sessions_max + commands_max) return refuse(session, too_many_text);
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
@@ -430,7 +427,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::counters:
     case FabricPurpose::enter:
     case FabricPurpose::connect:
-      if (sessions_.size() > sessions_max) return refuse(session, too_many_text);
+      if (others > sessions_max) return refuse(session, too_many_text);
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);

@@ -72,7 +72,7 @@ Result<Surroundings> prepare(const FabricOptions& options) {
   around.sentence = "Its hosts share this machine's IP network.";
   std::uint32_t own = 0;
   if (!options.machines.empty()) {
-    auto opened = MachineSocket::open(options.machines, options.machine);
+    auto opened = MachineSocket::open(options.machines, options.machine, options.key_file);
     if (!opened) return opened.error();
     own = opened->own();
     around.socket = std::move(*opened);

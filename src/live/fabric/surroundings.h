@@ -31,6 +31,8 @@ struct FabricOptions {
   std::vector<fabric::Machine> machines{};
   std::vector<std::uint32_t> machine_of{};
   std::string machine{};  // the name of this one; empty: that whose address this one has
+  // A file with the key that seals what goes between them; empty: nothing is sealed.
+  std::string key_file{};
 
   // Says of each node whether it is elsewhere if this machine is the one of that number. Empty
   // means that none is.

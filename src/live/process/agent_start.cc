@@ -108,6 +108,11 @@ std::string read_report(int fd) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// A link may have led to a shell.
+bool is_called_tulle(const std::string& file) {
+  return std::filesystem::path(file).filename() == "tulle";
+}
+
 }  // namespace
 
 Result<std::string> find_executable(const Settings& settings) {
@@ -119,10 +124,9 @@ Result<std::string> find_executable(const Settings& settings) {
     // su keeps the variable, which may be another user's: it may name a shell, or a link that leads
     // elsewhere at the next moment.
     auto trusted = trusted_file(settings.executable);
-    const std::string reason = !trusted ? trusted.error().message
-                               : std::filesystem::path(*trusted).filename() != "tulle"
-                                   ? "it is not called tulle"
-                                   : "";
+    const std::string reason = !trusted                    ? trusted.error().message
+                               : is_called_tulle(*trusted) ? ""
+                                                           : "it is not called tulle";
     if (reason.empty()) return trusted;
     return Error{fmt::format("TULLE_EXECUTABLE={} is not started: {}", settings.executable, reason),
                  EPERM};
@@ -132,7 +136,10 @@ Result<std::string> find_executable(const Settings& settings) {
   // build folder in lib/shim.
   for (const char* relative : {"tulle", "../bin/tulle", "../../bin/tulle", "../../../bin/tulle"}) {
     const std::string candidate = (here / relative).lexically_normal().string();
-    if (!here.empty() && is_executable(candidate)) return candidate;
+    if (here.empty() || !is_executable(candidate)) continue;
+    // Another user may have made it where the library was copied to.
+    auto trusted = trusted_like(candidate, own_file());
+    if (trusted && is_called_tulle(*trusted)) return trusted;
   }
   const char* path = secure_getenv("PATH");  // a set-uid program must not search there
   std::string_view rest = path == nullptr ? "" : path;
@@ -140,7 +147,9 @@ Result<std::string> find_executable(const Settings& settings) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::string candidate = std::string(rest.substr(0, end)) + "/tulle";
     if (candidate[0] == '/' && is_executable(candidate)) {
-      if (auto trusted = trusted_file(candidate)) return trusted;
+      if (auto trusted = trusted_file(candidate); trusted && is_called_tulle(*trusted)) {
+        return trusted;
+      }
     }
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "live/connections/connection_service.h"
+#include "live/fabric/messages.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// A connection of a program, and the port that it may have opened.
+struct Session {
+  UniqueFd connection;
+  UniqueFd datagrams;  // this end
+  std::uint32_t id = 0;
+  std::optional<std::uint32_t> host;       // whose port is open for datagrams
+  std::optional<std::uint32_t> data_host;  // whose port is open for data
+  std::optional<std::uint32_t> entered;    // whose network is being made for the program
+  std::optional<std::uint32_t> connects;   // whose connection manager has the program's channel
+  ConnectionService::ChannelNumber channel = 0;
+  InfinibandPort told;              // data: the port as the program was told last
+  bool must_register_anew = false;  // data: and the program has not been told
+  bool has_said = false;            // anything yet
+  bool captures = false;
+  bool is_over = false;
+};
+
+}  // namespace tulle::live
