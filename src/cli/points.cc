@@ -133,7 +133,7 @@ bool Points::load(Point& point) {
 Result<void> Points::lock() {
   const std::string path = (fs::path(options_.folder) / ".lock").string();
   constexpr mode_t mode = 0644;
-  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, mode));
+  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, mode));
   constexpr int tries_max = 50;
   constexpr unsigned microseconds_between = 100'000;
   for (int tries = 0; lock_ && flock(lock_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
