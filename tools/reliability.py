@@ -24,10 +24,9 @@ PAGE = ROOT / "docs" / "reliability.md"
 
 HEAD = """# Reliability
 
-This page says how well Tulle's tests notice mistakes, and how Tulle bears malformed input, interruptions and time. It is
-for people who decide whether to rely on Tulle, and for those who change it. `./dev reliability` makes it from the records
-in [reliability/](reliability/), which the measures below write when they are run. A goal that is not reached, or that
-nobody has measured, is listed as such.
+How well do Tulle's tests find mistakes, and how does Tulle handle malformed input, interruptions and long runs? This page is for
+people who decide whether to rely on Tulle, and for those who change it. `./dev reliability` generates it from the records in
+[reliability/](reliability/), which the measures below write. Goals that are missed or not measured are marked.
 """
 
 EXECUTIONS_GOAL, COVERAGE_GOAL = 300_000_000, 0.95
@@ -349,12 +348,12 @@ def sealed_goals(record):
         line(f"at least {SEALED_TESTS_GOAL} tests of real programs run with every program sealed, and a capture",
              lambda r: f"{r['tests']} tests: " + ", ".join(f"{count} {name}" for name, count in r["verdicts"].items()),
              lambda r: r["tests"] >= SEALED_TESTS_GOAL),
-        line(f"no plain datagram or frame of Tulle's beside {SEALED_DATAGRAMS_GOAL:,} sealed ones",
+        line(f"no plain datagram or frame of Tulle's among {SEALED_DATAGRAMS_GOAL:,} sealed ones",
              lambda r: f"{total(r, 'plain'):,} plain, {total(r, 'sealed'):,} sealed",
              lambda r: total(r, "plain") == 0 and total(r, "sealed") >= SEALED_DATAGRAMS_GOAL),
         line("no TCP connection in place of an rsocket", lambda r: f"{total(r, 'fallbacks'):,}",
              lambda r: total(r, "fallbacks") == 0),
-        line("no clear byte in a sealed datagram", lambda r: f"{total(r, 'clear'):,} of {total(r, 'looked'):,} looked into",
+        line("no clear byte in a sealed datagram", lambda r: f"{total(r, 'clear'):,} of {total(r, 'looked'):,} searched",
              lambda r: total(r, "clear") == 0 and total(r, "looked") > 0),
         line("no other fault", lambda r: f"{len(r['faults'])} faults", lambda r: not r["faults"]),
     ]
@@ -562,96 +561,92 @@ def hostile_user_details(record):
 
 SECTIONS = (
     ("Fuzzing", "fuzzing", fuzzing_goals, fuzzing_details, """
-A fuzzer hands random bytes to code that reads what strangers wrote: packets, messages, files. It keeps the inputs that
-reach new code and changes them further. AddressSanitizer and UndefinedBehaviorSanitizer watch, and any report of theirs is
-a fault, as is an input that takes too long. The inputs that reach the most are stored in `tests/corpora`, and every run of
-the tests replays them.
+A fuzzer feeds random bytes to code that reads untrusted data: packets, messages, files. It keeps the inputs that reach new
+code, and mutates them further. Every report of AddressSanitizer or UndefinedBehaviorSanitizer is a fault, and so is an input
+that takes too long. `tests/corpora` stores the inputs that reach the most, and every run of the tests replays them.
 
 Again: `./dev fuzz --hours 8` adds a run, and `./dev fuzz --coverage` measures the lines.
 """),
     ("Mutants", "mutation", mutation_goals, mutation_details, """
-A mutant is Tulle with one small mistake: a condition turned round, a statement left out. The tests should notice and fail,
-which kills the mutant. A mutant that survives shows what the tests do not look at, or makes no difference; its explanation
-in the record says which.
+A mutant is Tulle with one small mistake: an inverted condition, a missing statement. The tests should fail, which kills the
+mutant. A mutant that survives either shows a gap in the tests or behaves like the original. The record explains which.
 
 Again: `./dev mutate ROOM --record`.
 """),
     ("Sanitizers", "sanitizers", sanitizer_goals, sanitizer_details, """
-A sanitizer is code that the compiler adds, and that reports wrong memory accesses, leaks and undefined behaviour
-(`address`) or data races (`thread`) while the tests run. The tests include the live device, the C libraries and programs
-that use both. The table says what is left out, and why.
+A sanitizer is code that the compiler adds. It reports invalid memory accesses, leaks and undefined behaviour (`address`) or
+data races (`thread`) while the tests run. The tests include the live device, the C libraries and programs that use both. The
+table lists what is left out, and why.
 
 Again: `./dev sanitize address` and `./dev sanitize thread`.
 """),
     ("Interruptions", "chaos", chaos_goals, chaos_details, """
-Programs that exchange data over Tulle are interrupted at random: stopped, killed, forked, their agent ended, their memory
-unmapped, their network cut. Afterwards every byte must be right, every operation that was reported as done must be done,
-and the programs that live on must go on within 5 s.
+Programs that exchange data over Tulle are interrupted at random: they are stopped, killed or forked, their agent is killed,
+their memory unmapped, their network cut. Afterwards, every byte must be correct, every operation that was reported as done
+must be done, and the surviving programs must make progress within 5 s.
 
 Again: `./dev chaos`.
 """),
     ("Hostile network", "hostile_network", hostile_network_goals, hostile_network_details, """
-A stranger floods a host with forged datagrams, while programs there and on a peer work and check every byte: RDMA by packets
-over IPv4, IPv6 and the loopback, rsockets, and connections in both directions. The datagrams are random bytes, well-formed
-packets, mutated copies of what the stranger overheard, batches, and messages of the connection manager, of 0 to 65,527 bytes.
-They come from addresses of the stranger and from the connected peer's address. In the sealed phase the programs run with
-`tulle run --secure`, and the stranger also repeats datagrams as they were. The last phase is a flood of requests for
-connections, from addresses without number, to two listeners, of which one keeps all that it accepts.
+An attacker floods a host with forged datagrams. Programs on that host and on a peer work meanwhile and check every byte: RDMA
+by packets over IPv4, IPv6 and the loopback, rsockets, and connections in both directions. The datagrams are random bytes,
+well-formed packets, mutated copies of captured packets, batches, and messages of the connection manager, of 0 to 65,527 bytes.
+They come from the attacker's addresses and from the connected peer's address. In the sealed phase, the programs run with
+`tulle run --secure`, and the attacker also replays captured datagrams. The last phase is a flood of connection requests, from
+countless addresses, to two listeners. One of these keeps all connections that it accepts.
 
-The stranger draws keys and PSNs. Whoever has a peer's address, its queue pair's number and an expected PSN is trusted unless
-datagrams are sealed, so the phases without a seal leave the honest programs' PSNs out. The pace follows the target: "received"
-counts what programs and the host agent read, and the rest went to queue pair numbers of nobody, or found a full socket.
-Honest packets share two cores with the stranger. A listener whose backlog is full of forged requests drops others, as Linux
-does; the timed connections go to another listener of the same host.
+The attacker draws keys and PSNs at random. Without seals, a host that has a peer's address, its queue pair number and an
+expected PSN is trusted, so those phases avoid the honest programs' PSNs. The attacker sends as fast as the target reads.
+"Received" counts what programs and the host agent read. The rest went to unused queue pair numbers, or found a full socket.
+Honest packets share two cores with the attacker. A listener whose backlog is full of forged requests drops others, as Linux
+does. The timed connections go to another listener of the same host.
 
 Again: `./dev hostile network`. `clients.hostile_network` does it for seconds.
 """),
     ("Hostile users", "hostile_user", hostile_user_goals, hostile_user_details, """
-A user attacks root's host agent, and the programs of root and of a third user, who exchange messages that only they know
-and connect anew all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands,
-descriptors that the agent hands out or is handed, socket options, quotas, names, ports, datagrams, processes; those called
-"staged" come before there is an agent. After each the agent and the victims must live, with every byte right, and go on. The
-attacker looks for the victims' messages in all that it can read.
+A user attacks root's host agent, and the programs of root and of a third user. These exchange secret messages, and reconnect
+all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
+directions, socket options, quotas, names, ports, datagrams, processes. Attacks called "staged" happen before an agent runs.
+After each attack, the agent and the victims must be alive and make progress, with every byte correct. The attacker searches
+for the victims' messages in everything that it can read.
 
-The rates are of windows in turn: without attacks, with those that do not merely fill or flood, and with the same attacks on
-another agent in another network namespace. The last take as much of the processors, so what they leave the victims is
-what the attacks are compared with.
+The rates are measured in alternating windows: without attacks, with attacks that do not merely fill or flood, and with the
+same attacks on another agent in another network namespace. The last kind uses as much processor time, and is what the attacks
+are compared with.
 
 Again: `./dev hostile user --rounds 3 --record`.
 """),
     ("Sealed programs", "sealed", sealed_goals, sealed_details, """
-All tests of real programs run with every program under `tulle run --secure --no-direct`, and all that leaves over the
-interfaces of their network namespaces is looked at. A filter in the kernel counts each sealed datagram and passes all else:
-UDP that is not sealed, frames of RoCE v1 and of other types, TCP. Sends are cut into datagrams first, so that each is seen.
-Of the sealed datagrams, those that there is time for are searched for `rping`'s text and for sixteen equal bytes in a row.
+All tests of real programs run with every program under `tulle run --secure --no-direct`, and a capture inspects everything that
+leaves over the interfaces of their network namespaces. A filter in the kernel counts each sealed datagram and passes everything
+else: UDP that is not sealed, frames of RoCE v1 and of other types, TCP. Sends are segmented before the capture. A sample of the
+sealed datagrams is searched for `rping`'s text and for sixteen equal bytes in a row.
 
-A test is "sealed" if its datagrams all are, and it passes; "refused" if its program is told that it cannot be sealed, as on a
-software fabric; "nothing sent" if nothing left. A test that "does not apply" needs what sealing takes away, for example a
-peer without the key; it too must leave nothing in clear. TCP that a program opens itself is the program's own and not Tulle's
-to seal; the table counts it and names the programs.
+A test is "sealed" if it passes and all its datagrams are sealed. It is "refused" if its program gets an error because it cannot
+be sealed, as on a software fabric, and "nothing sent" if nothing left. A test that "does not apply" needs what sealing removes,
+for example a peer without the key; it must not send anything in clear either. Tulle does not seal TCP connections that a
+program opens itself; the table counts them by program.
 
 Again: `./dev client --sealed --record all`.
 """),
     ("Busy machines", "load", load_goals, load_details, """
-Programs run on a machine that is kept busy by processes that only count, at the programs' own priority. A process that has
-no processor for a while is a slow receiver: no connection may end for that. The kinds are the first block of commands of
-[the fabric guide](guide/infiniband-fabric.md) as it is written ("page"), and perftest's programs in turn between two hosts of
-a software fabric, between two processes of one host ("roce", by memory and by UDP alternately), and between two network
-namespaces ("network").
+Programs run on a machine that busy processes of the same priority share. A process that gets no processor for a while is a slow
+receiver, and no connection may fail because of that. The kinds are the first commands of
+[the fabric guide](guide/infiniband-fabric.md) ("page"), and perftest's programs between two hosts of a software fabric, between
+two processes of one host ("roce", alternately by memory and by UDP), and between two network namespaces ("network").
 
 Again: `./dev load`, or `./dev load --runs 5 --only fabric`. `clients.load` does it for seconds.
 """),
     ("Long runs", "soak", soak_goals, soak_details, """
-One agent and one server live on, while short programs connect to the server, exchange a message and end; one in eight is
-killed on the way. A last program then makes connections, one after the other. What the agent and the server have more of in
-the end was left behind. "Memory" is the proportional set size.
+One agent and one server keep running while short programs connect to the server, exchange a message and exit. One in eight is
+killed midway. A last program then makes connections, one after the other. Any growth of the agent and the server is a leak.
+"Memory" is the proportional set size.
 
-For the uptime, programs and an agent of their own run in a time namespace, whose monotonic clock stands at ten years. A
-device and an agent count time from their own beginning, so this shows that they bear a late clock, and does not show how a
-process of that age behaves. A process's time has 64 bits of picoseconds, which last 106.75 days of its own life, so its
-clock moves its zero now and then ([022](decisions/022-a-clock-that-moves-its-zero.md)). To show that connections bear it, a
-library sets the clocks of two connected programs and of their agent ahead while they run, to a few seconds before that
-time.
+For the uptime, programs and a separate agent run in a time namespace whose monotonic clock is at ten years. A device and an
+agent count time from their start, so this shows that they work with a late clock, and not how a process of that age behaves. A
+process's time has 64 bits of picoseconds, which last 106.75 days, so its clock moves its zero from time to time
+([022](decisions/022-a-clock-that-moves-its-zero.md)). To show that connections survive this, a library advances the clocks of
+two connected programs and of their agent while they run, to a few seconds before that time.
 
 Again: `./dev soak` (hours), or `./dev soak --lives 1000 --connections 10000`. `clients.soak` does it for seconds.
 """),
