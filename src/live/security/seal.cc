@@ -161,12 +161,11 @@ void Seal::set_keys(const std::vector<SecretKey>& secrets) {
     keys_.push_back({secret, std::max<std::uint16_t>(id, 1)});
   }
   if (!own_ || keys_.front().secret != before) begin_sending();
-  // Datagrams that were sealed with a removed key are no longer opened.
-  std::erase_if(senders_, [&](const auto& entry) {
-    const bool is_gone = find_key(entry.second.key_id) == nullptr;
-    if (is_gone) by_silence_.erase(entry.second.place);
-    return is_gone;
-  });
+  // Datagrams that were sealed with a removed key are no longer opened. The windows stay: the key
+  // may come back, and nothing that was taken before may then be repeated.
+  for (auto& [id, sender] : senders_) {
+    if (find_key(sender.key_id) == nullptr) sender.cipher.reset();
+  }
 }
 
 void Seal::begin_sending() {
@@ -234,8 +233,8 @@ std::optional<std::span<const std::byte>> Seal::open(const wire::IpUdp& ip,
   const auto known = senders_.find(fields.sender);
   if (known != senders_.end()) {
     Sender& sender = known->second;
-    if (sender.key_id != fields.key_id || !sender.cipher.decrypt(header, text, plain, tag))
-      return {};
+    if (sender.key_id != fields.key_id || !has_cipher(fields.sender, sender)) return {};
+    if (!sender.cipher->decrypt(header, text, plain, tag)) return {};
     if (!sender.window.admit(fields.counter)) return {};
     sender.sealed_at = std::max(sender.sealed_at, sealed_at);
     by_silence_.splice(by_silence_.begin(), by_silence_, sender.place);
@@ -251,10 +250,17 @@ std::optional<std::span<const std::byte>> Seal::open(const wire::IpUdp& ip,
   if (sealed_at < not_before_) return {};
   Sender sender{
       fields.key_id, SenderCipher(library_, key->secret, fields.sender), {}, sealed_at, {}};
-  if (!sender.cipher.decrypt(header, text, plain, tag)) return {};
+  if (!sender.cipher->decrypt(header, text, plain, tag)) return {};
   sender.window.admit(fields.counter);
   remember(fields.sender, std::move(sender));
   return plain;
+}
+
+// A sender has lost its cipher if its key was removed since. The key may be back.
+bool Seal::has_cipher(const SenderCipher::SenderId& id, Sender& sender) const {
+  const Key* const key = sender.cipher ? nullptr : find_key(sender.key_id);
+  if (key != nullptr) sender.cipher.emplace(library_, key->secret, id);
+  return sender.cipher.has_value();
 }
 
 void Seal::remember(const SenderCipher::SenderId& id, Sender sender) {

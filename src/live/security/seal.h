@@ -132,7 +132,7 @@ class Seal {
   };
   struct Sender {
     std::uint16_t key_id = 0;
-    SenderCipher cipher;
+    std::optional<SenderCipher> cipher;  // none while its key is not in the file
     ReplayWindow window;
     std::int64_t sealed_at = 0;  // the latest time in its datagrams
     std::list<SenderCipher::SenderId>::iterator place;
@@ -142,6 +142,7 @@ class Seal {
   void set_keys(const std::vector<SecretKey>& secrets);
   void begin_sending();
   const Key* find_key(std::uint16_t id) const;
+  bool has_cipher(const SenderCipher::SenderId& id, Sender& sender) const;
   void remember(const SenderCipher::SenderId& id, Sender sender);
 
   const Libcrypto& library_;

@@ -307,6 +307,25 @@ TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   expect_traffic();
 }
 
+// Whoever undoes a replacement of keys must not open what was recorded before it.
+TEST_F(SealTest, AKeyThatComesBackOpensNothingTwice) {
+  write("own", {'1'});
+  const auto sender = make("own");
+  const auto receiver = make();
+  const Bytes recorded = sealed(*sender, packet());
+  const Bytes late = sealed(*sender, packet());
+  ASSERT_TRUE(opens(*receiver, recorded, packet()));
+  write("keys", {'2'});
+  receiver->look_at_file(Seal::look_interval);
+  EXPECT_FALSE(opens(*receiver, recorded, packet()));
+  EXPECT_FALSE(opens(*receiver, late, packet())) << "the key is removed";
+  write("keys", {'2', '1'});
+  receiver->look_at_file(Seal::look_interval * 2);
+  EXPECT_FALSE(opens(*receiver, recorded, packet()));
+  EXPECT_TRUE(opens(*receiver, late, packet()));
+  EXPECT_TRUE(opens(*receiver, sealed(*sender, packet()), packet())) << "nobody is shut out";
+}
+
 TEST_F(SealTest, SendersAreForgottenFromACertainNumberOn) {
   const auto receiver = make();
   const auto first = make();
