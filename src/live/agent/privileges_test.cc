@@ -5,6 +5,9 @@
 #include <linux/fs.h>
 #include <linux/landlock.h>
 #include <linux/netlink.h>
+#include <linux/pfkeyv2.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -34,7 +37,9 @@
 namespace tulle::live {
 namespace {
 
-constexpr long fchmodat2_call = 452;  // newer than some headers
+// Newer than some headers.
+constexpr long fchmodat2_call = 452, file_setattr_call = 469;
+constexpr unsigned long ext4_set_version = _IOW('f', 4, long);
 
 // Runs the check in a process that has given up its privileges. Returns true if it holds there.
 bool holds_without_privileges(const std::function<bool()>& check) {
@@ -134,6 +139,9 @@ TEST_F(Confined, NoOtherServiceIsConnectedTo) {
            is_refused(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends)) &&
            is_refused(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) &&
            is_refused(socket(AF_INET6, SOCK_SEQPACKET, 0)) &&
+           is_refused(socket(AF_KEY, SOCK_RAW, PF_KEY_V2)) &&
+           is_refused(socket(AF_VSOCK, SOCK_DGRAM, 0)) &&
+           is_refused(socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)) &&
            is_refused(socket(AF_NETLINK, SOCK_RAW, NETLINK_KOBJECT_UEVENT)) &&
            socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE) >= 0 &&
            socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0) >= 0 &&
@@ -141,6 +149,41 @@ TEST_F(Confined, NoOtherServiceIsConnectedTo) {
            is_refused(connect(stream, reinterpret_cast<const sockaddr*>(&name), sizeof name));
   }));
   close(stream);
+}
+
+// The options of sockets from 64 on: iptables' are 64 to 69, arptables' 96, ebtables' 128, and
+// multicast routing's 200. The numbers mean other things at other levels.
+TEST_F(Confined, NoTableOfTheKernelIsReplaced) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    const int ipv4 = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int ipv6 = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const auto is_refused = [](int socket, int level, int option) {
+      int value = 0;
+      socklen_t bytes = sizeof value;
+      return setsockopt(socket, level, option, &value, bytes) == -1 && errno == EPERM &&
+             getsockopt(socket, level, option, &value, &bytes) == -1 && errno == EPERM;
+    };
+    const auto is_set = [](int socket, int level, int option) {
+      const int value = 1;
+      return setsockopt(socket, level, option, &value, sizeof value) == 0;
+    };
+    for (const int option : {64, 65, 68, 69, 96, 128, 200}) {
+      if (!is_refused(ipv4, IPPROTO_IP, option)) return false;
+      if (!is_refused(ipv6, IPPROTO_IPV6, option)) return false;
+    }
+    return is_set(ipv4, IPPROTO_IP, IP_RECVTOS) && is_set(ipv6, IPPROTO_IPV6, IPV6_RECVTCLASS) &&
+           is_set(ipv6, IPPROTO_IPV6, IPV6_RECVHOPLIMIT) && is_set(ipv4, IPPROTO_UDP, UDP_GRO);
+  }));
+}
+
+// A call that nobody has looked at is absent, as in an older kernel.
+TEST_F(Confined, NewerCallsAreAbsent) {
+  EXPECT_TRUE(holds_without_privileges([] {
+    for (long call = file_setattr_call - 2; call < 600; ++call) {
+      if (syscall(call, -1, nullptr, nullptr, 0, 0, 0) != -1 || errno != ENOSYS) return false;
+    }
+    return true;
+  }));
 }
 
 // Files of the same user, which may be root's: none changes, and none gets other rights.
@@ -166,7 +209,11 @@ TEST_F(Confined, NoFileIsChanged) {
            is_refused(flock(open_before, LOCK_EX)) &&
            is_refused(fcntl(open_before, F_SETLEASE, F_WRLCK)) &&
            is_refused(fcntl(open_before, F_SETLK, &read_lock)) &&
-           is_refused(ioctl(open_before, FS_IOC_SETFLAGS, &flags));
+           is_refused(fcntl(open_before, F_OFD_SETLKW, &read_lock)) &&
+           is_refused(ioctl(open_before, FS_IOC_SETFLAGS, &flags)) &&
+           is_refused(ioctl(open_before, ext4_set_version, &flags)) &&
+           is_refused(ioctl(open_before, FIGETBSZ, &flags)) &&
+           is_refused(syscall(SYS_fanotify_init, 0, O_RDONLY));
   }));
   close(open_before);
   if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 3) {
