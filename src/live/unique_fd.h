@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
@@ -22,7 +23,8 @@ class UniqueFd {
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
+    // close(3) is a cancellation point, and the thread may be the program's: nothing may be thrown.
+    if (fd_ >= 0) syscall(SYS_close, fd_);
     fd_ = fd;
   }
 

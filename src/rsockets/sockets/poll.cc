@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "rsockets/sockets/cancellation.h"
 #include "rsockets/sockets/poll.h"
 #include "rsockets/sockets/socket.h"
 
@@ -75,6 +76,12 @@ int check(const Sockets& sockets, std::span<pollfd> fds) {
   return count;
 }
 
+// Returns 0 or an errno.
+int wait_for_any(std::span<pollfd> waiting, int milliseconds) {
+  const CancellationPoint point;
+  return poll(waiting.data(), waiting.size(), milliseconds) < 0 ? errno : 0;
+}
+
 // Sleeps for one round. Returns 0 or an errno.
 int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& waiting, int gate,
           int milliseconds, int& count) {
@@ -87,7 +94,7 @@ int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& wa
   // Events that came before a socket was armed make no descriptor readable.
   count = check(sockets, fds);
   if (count > 0) return 0;
-  if (poll(waiting.data(), waiting.size(), milliseconds) < 0) return errno;
+  if (const int error = wait_for_any(waiting, milliseconds); error != 0) return error;
   if (waiting.back().revents != 0) Gate::instance().take();
   for (std::size_t i = 0; i < fds.size(); ++i) {
     if (sockets[i] != nullptr && waiting[i].revents != 0) sockets[i]->drain();

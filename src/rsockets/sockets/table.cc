@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "rsockets/sockets/cancellation.h"
 #include "rsockets/sockets/socket.h"
 
 namespace tulle::rsockets {
@@ -80,6 +81,7 @@ std::shared_ptr<Socket> remove_socket(int fd) {
 
 int wait_readable(int fd) {
   pollfd waiting = {fd, POLLIN, 0};
+  const CancellationPoint point;
   return poll(&waiting, 1, -1) < 0 ? errno : 0;
 }
 
@@ -88,6 +90,7 @@ int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
   // A thread that sleeps already has left its wait by a jump from a signal handler.
   const std::thread::id self = std::this_thread::get_id();
   if (has_one_on_descriptor() && on_descriptor_ != self) {
+    const CancellationPoint point;
     changed_.wait(lock);
     return 0;
   }

@@ -1,5 +1,6 @@
 // The calls of rsockets. Each works like its namesake in the C library.
 
+#include <pthread.h>
 #include <rdma/rsocket.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "live/settings.h"
 #include "rsockets/protocol/vectors.h"
+#include "rsockets/sockets/cancellation.h"
 #include "rsockets/sockets/poll_set.h"
 #include "rsockets/sockets/stream.h"
 #include "shim/rdmacm/newer.h"
@@ -18,6 +20,7 @@
 namespace tulle::shim::rdmacm {
 
 using rsockets::find_socket;
+using rsockets::NoCancellation;
 using rsockets::Socket;
 using rsockets::Stream;
 
@@ -41,6 +44,8 @@ void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
 
 ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
                 socklen_t* from_bytes) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage sender = {};
@@ -56,6 +61,8 @@ ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
 
 ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
              socklen_t to_bytes) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   std::size_t bytes = 0;
@@ -85,6 +92,7 @@ bool is_valid(const msghdr* message) {
 using NameOf = int (Socket::*)(sockaddr_storage&);
 
 int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   // A null address and a length of 0 ask for the length alone: so librspreload learns the family.
@@ -106,6 +114,7 @@ std::shared_ptr<Stream> find_stream(int fd) {
 extern "C" {
 
 int rsocket(int domain, int type, int protocol) try {
+  const NoCancellation guard;
   if (domain != AF_INET && domain != AF_INET6 && domain != AF_IB) return answer(ENOTSUP);
   const bool is_stream = type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   // The header of datagrams has room for addresses of IP alone.
@@ -126,6 +135,7 @@ int rsocket(int domain, int type, int protocol) try {
 }
 
 int rbind(int fd, const sockaddr* address, socklen_t bytes) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage translated = {};
@@ -136,6 +146,7 @@ int rbind(int fd, const sockaddr* address, socklen_t bytes) try {
 }
 
 int rlisten(int fd, int backlog) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->listen(backlog) : EBADF);
 } catch (const std::bad_alloc&) {
@@ -143,6 +154,8 @@ int rlisten(int fd, int backlog) try {
 }
 
 int raccept(int fd, sockaddr* address, socklen_t* bytes) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   const auto listener = find_socket(fd);
   if (listener == nullptr) return answer(EBADF);
   std::shared_ptr<Socket> socket;
@@ -162,6 +175,8 @@ int raccept(int fd, sockaddr* address, socklen_t* bytes) try {
 }
 
 int rconnect(int fd, const sockaddr* address, socklen_t bytes) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage translated = {};
@@ -172,6 +187,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t bytes) try {
 }
 
 int rshutdown(int fd, int how) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->shutdown(how) : EBADF);
 } catch (const std::bad_alloc&) {
@@ -179,6 +195,7 @@ int rshutdown(int fd, int how) try {
 }
 
 int rclose(int fd) try {
+  const NoCancellation guard;
   const auto socket = rsockets::remove_socket(fd);
   if (socket == nullptr) return rsockets::close_poll_set(fd) ? 0 : answer(EBADF);
   rsockets::leave_poll_sets(fd);
@@ -251,6 +268,7 @@ int rgetsockname(int fd, sockaddr* address, socklen_t* bytes) {
 }
 
 int rsetsockopt(int fd, int level, int option, const void* value, socklen_t bytes) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->set_option(level, option, value, bytes) : EBADF);
 } catch (const std::bad_alloc&) {
@@ -258,6 +276,7 @@ int rsetsockopt(int fd, int level, int option, const void* value, socklen_t byte
 }
 
 int rgetsockopt(int fd, int level, int option, void* value, socklen_t* bytes) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   if (value == nullptr || bytes == nullptr) return answer(EFAULT);
@@ -267,6 +286,7 @@ int rgetsockopt(int fd, int level, int option, void* value, socklen_t* bytes) tr
 }
 
 int rfcntl(int fd, int command, ...) try {
+  const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   if (command == F_GETFL) return socket->flags();
@@ -281,6 +301,7 @@ int rfcntl(int fd, int command, ...) try {
 }
 
 off_t riomap(int fd, void* buffer, std::size_t bytes, int protection, int, off_t offset) try {
+  const NoCancellation guard;
   const auto stream = find_stream(fd);
   if (stream == nullptr) return answer(EBADF);
   std::int64_t at = offset;
@@ -291,6 +312,7 @@ off_t riomap(int fd, void* buffer, std::size_t bytes, int protection, int, off_t
 }
 
 int riounmap(int fd, void* buffer, std::size_t bytes) try {
+  const NoCancellation guard;
   const auto stream = find_stream(fd);
   return answer(stream != nullptr ? stream->unmap(buffer, bytes) : EBADF);
 } catch (const std::bad_alloc&) {
@@ -298,6 +320,7 @@ int riounmap(int fd, void* buffer, std::size_t bytes) try {
 }
 
 std::size_t riowrite(int fd, const void* data, std::size_t count, off_t offset, int flags) try {
+  const NoCancellation guard;
   const auto stream = find_stream(fd);
   std::size_t bytes = 0;
   const int error = stream != nullptr ? stream->write_mapped(static_cast<const std::byte*>(data),

@@ -1,18 +1,23 @@
 // The calls that wait for several rsockets: poll's, select's and epoll's.
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/select.h>
 
 #include <algorithm>
 #include <span>
 #include <vector>
 
+#include "rsockets/sockets/cancellation.h"
 #include "rsockets/sockets/poll.h"
 #include "rsockets/sockets/poll_set.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
+
+using rsockets::NoCancellation;
+
 namespace {
 
 void add(int fd, short events, std::vector<pollfd>& fds) {
@@ -45,6 +50,8 @@ int store(const std::vector<pollfd>& fds, fd_set* readable, fd_set* writable, fd
 extern "C" {
 
 int rpoll(pollfd* fds, nfds_t count, int timeout_milliseconds) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   if (fds == nullptr && count > 0) return answer(EFAULT);
   int ready = 0;
   const int error = rsockets::poll_sockets({fds, count}, timeout_milliseconds, ready);
@@ -55,6 +62,8 @@ int rpoll(pollfd* fds, nfds_t count, int timeout_milliseconds) try {
 
 int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
             timeval* timeout) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   if (count < 0 || count > FD_SETSIZE) return answer(EINVAL);
   std::vector<pollfd> fds;
   for (int fd = 0; fd < count; ++fd) {
@@ -77,6 +86,7 @@ int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
 }
 
 int repoll_create(int flags) try {
+  const NoCancellation guard;
   if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return answer(EINVAL);
   int fd = -1;
   const int error = rsockets::create_poll_set((flags & EPOLL_CLOEXEC) != 0, fd);
@@ -86,12 +96,15 @@ int repoll_create(int flags) try {
 }
 
 int repoll_ctl(int fd, int operation, int member, epoll_event* event) try {
+  const NoCancellation guard;
   return answer(rsockets::control_poll_set(fd, operation, member, event));
 } catch (const std::bad_alloc&) {
   return answer(ENOMEM);
 }
 
 int repoll_wait(int fd, epoll_event* events, int capacity, int timeout_milliseconds) try {
+  pthread_testcancel();
+  const NoCancellation guard;
   if (capacity <= 0) return answer(EINVAL);
   if (events == nullptr) return answer(EFAULT);
   int count = 0;
