@@ -107,7 +107,7 @@ class Calls(ClientTest):
 
 
 class Interrupted(ClientTest):
-    """Calls that end in other ways than by returning leave no number in the table, and nothing in clear."""
+    """What calls and other threads do to a socket in use leaves no number in the table, and nothing in clear."""
 
     def interrupted(self, case, options=()):
         program = self.run_program(*self.over_tulle([BUILD / "bin/interrupted", case, "7000"], ("--rsockets", *options)))
@@ -122,11 +122,23 @@ class Interrupted(ClientTest):
     def test_a_handler_that_jumps(self):
         self.interrupted("leap")
 
+    def test_a_thread_that_comes_to_a_call_cancelled(self):
+        self.interrupted("pend")
+
+    def test_threads_that_are_cancelled_anywhere(self):
+        self.interrupted("sweep")
+
+    def test_a_socket_in_use_that_is_replaced(self):
+        self.interrupted("replace")
+
+    def test_a_child_of_the_system_call(self):
+        self.interrupted("clone")
+
     def test_sealed_programs(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write("5" * 64 + "\n")
             keys.flush()
-            for case in ("cancel", "leap", "seal"):
+            for case in ("cancel", "clone", "leap", "pend", "replace", "seal"):
                 with self.subTest(case):
                     self.interrupted(case, ("--secure", keys.name))
 

@@ -164,7 +164,7 @@ static int make_set(int epoll) {
 
 EXPORT int epoll_create1(int flags) {
   const int epoll = find_epoll_create1()(flags);
-  if (epoll < 0 || is_inside() || make_set(epoll) >= 0) return epoll;
+  if (epoll < 0 || is_inside() || !may_change() || make_set(epoll) >= 0) return epoll;
   const int error = errno;
   close(epoll);
   errno = error;

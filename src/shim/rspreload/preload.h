@@ -40,7 +40,7 @@ int is_inside(void);
     result_;                                                             \
   })
 
-// Returns false in a child of vfork(), whose parent's table it is.
+// Returns false in a child of vfork(), whose parent's table it is, and of clone(2) alone.
 int may_change(void);
 void begin_table(void);
 
@@ -58,13 +58,17 @@ int value_of(int fd);
 // hold locks.
 int leave(int fd);
 // Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what
-// the original stands for. stand_for() returns false if there is no memory, share() its first
-// argument.
+// the original stands for, and closes what the descriptor stood for before, as leave() does.
+// stand_for() returns false if there is no memory, share() its first argument.
 int stand_for(int fd, int value);
 int share(int fd, int value);
 unsigned first_number_beyond(void);
 // Returns the rsocket behind a descriptor of the program, or -1 if there is none.
 int rsocket_of(int fd);
+// Does the same, and keeps dup2() a moment from closing that rsocket, until let_go().
+int hold_rsocket(int fd);
+void let_go(const int* socket);
+#define HELD __attribute__((cleanup(let_go)))
 // Returns the poll set behind a descriptor of epoll, or -1 if there is none.
 int poll_set_of(int fd);
 // Lets a descriptor of epoll stand for a poll set. Returns false if there is no memory.

@@ -264,8 +264,8 @@ EXPORT int dup2(int from, int to) {
   const int value = entry_of(from);
   const int result = find_dup2()(from, to);
   if (result < 0 || from == to) return result;
-  leave(to);
-  return share(to, value);
+  stand_for(to, value);
+  return result;
 }
 
 EXPORT int dup3(int from, int to, int flags) {
@@ -273,8 +273,8 @@ EXPORT int dup3(int from, int to, int flags) {
   const int value = entry_of(from);
   const int result = find_dup3()(from, to, flags);
   if (result < 0) return result;
-  leave(to);
-  return share(to, value);
+  stand_for(to, value);
+  return result;
 }
 
 // --- jumps out of a call, which a signal handler may make ---
@@ -306,69 +306,69 @@ EXPORT _Noreturn void __longjmp_chk(jmp_buf to, int value) {
 // --- moving data ---
 
 EXPORT ssize_t recv(int fd, void* data, size_t bytes, int flags) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_recv()(fd, data, bytes, flags);
   return INSIDE(ssize_t, rrecv(socket, data, bytes, flags));
 }
 
 EXPORT ssize_t recvfrom(int fd, void* data, size_t bytes, int flags, struct sockaddr* from,
                         socklen_t* from_bytes) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_recvfrom()(fd, data, bytes, flags, from, from_bytes);
   return INSIDE(ssize_t, rrecvfrom(socket, data, bytes, flags, from, from_bytes));
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_recvmsg()(fd, message, flags);
   return INSIDE(ssize_t, rrecvmsg(socket, message, flags));
 }
 
 EXPORT ssize_t read(int fd, void* data, size_t bytes) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_read()(fd, data, bytes);
   return INSIDE(ssize_t, rread(socket, data, bytes));
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec* vectors, int count) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_readv()(fd, vectors, count);
   return INSIDE(ssize_t, rreadv(socket, vectors, count));
 }
 
 EXPORT ssize_t send(int fd, const void* data, size_t bytes, int flags) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_send()(fd, data, bytes, flags);
   return INSIDE(ssize_t, rsend(socket, data, bytes, flags));
 }
 
 EXPORT ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const struct sockaddr* to,
                       socklen_t to_bytes) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_sendto()(fd, data, bytes, flags, to, to_bytes);
   return INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_sendmsg()(fd, message, flags);
   return INSIDE(ssize_t, rsendmsg(socket, message, flags));
 }
 
 EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_write()(fd, data, bytes);
   return INSIDE(ssize_t, rwrite(socket, data, bytes));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_writev()(fd, vectors, count);
   return INSIDE(ssize_t, rwritev(socket, vectors, count));
 }
 
 EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
-  const int socket = rsocket_of(to);
+  HELD const int socket = hold_rsocket(to);
   if (socket < 0) return find_sendfile()(to, from, offset, count);
   char buffer[1 << 14];
   size_t done = 0;
@@ -396,7 +396,7 @@ EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) {
 // The time limit of recvmmsg(2) is looked at between messages.
 EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
                     struct timespec* limit) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_recvmmsg()(fd, messages, count, flags, limit);
   const int64_t due = limit != NULL ? now_milliseconds() + milliseconds_of(limit) : INT64_MAX;
   unsigned done = 0;
@@ -411,7 +411,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
 }
 
 EXPORT int sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
-  const int socket = rsocket_of(fd);
+  HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return find_sendmmsg()(fd, messages, count, flags);
   unsigned done = 0;
   for (; done < count; ++done) {
@@ -431,6 +431,23 @@ static int has_rsocket(const struct pollfd* fds, nfds_t count) {
   return 0;
 }
 
+static void translate(const struct pollfd* fds, nfds_t count, struct pollfd* translated) {
+  for (nfds_t i = 0; i < count; ++i) {
+    const int socket = rsocket_of(fds[i].fd);
+    translated[i] = fds[i];
+    if (socket >= 0) translated[i].fd = socket;
+  }
+}
+
+// Returns true if dup2() has put another rsocket in the place of one.
+static int is_replaced(const struct pollfd* fds, nfds_t count, const struct pollfd* translated) {
+  for (nfds_t i = 0; i < count; ++i) {
+    const int socket = rsocket_of(fds[i].fd);
+    if (socket >= 0 && translated[i].fd != socket) return 1;
+  }
+  return 0;
+}
+
 EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
   if (!has_rsocket(fds, count)) return find_poll()(fds, count, timeout);
   struct pollfd* translated = malloc(count * sizeof *translated);
@@ -438,12 +455,11 @@ EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
     errno = ENOMEM;
     return -1;
   }
-  for (nfds_t i = 0; i < count; ++i) {
-    const int socket = rsocket_of(fds[i].fd);
-    translated[i] = fds[i];
-    if (socket >= 0) translated[i].fd = socket;
-  }
-  const int result = INSIDE(int, rpoll(translated, count, timeout));
+  int result;
+  do {
+    translate(fds, count, translated);
+    result = INSIDE(int, rpoll(translated, count, timeout));
+  } while (result > 0 && is_replaced(fds, count, translated));
   for (nfds_t i = 0; i < count; ++i) fds[i].revents = translated[i].revents;
   const int error = errno;
   free(translated);

@@ -9,6 +9,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "preload.h"
@@ -64,6 +67,18 @@ void forget_call(void) { inside = 0; }
 static pid_t owner;
 int may_change(void) { return getpid() == owner; }
 
+// A child by clone(2) alone has a copy of that memory, and ran no handler of pthread_atfork(3). The
+// kernel wipes this page in it. Linux before 4.14 does not, and there is none.
+static volatile int* parents_mark;
+static void make_mark(void) {
+  const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+  void* page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || madvise(page, bytes, MADV_WIPEONFORK) != 0) return;
+  parents_mark = page;
+  *parents_mark = 1;
+}
+static int is_unprepared_child(void) { return parents_mark != NULL && *parents_mark == 0; }
+
 void lock(pthread_mutex_t* mutex, sigset_t* before) {
   sigset_t all;
   sigfillset(&all);
@@ -97,11 +112,44 @@ int entry_of(int fd) {
   return place != NULL ? atomic_load(place) : 0;
 }
 
-int value_of(int fd) { return inside ? 0 : entry_of(fd); }
+// The locks of its parent's rsockets may be held for ever in such a child.
+int value_of(int fd) {
+  const int value = inside ? 0 : entry_of(fd);
+  if (value == 0 || !is_unprepared_child()) return value;
+  return value > 0 || value == parents_socket ? parents_socket : parents_epoll;
+}
 
 int rsocket_of(int fd) {
   const int value = value_of(fd);
   return value > 0 ? value - 1 : -1;
+}
+
+// The calls under way on rsockets, by their numbers: dup2() waits a moment for those on the rsocket
+// that it replaces. A jump out of a call leaves it counted, and such a wait is longer.
+enum { counters = 256, wait_milliseconds = 10 };
+static atomic_int under_way[counters];
+
+int hold_rsocket(int fd) {
+  for (;;) {
+    const int socket = rsocket_of(fd);
+    if (socket < 0) return -1;
+    atomic_fetch_add(&under_way[socket % counters], 1);
+    if (rsocket_of(fd) == socket) return socket;
+    let_go(&socket);
+  }
+}
+
+void let_go(const int* socket) {
+  if (*socket >= 0) atomic_fetch_sub(&under_way[*socket % counters], 1);
+}
+
+// A call that waits may take any time: it ends with its socket.
+static void await_calls(int socket) {
+  const int64_t due = now_milliseconds() + wait_milliseconds;
+  const struct timespec a_moment = {0, 50000};
+  while (atomic_load(&under_way[socket % counters]) > 0 && now_milliseconds() < due) {
+    syscall(SYS_nanosleep, &a_moment, NULL);  // dup2() is no cancellation point
+  }
 }
 
 int poll_set_of(int fd) {
@@ -137,14 +185,15 @@ static int count_of(int value) {
   return count;
 }
 
-// Forgets a descriptor, and closes the rsocket or poll set with its last one.
-int leave(int fd) {
-  atomic_int* place = place_of(fd, 0);
-  if (place == NULL || atomic_load(place) == 0) return 0;
+// Puts a value in the place of a descriptor's in one step, since other threads may use the number
+// meanwhile. Closes the rsocket or poll set that was there with its last descriptor; if calls are
+// to be spared, once those that are under way have ended.
+static int replace(atomic_int* place, int fd, int new, int spares_calls) {
+  if (atomic_load(place) == 0 && new == 0) return 0;
   struct watch* watches = take_watches(fd);
   sigset_t before;
   lock(&table_mutex, &before);
-  const int value = atomic_exchange(place, 0);
+  const int value = atomic_exchange(place, new);
   const int is_ours = value > 0 || value > parents_epoll;
   const int is_last = value != 0 && is_ours && count_of(value) == 0;
   const int waits = inside && later.count < later_max;
@@ -156,15 +205,20 @@ int leave(int fd) {
   unlock(&table_mutex, &before);
   if (waits) return 0;
   free_watches(watches);
+  if (is_last && value > 0 && spares_calls) await_calls(value - 1);
   return is_last ? close_value(value) : 0;
 }
 
+int leave(int fd) {
+  atomic_int* place = place_of(fd, 0);
+  return place != NULL ? replace(place, fd, 0, 0) : 0;
+}
+
 // Lets a descriptor stand for what the value says. A number that is still in the table was closed
-// by a call that is not ours. Returns false if there is no memory.
+// by a call that is not ours, or dup2() replaces it. Returns false if there is no memory.
 int stand_for(int fd, int value) {
-  leave(fd);
-  atomic_int* place = place_of(fd, 1);
-  if (place != NULL) atomic_store(place, value);
+  atomic_int* place = place_of(fd, value != 0);
+  if (place != NULL) replace(place, fd, value, 1);
   return place != NULL;
 }
 
@@ -193,6 +247,8 @@ static void after_fork_in_child(void) {
   inside = 0;
   later.count = 0;
   owner = getpid();
+  if (parents_mark != NULL) *parents_mark = 1;
+  for (int i = 0; i < counters; ++i) atomic_store(&under_way[i], 0);
   forget_all_watches();
   for (int page = 0; page < pages_max; ++page) {
     atomic_int* entries = atomic_load(&pages[page]);
@@ -208,6 +264,7 @@ static void after_fork_in_child(void) {
 
 void begin_table(void) {
   owner = getpid();
+  make_mark();
   pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 

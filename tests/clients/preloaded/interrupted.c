@@ -1,17 +1,21 @@
 /* A program of sockets whose calls end in other ways than by returning: its thread is cancelled, or
-   a signal handler comes, closes a socket or jumps out. Usage: interrupted CASE PORT */
+   a signal handler comes, closes a socket or jumps out. Other threads replace a socket that is in
+   use, and a child is made that no handler prepares. Usage: interrupted CASE PORT */
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                            \
@@ -115,6 +119,127 @@ static void cancel(int listener) {
   CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
   write_file_at(ends.near);
   expect_end(ends.far);
+}
+
+/* --- a thread that is to be cancelled when it comes to a call --- */
+
+static atomic_int calls_made;
+
+static void* close_while_cancelled(void* socket) {
+  pthread_cancel(pthread_self());
+  close(*(int*)socket);
+  return NULL;
+}
+
+/* None of these but the last is a cancellation point. */
+static void* call_while_cancelled(void* out) {
+  const int yes = 1;
+  const struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  pthread_cancel(pthread_self());
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(made >= 0 && ++calls_made);
+  CHECK(setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 && ++calls_made);
+  CHECK(bind(made, (const struct sockaddr*)&any, sizeof any) == 0 && ++calls_made);
+  CHECK(listen(made, 1) == 0 && ++calls_made);
+  recv(*(int*)out, out, 1, MSG_DONTWAIT);
+  return NULL;
+}
+
+static void expect_cancelled(void* (*run)(void*), int* socket) {
+  pthread_t thread;
+  void* result;
+  CHECK(pthread_create(&thread, NULL, run, socket) == 0);
+  CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+}
+
+static void pend(int listener) {
+  struct ends closed = pair(listener), kept = pair(listener);
+  expect_cancelled(close_while_cancelled, &closed.near);
+  expect_end(closed.far);
+  expect_cancelled(call_while_cancelled, &kept.near);
+  CHECK(calls_made == 4);
+  expect_byte(kept.near, kept.far);
+}
+
+/* --- a thread that is cancelled anywhere in calls that make and end sockets --- */
+
+static void* make_and_close(void* unused) {
+  (void)unused;
+  for (;;) {
+    const int made = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(made >= 0);
+    close(made);
+  }
+}
+
+static void sweep(int listener) {
+  (void)listener;
+  for (int i = 0; i < 200; ++i) {
+    pthread_t thread;
+    void* result;
+    CHECK(pthread_create(&thread, NULL, make_and_close, NULL) == 0);
+    usleep(200 + i * 37 % 500);
+    CHECK(pthread_cancel(thread) == 0);
+    CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+  }
+}
+
+/* --- a socket in use that another replaces --- */
+
+static atomic_int ends_use, waits_for_room;
+
+static void* use(void* socket) {
+  const int fd = *(int*)socket;
+  static const char bytes[4096];
+  while (!ends_use) {
+    const ssize_t sent = send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    CHECK(sent > 0 || errno == EAGAIN);
+    struct pollfd out = {.fd = fd, .events = POLLOUT};
+    CHECK(poll(&out, 1, 1) >= 0 && (out.revents & (POLLNVAL | POLLHUP | POLLERR)) == 0);
+    waits_for_room = sent < 0;
+  }
+  return NULL;
+}
+
+/* The peers read nothing, so that the end of each socket takes a while. */
+static void replace(int listener) {
+  struct ends used = pair(listener);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, use, &used.near) == 0);
+  for (int i = 0; i < 20; ++i) {
+    const struct ends next = pair(listener);
+    while (i < 3 && !waits_for_room) usleep(1000);
+    waits_for_room = 0;
+    CHECK(dup2(next.near, used.near) == used.near);
+    CHECK(close(next.near) == 0);
+  }
+  ends_use = 1;
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* --- a child of the system call, which runs none of the C library's handlers --- */
+
+static int has_no_connection(int socket) {
+  char byte;
+  const int sends = send(socket, "b", 1, MSG_NOSIGNAL) >= 0;
+  const int tells = errno == ENOTCONN || errno == EPIPE;
+  const int receives = recv(socket, &byte, 1, MSG_DONTWAIT) >= 0;
+  return !sends && tells && !receives && close(socket) == 0;
+}
+
+static void clone_alone(int listener) {
+  const struct ends ends = pair(listener);
+  const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(10);
+    _exit(has_no_connection(ends.near) ? 0 : 1);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  expect_byte(ends.near, ends.far);
+  expect_byte(ends.far, ends.near);
 }
 
 /* --- a signal handler that closes another socket --- */
@@ -226,7 +351,8 @@ int main(int count, char** arguments) {
   static const struct {
     const char* name;
     void (*run)(int listener);
-  } cases[] = {{"cancel", cancel}, {"handle", handle}, {"leap", leap}, {"seal", seal}};
+  } cases[] = {{"cancel", cancel}, {"clone", clone_alone}, {"handle", handle}, {"leap", leap},
+               {"pend", pend},     {"replace", replace},   {"seal", seal},     {"sweep", sweep}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   const int listener = listen_at();
