@@ -17,7 +17,6 @@
 namespace tulle::cli {
 namespace {
 
-
 // A file in memory, which is closed with this object.
 class MemoryFile {
  public:

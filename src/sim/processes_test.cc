@@ -106,7 +106,7 @@ TEST(NetworkOfProcesses, EachPortHasItsNeighboursCredits) {
   }
 }
 
-// Process 1 of two, which sends this in its first message, and says that nothing is to happen there.
+// Process 1 of two, which sends this in its first message, and reports no events.
 class Sender final : public Processes {
  public:
   explicit Sender(Crossing sends) : sends_(std::move(sends)) {}

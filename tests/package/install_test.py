@@ -141,7 +141,8 @@ class Installed(unittest.TestCase):
         documents = self.prefix / cached("CMAKE_INSTALL_DATAROOTDIR") / "doc/tulle"
         pages = sorted(documents.rglob("*.md"))
         self.assertLessEqual({"README.md", "SECURITY.md", "docs/reference/simulator/README.md",
-                              "docs/decisions/050-tuning.md", "docs/gallery/README.md"}, {str(page.relative_to(documents)) for page in pages})
+                              "docs/decisions/050-tuning.md", "docs/gallery/README.md"},
+                             {str(page.relative_to(documents)) for page in pages})
         dead, seen = [], set()
         for page in pages:
             for found in re.findall(r'\]\(([^)\s]+)\)|\b(?:src|href)="([^"]+)"', page.read_text()):

@@ -80,7 +80,7 @@ class OtherMachinesTest : public testing::Test {
     }
   }
   std::string key_file(const std::string& name, char digit) {
-    const std::string path = files_.path(name);
+    std::string path = files_.path(name);
     std::ofstream(path) << std::string(64, digit) << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_read);
     return path;

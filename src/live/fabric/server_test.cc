@@ -318,6 +318,7 @@ TEST_F(FabricServerTest, ConnectionsAreBounded) {
 TEST_F(FabricServerTest, ConnectionsThatSayNothingKeepNobodyOut) {
   allow_descriptors(3'000);
   std::vector<UniqueFd> many;
+  many.reserve(1'200);
   for (int i = 0; i < 1'200; ++i) many.push_back(connect_patiently(fabric_socket(folder_)));
   EXPECT_TRUE(is_well());
   EXPECT_TRUE(fabric_status(fabric_socket(folder_)));
