@@ -34,6 +34,20 @@ std::uint16_t status_of(GroupOutcome outcome) {
   return wire::administration_bad_request;
 }
 
+std::uint16_t status_of(ServiceOutcome outcome) {
+  switch (outcome) {
+    case ServiceOutcome::ok:
+      return 0;
+    case ServiceOutcome::not_allowed:
+      return wire::administration_bad_request;
+    case ServiceOutcome::unknown:
+      return wire::administration_no_records;
+    case ServiceOutcome::no_room:
+      return wire::administration_no_resources;
+  }
+  return wire::administration_bad_request;
+}
+
 std::uint8_t answering_method(std::uint8_t method) {
   return method == method_set ? method_get_response
                               : static_cast<std::uint8_t>(method | response_bit);
@@ -63,6 +77,7 @@ void Administration::follow(subnet::Manager& manager) {
   }
   is_up_ = true;
   manager_info_ = manager.info();
+  secret_key_ = manager.secret_key();
   const bool is_first = sweeps_ == 0;
   if (manager.sweeps() != sweeps_) {
     sweeps_ = manager.sweeps();
@@ -317,14 +332,23 @@ std::uint64_t Administration::owner_of(const Question& question) const {
   return node ? view_.node(*node).port_guid() : 0;
 }
 
+bool Administration::has_secret_key(const Question& question) const {
+  return secret_key_ != 0 && question.administration.key == secret_key_;
+}
+
+// The fabric sees to it that no port sends from another's LID.
+bool Administration::is_of_asker(const Question& question, const wire::GidBytes& gid) const {
+  const auto asker = view_.find_lid(question.packet.source.value);
+  return asker && view_.find_gid(gid) == asker;
+}
+
 void Administration::change_service(Time now, const Question& question) {
   const auto record = question.record<wire::ServiceRecord>();
-  if (question.header.method == method_set) {
-    if (!services_.set(now, record, owner_of(question)))
-      return send_status(question, wire::administration_no_resources);
-  } else if (!services_.remove(record)) {
-    return send_status(question, wire::administration_no_records);
-  }
+  const ServiceAsker asker{owner_of(question),
+                           has_secret_key(question) || is_of_asker(question, record.gid)};
+  const bool sets = question.header.method == method_set;
+  const auto outcome = sets ? services_.set(now, record, asker) : services_.remove(record, asker);
+  if (outcome != ServiceOutcome::ok) return send_status(question, status_of(outcome));
   send_record(question, record);
 }
 
@@ -339,6 +363,13 @@ void Administration::change_subscription(const Question& question) {
 
 void Administration::change_member(const Question& question) {
   auto record = question.record<wire::MemberRecord>();
+  // IBTA 15.2.5.17 lets a port join for others of its partition (ProxyJoin), which this one does
+  // not: a port could then end any membership. OpenSM, too, answers a stranger so.
+  const bool is_of_another =
+      view_.find_gid(record.port_gid) && !is_of_asker(question, record.port_gid);
+  if (is_of_another && !has_secret_key(question)) {
+    return send_status(question, wire::administration_bad_request);
+  }
   bool is_other = false;  // the group is new, or has ended
   const bool joins = question.header.method == method_set;
   const GroupOutcome outcome =

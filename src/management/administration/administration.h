@@ -37,7 +37,8 @@ class Administration {
   // Searches that wait, of one port and of all.
   static constexpr std::size_t searches_of_port_max = 4;
   static constexpr std::size_t searches_max = 64;
-  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key.
+  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key. It changes
+  // nothing of other ports: that takes the manager's own key, if it is a secret.
   static constexpr std::uint64_t trusted_key = 1;
 
   Administration();
@@ -83,6 +84,8 @@ class Administration {
   void answer_paths(Time now, const Question& question);
   bool is_same_port(Lid a, Lid b) const;
   std::uint64_t owner_of(const Question& question) const;
+  bool has_secret_key(const Question& question) const;
+  bool is_of_asker(const Question& question, const wire::GidBytes& gid) const;
   void search_on(Time now);
   std::uint16_t collect(Time now, const Question& question, Rows& rows) const;
   void change_service(Time now, const Question& question);
@@ -117,6 +120,7 @@ class Administration {
   std::uint64_t sweeps_ = 0;         // of the graph that is shown
   std::uint64_t group_changes_ = 0;  // that the manager has been told of
   wire::SmInfo manager_info_;
+  std::uint64_t secret_key_ = 0;  // of the manager; 0: none
   Lid own_lid_;
   View view_;
   std::map<std::uint64_t, wire::GidBytes> ports_;  // by GUID: the GIDs that are in service

@@ -88,7 +88,7 @@ class AdministrationTest : public testing::Test {
 
   template <typename Record>
   Packet question(std::uint8_t method, std::uint16_t attribute, std::uint64_t mask,
-                  const Record& record, std::uint32_t asker = 1) {
+                  const Record& record, std::uint32_t asker = 1, std::uint64_t key = 0) {
     Packet packet;
     packet.source = Lid(lid(asker));
     packet.destination = Lid(lid(0));
@@ -101,6 +101,7 @@ class AdministrationTest : public testing::Test {
     header.attribute_id = attribute;
     put_attribute(header, 0, packet.mad);
     wire::AdministrationHeader rest;
+    rest.key = key;
     rest.components = mask;
     put_attribute(rest, wire::administration_header_offset, packet.mad);
     put_attribute(record, wire::administration_data_offset, packet.mad);
@@ -146,6 +147,15 @@ class AdministrationTest : public testing::Test {
       std::memcpy(&records.emplace_back(), whole.data() + at, sizeof(Record));
     }
     return records;
+  }
+  std::uint16_t set_service(const wire::ServiceRecord& record, std::uint32_t asker,
+                            std::uint64_t key = 0) {
+    return ask(question(method_set, wire::attribute_service_record, 0, record, asker, key)).status;
+  }
+  std::uint16_t end_service(const wire::ServiceRecord& record, std::uint32_t asker,
+                            std::uint64_t key = 0) {
+    return ask(question(wire::method_delete, wire::attribute_service_record, 0, record, asker, key))
+        .status;
   }
   wire::GidBytes gid(std::uint64_t guid) const { return gid_bytes(0xFE80'0000'0000'0000, guid); }
   wire::MemberRecord group_question(std::uint64_t guid) const {
@@ -315,25 +325,99 @@ TEST_F(AdministrationTest, GroupsAreMadeJoinedAndLeft) {
   EXPECT_EQ(made.mtu, 0x84);
   record = group_question(2);
   record.qkey = 8;
-  EXPECT_EQ(ask(question(method_set, wire::attribute_member_record, create_mask, record)).status,
+  EXPECT_EQ(ask(question(method_set, wire::attribute_member_record, create_mask, record, 2)).status,
             0x0200);
   record.qkey = 7;
-  EXPECT_EQ(ask(question(method_set, wire::attribute_member_record, create_mask, record)).status,
+  EXPECT_EQ(ask(question(method_set, wire::attribute_member_record, create_mask, record, 2)).status,
             0);
   EXPECT_EQ(administration.groups().members().at(0xC001).receivers,
             (std::vector<std::uint64_t>{1, 2}));
-  EXPECT_EQ(
-      ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record)).status,
-      0);
-  EXPECT_EQ(
-      ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record)).status,
-      0x0200);
+  const auto leave = [&] {
+    return ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record, 2))
+        .status;
+  };
+  EXPECT_EQ(leave(), 0);
+  EXPECT_EQ(leave(), 0x0200);
   record = group_question(1);
   EXPECT_EQ(
       ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record)).status,
       0);
   EXPECT_FALSE(administration.groups().find(record.group_gid));
   EXPECT_EQ(administration.groups().members().size(), 1u);  // IPoIB's broadcasts
+}
+
+// A port joins and leaves groups for itself alone. Another could end a group by its last member.
+TEST_F(AdministrationTest, APortsMembershipsAreItsOwn) {
+  bring_up();
+  const auto record = group_question(1);
+  const auto join = [&](std::uint32_t asker, std::uint64_t key = 0) {
+    return ask(question(method_set, wire::attribute_member_record, create_mask, record, asker, key))
+        .status;
+  };
+  const auto leave = [&](std::uint32_t asker, std::uint64_t key = 0) {
+    return ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record,
+                        asker, key))
+        .status;
+  };
+  EXPECT_EQ(join(2), wire::administration_bad_request);
+  EXPECT_FALSE(administration.groups().find(record.group_gid));
+  EXPECT_EQ(join(1), 0);
+  EXPECT_EQ(leave(2), wire::administration_bad_request);
+  // Everybody knows the usual SM_Key, which is no secret.
+  EXPECT_EQ(leave(2, Administration::trusted_key), wire::administration_bad_request);
+  EXPECT_TRUE(administration.groups().find(record.group_gid));
+  EXPECT_EQ(leave(1), 0);
+  EXPECT_FALSE(administration.groups().find(record.group_gid));
+}
+
+TEST_F(AdministrationTest, APortsServicesAreItsOwn) {
+  bring_up();
+  wire::ServiceRecord service;
+  service.id = 5;
+  service.gid = gid(1);
+  service.lease_seconds = wire::ServiceRecord::for_ever;
+  service.name[0] = 'a';
+  EXPECT_EQ(set_service(service, 2), wire::administration_bad_request);
+  EXPECT_EQ(set_service(service, 1), 0);
+  wire::ServiceRecord other = service;
+  other.name[0] = 'b';
+  EXPECT_EQ(set_service(other, 2), wire::administration_bad_request) << "zero is no key";
+  EXPECT_EQ(end_service(service, 2), wire::administration_bad_request);
+  const auto found = ask(question(method_get, wire::attribute_service_record, 1, service, 3));
+  ASSERT_EQ(found.status, 0);
+  EXPECT_EQ(record_of<wire::ServiceRecord>(found.packet).name[0], 'a');
+  // Who has its key may change and end it from elsewhere.
+  service.key = other.key = {1, 2, 3};
+  EXPECT_EQ(set_service(service, 1), 0);
+  other.key[0] = 2;
+  EXPECT_EQ(set_service(other, 2), wire::administration_bad_request);
+  other.key[0] = 1;
+  EXPECT_EQ(set_service(other, 2), 0);
+  EXPECT_EQ(end_service(other, 3), 0);
+  EXPECT_EQ(end_service(other, 1), wire::administration_no_records);
+}
+
+TEST_F(AdministrationTest, TheManagersSecretKeyMayChangeAll) {
+  auto settings = manager_settings();
+  settings.shares_keys = true;
+  settings.manager_key = settings.ports.key = 0x1234;
+  Manager secret{now, settings, route_star};
+  run_manager(secret);
+  ASSERT_TRUE(secret.is_up());
+  administration.follow(secret);
+  const auto member = group_question(1);
+  const auto join = [&](std::uint64_t key) {
+    return ask(question(method_set, wire::attribute_member_record, create_mask, member, 2, key))
+        .status;
+  };
+  EXPECT_EQ(join(0x1235), wire::administration_bad_request);
+  EXPECT_EQ(join(0x1234), 0);
+  wire::ServiceRecord service;
+  service.gid = gid(1);
+  service.lease_seconds = wire::ServiceRecord::for_ever;
+  EXPECT_EQ(set_service(service, 2, 0x1235), wire::administration_bad_request);
+  EXPECT_EQ(set_service(service, 2, 0x1234), 0);
+  EXPECT_EQ(end_service(service, 3, 0x1234), 0);
 }
 
 TEST_F(AdministrationTest, SubscribersHearOfPortsThatGo) {
@@ -491,14 +575,15 @@ TEST_F(AdministrationTest, APortHasAShareOfWhatThereIs) {
 
   wire::ServiceRecord service;
   service.lease_seconds = wire::ServiceRecord::for_ever;
-  const auto set_service = [&](std::uint64_t id, std::uint32_t asker) {
+  const auto set = [&](std::uint64_t id, std::uint32_t asker) {
     service.id = id;
-    return ask(question(method_set, wire::attribute_service_record, 0, service, asker)).status;
+    service.gid = gid(asker);
+    return set_service(service, asker);
   };
-  for (std::size_t i = 0; i < Services::services_of_port_max; ++i) EXPECT_EQ(set_service(i, 1), 0);
-  EXPECT_EQ(set_service(1'000'000, 1), wire::administration_no_resources);
-  EXPECT_EQ(set_service(0, 1), 0) << "one that is renewed is no other";
-  EXPECT_EQ(set_service(2'000'000, 2), 0);
+  for (std::size_t i = 0; i < Services::services_of_port_max; ++i) EXPECT_EQ(set(i, 1), 0);
+  EXPECT_EQ(set(1'000'000, 1), wire::administration_no_resources);
+  EXPECT_EQ(set(0, 1), 0) << "one that is renewed is no other";
+  EXPECT_EQ(set(2'000'000, 2), 0);
 
   wire::InformInfo wanted;
   wanted.first_lid = wanted.type = wire::InformInfo::all;

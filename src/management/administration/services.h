@@ -13,19 +13,30 @@
 
 namespace tulle::management::administration {
 
+// Who wants to change a service.
+struct ServiceAsker {
+  std::uint64_t port = 0;  // GUID
+  // The record's ServiceGID is one of the port, or the question has the manager's key.
+  bool may_change = false;
+};
+
+enum class ServiceOutcome : std::uint8_t { ok, not_allowed, unknown, no_room };
+
+// A port registers services under its own GID alone. Others may renew, change or end one if they
+// know its ServiceKey, unless that is zero.
 class Services {
  public:
   static constexpr std::size_t services_max = 4'096;
   static constexpr std::size_t services_of_port_max = 512;
 
-  // Registers a service, or renews it, for the port with that GUID. Returns false if there is no
-  // room.
-  bool set(Time now, const wire::ServiceRecord& record, std::uint64_t owner);
-  // Ends a service. Returns false if there is none.
-  bool remove(const wire::ServiceRecord& record);
+  // Registers a service, or renews it. It counts for the port that has registered it.
+  ServiceOutcome set(Time now, const wire::ServiceRecord& record, const ServiceAsker& asker);
+  // Ends a service.
+  ServiceOutcome remove(const wire::ServiceRecord& record, const ServiceAsker& asker);
   // Returns the services, each with the seconds that are left of its lease.
   std::vector<wire::ServiceRecord> records(Time now) const;
-  Time next_timeout() const;
+  // Returns a time at which a lease may have ended, and never if none will.
+  Time next_timeout() const { return next_end_; }
   void expire(Time now);
 
  private:
@@ -41,6 +52,7 @@ class Services {
   }
 
   std::map<Key, Service> services_;
+  Time next_end_ = Time::never();  // no lease ends earlier
 };
 
 }  // namespace tulle::management::administration

@@ -80,6 +80,8 @@ class Manager {
   std::uint32_t errors() const { return errors_; }
   std::uint64_t port_guid() const { return settings_.port_guid; }
   wire::SmInfo info() const;
+  // Returns the SM_Key if it is a secret, and otherwise 0: everybody knows the usual one.
+  std::uint64_t secret_key() const { return settings_.shares_keys ? settings_.manager_key : 0; }
 
   // Says whether the manager may work. It rests while another manager uses the same port.
   void set_allowed(Time now, bool is_allowed);
