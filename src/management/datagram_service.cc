@@ -33,39 +33,43 @@ void set_upper_transaction(Packet& packet, std::uint32_t key) {
   std::memcpy(packet.mad.data(), &header, sizeof header);
 }
 
-bool is_same_class(const Registration& a, const Registration& b) {
-  return a.management_class == b.management_class && a.class_version == b.class_version &&
-         a.oui == b.oui;
-}
+// Returns what is left of a limit.
+std::size_t left_of(std::size_t limit, std::size_t used) { return limit - std::min(limit, used); }
 
 }  // namespace
 
 DatagramService::Registered DatagramService::add(ClientId client,
                                                  const Registration& registration) {
-  std::bitset<agents_of_client_max> used;
-  for (const auto& [key, agent] : agents_) {
-    if (agent.client == client) used.set(agent.number);
-    const bool is_taken = is_same_class(agent.registration, registration) &&
-                          (agent.registration.methods & registration.methods).any();
-    if (is_taken) return {Refusal::taken, 0};
+  const ClassKey of_class = class_of(registration);
+  const auto [first, last] = listeners_.equal_range(of_class);
+  for (auto each = first; each != last; ++each) {
+    const auto& taken = agents_.at(each->second).registration.methods;
+    if ((taken & registration.methods).any()) return {Refusal::taken, 0};
   }
-  if (used.all()) return {Refusal::no_room, 0};
   std::uint32_t number = 0;
-  while (used[number]) ++number;
+  while (number < agents_of_client_max && key_of(client, number)) ++number;
+  if (number == agents_of_client_max) return {Refusal::no_room, 0};
   while (next_key_ == 0 || agents_.contains(next_key_)) ++next_key_;
-  agents_.emplace(next_key_++, Agent{client, number, registration});
+  const std::uint32_t key = next_key_++;
+  agents_.emplace(key, Agent{client, number, registration});
+  keys_.emplace(std::pair(client, number), key);
+  if (registration.methods.any()) listeners_.emplace(of_class, key);
   return {Refusal::none, number};
 }
 
 std::optional<std::uint32_t> DatagramService::key_of(ClientId client, std::uint32_t number) const {
-  for (const auto& [key, agent] : agents_) {
-    if (agent.client == client && agent.number == number) return key;
-  }
-  return std::nullopt;
+  const auto found = keys_.find({client, number});
+  return found == keys_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void DatagramService::forget(std::uint32_t key) {
-  std::erase_if(waiting_, [key](const Waiting& each) { return each.agent_key == key; });
+  waiting_.erase_agent(key);
+  const Agent& agent = agents_.at(key);
+  keys_.erase({agent.client, agent.number});
+  const auto [first, last] = listeners_.equal_range(class_of(agent.registration));
+  const auto found =
+      std::find_if(first, last, [&](const auto& each) { return each.second == key; });
+  if (found != last) listeners_.erase(found);
   agents_.erase(key);
 }
 
@@ -80,19 +84,33 @@ void DatagramService::remove_client(ClientId client) {
   for (std::uint32_t number = 0; number < agents_of_client_max; ++number) {
     static_cast<void>(remove(client, number));
   }
+  programs_.erase(client);
 }
 
-std::size_t DatagramService::waiting_of(ClientId client) const {
-  return static_cast<std::size_t>(std::count_if(
-      waiting_.begin(), waiting_.end(),
-      [&](const Waiting& each) { return agents_.at(each.agent_key).client == client; }));
+ProgramId DatagramService::program_of(ClientId client) const {
+  constexpr ProgramId without_program = ProgramId{1} << 32;
+  const auto found = programs_.find(client);
+  return found == programs_.end() ? without_program | client : found->second;
 }
 
-std::size_t DatagramService::transaction_bytes() const {
+// --- sending ---
+
+std::size_t DatagramService::bytes_to_send() const {
   std::size_t bytes = 0;
-  for (const RmppSender& each : senders_) bytes += each.bytes();
-  for (const RmppReceiver& each : receivers_) bytes += each.bytes();
+  for (const Sending& each : senders_) bytes += each.sender.bytes();
   return bytes;
+}
+
+bool DatagramService::has_room_to_send(ClientId client, std::size_t bytes) const {
+  std::size_t of_client = 0, bytes_of_client = bytes;
+  for (const Sending& each : senders_) {
+    if (each.client != client) continue;
+    ++of_client;
+    bytes_of_client += each.sender.bytes();
+  }
+  return senders_.size() < transactions_max && of_client < transactions_of_client_max &&
+         bytes_of_client <= bytes_of_client_max &&
+         bytes_received_ + bytes_to_send() + bytes <= transaction_bytes_max;
 }
 
 DatagramService::Refusal DatagramService::send(Time now, ClientId client, Question question) {
@@ -103,15 +121,12 @@ DatagramService::Refusal DatagramService::send(Time now, ClientId client, Questi
   const bool waits = is_question && question.timeout > Time::zero();
   const bool is_transaction =
       agents_.at(*key).registration.has_transactions && asks_for_rmpp(packet.mad);
-  const bool has_room =
-      (!waits || waiting_of(client) < questions_of_client_max) &&
-      (!is_transaction || (senders_.size() < transactions_max &&
-                           transaction_bytes() + question.whole.size() <= transaction_bytes_max));
+  const ProgramId program = program_of(client);
+  const bool has_room = (!waits || waiting_.has_room(program)) &&
+                        (!is_transaction || has_room_to_send(client, question.whole.size()));
   if (!has_room) return Refusal::no_room;
   if (is_question) set_upper_transaction(packet, *key);
-  if (waits) {
-    waiting_.push_back({*key, packet, question.timeout, now + question.timeout, question.retries});
-  }
+  if (waits) waiting_.add(now, {*key, program, packet, question.timeout, question.retries, {}});
   if (!is_transaction) {
     outgoing_.push_back(packet);
     return Refusal::none;
@@ -119,51 +134,36 @@ DatagramService::Refusal DatagramService::send(Time now, ClientId client, Questi
   auto& whole = question.whole;
   whole.resize(std::max(whole.size(), sizeof(wire::MadHeader)));
   std::copy_n(packet.mad.begin(), sizeof(wire::MadHeader), whole.begin());
-  senders_.emplace_back(now, packet, std::move(whole));
+  senders_.push_back({client, RmppSender(now, packet, std::move(whole))});
+  transactions_due_ = std::min(transactions_due_, senders_.back().sender.deadline());
   return Refusal::none;
 }
 
 std::optional<Packet> DatagramService::take_packet() {
-  for (RmppSender& sender : senders_) {
-    if (auto packet = sender.take_packet()) return packet;
+  for (Sending& each : senders_) {
+    if (auto packet = each.sender.take_packet()) return packet;
   }
-  std::erase_if(senders_, [](const RmppSender& each) { return each.is_over(); });
   if (outgoing_.empty()) return std::nullopt;
   const Packet packet = outgoing_.front();
   outgoing_.pop_front();
   return packet;
 }
 
-DatagramService::Waitings::iterator DatagramService::question_of(const Packet& answer) {
-  const wire::MadHeader header = header_of(answer.mad);
-  const std::uint64_t transaction = header.transaction_id;
-  return std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
-    const wire::MadHeader asked = header_of(each.packet.mad);
-    // Anybody may answer in another's name, but not from its LID.
-    const Lid to = each.packet.destination;
-    const bool is_from_there = answer.source == to || to.value == wire::permissive_lid ||
-                               header.management_class == wire::subnet_directed_class;
-    return is_from_there && asked.transaction_id == transaction &&
-           asked.management_class == header.management_class;
-  });
-}
+// --- receiving ---
 
 // Returns the key of the agent that asked the question, or that has registered for it.
-std::optional<std::uint32_t> DatagramService::agent_for(const Packet& packet) {
+std::optional<std::uint32_t> DatagramService::agent_for(const Packet& packet) const {
   const wire::MadHeader header = header_of(packet.mad);
   if (is_answer(header)) {
-    const auto question = question_of(packet);
-    if (question == waiting_.end()) return std::nullopt;
-    return question->agent_key;
+    const auto question = waiting_.find(packet);
+    if (!question) return std::nullopt;
+    return waiting_.at(*question).agent_key;
   }
   const std::uint32_t oui = wire::has_oui(header.management_class) ? oui_of(packet.mad) : 0;
-  for (const auto& [key, agent] : agents_) {
-    const Registration& wants = agent.registration;
-    if (wants.management_class == header.management_class &&
-        wants.class_version == header.class_version && wants.oui == oui &&
-        wants.methods[header.method & 0x7F]) {
-      return key;
-    }
+  const auto [first, last] =
+      listeners_.equal_range({header.management_class, header.class_version, oui});
+  for (auto each = first; each != last; ++each) {
+    if (agents_.at(each->second).registration.methods[header.method & 0x7F]) return each->second;
   }
   return std::nullopt;
 }
@@ -172,16 +172,17 @@ std::optional<DatagramService::Delivery> DatagramService::deliver(const Packet& 
                                                                   std::vector<std::byte> whole) {
   const auto key = agent_for(packet);
   if (!key) return std::nullopt;
-  if (is_answer(header_of(packet.mad))) waiting_.erase(question_of(packet));
+  if (is_answer(header_of(packet.mad))) waiting_.erase(*waiting_.find(packet));
   const Agent& agent = agents_.at(*key);
   return Delivery{agent.client, agent.number, false, packet, std::move(whole)};
 }
 
 std::optional<DatagramService::Delivery> DatagramService::receive(Time now, const Packet& packet) {
   if (!is_rmpp(packet.mad)) return deliver(packet, {});
-  for (RmppSender& sender : senders_) {
-    if (!sender.owns(packet)) continue;
-    sender.receive(now, packet);
+  for (auto each = senders_.begin(); each != senders_.end(); ++each) {
+    if (!each->sender.owns(packet)) continue;
+    each->sender.receive(now, packet);
+    if (each->sender.is_over()) senders_.erase(each);
     return std::nullopt;
   }
   const auto key = agent_for(packet);
@@ -191,47 +192,136 @@ std::optional<DatagramService::Delivery> DatagramService::receive(Time now, cons
 
 std::optional<DatagramService::Delivery> DatagramService::receive_segment(Time now,
                                                                           const Packet& packet) {
-  auto receiver = std::find_if(receivers_.begin(), receivers_.end(),
-                               [&](const RmppReceiver& each) { return each.owns(packet); });
-  if (receiver == receivers_.end()) {
-    const bool begins = is_first_segment(packet.mad) && agent_for(packet).has_value();
-    if (!begins || receivers_.size() >= transactions_max) return std::nullopt;
-    receivers_.emplace_back(now, packet);
-    receiver = std::prev(receivers_.end());
-    // The question has its answer, of which the rest is under way.
-    const auto question = question_of(packet);
-    if (question != waiting_.end()) question->due = now + RmppReceiver::patience;
+  auto found = receivers_.find(transaction_of(packet));
+  if (found == receivers_.end()) found = begin_transaction(now, packet);
+  if (found == receivers_.end() || !found->second.receiver.owns(packet)) return std::nullopt;
+  Receiving& receiving = found->second;
+  const auto question = receiving.is_answer ? waiting_.find(packet) : std::nullopt;
+  const bool is_unwanted = receiving.is_answer && !receiving.is_finished && !question;
+  if (is_unwanted) {
+    end_transaction(found);
+    return std::nullopt;
   }
-  const std::size_t others = transaction_bytes() - receiver->bytes();
-  const std::size_t room = transaction_bytes_max - std::min(others, transaction_bytes_max);
-  if (const auto back = receiver->receive(now, packet, room)) outgoing_.push_back(*back);
+  RmppReceiver& receiver = receiving.receiver;
+  const std::size_t before = receiver.bytes();
+  if (const auto back = receiver.receive(now, packet, room_of(receiving))) {
+    outgoing_.push_back(*back);
+  }
+  transactions_due_ = std::min(transactions_due_, receiver.deadline());
+  count(receiving, before);
+  // The question has its answer, of which the rest is under way.
+  if (question && receiver.bytes() != before) waiting_.postpone(*question, receiver.deadline());
   std::vector<std::byte> whole;
-  if (!receiver->take_whole(whole)) return std::nullopt;
-  return deliver(receiver->first(), std::move(whole));
+  if (!receiver.take_whole(whole)) return std::nullopt;
+  count(receiving, whole.size());
+  const Packet first = receiver.first();
+  finish(found);
+  return deliver(first, std::move(whole));
 }
 
+DatagramService::Receivings::iterator DatagramService::begin_transaction(Time now,
+                                                                         const Packet& first) {
+  if (!is_first_segment(first.mad) || !agent_for(first)) return receivers_.end();
+  const bool answers = is_answer(header_of(first.mad));
+  const std::uint16_t source = first.source.value;
+  if (answers) {
+    const std::size_t of_answers = receivers_.size() - others_.transactions - finished_.size();
+    if (of_answers >= WaitingQuestions::questions_max) return receivers_.end();
+  } else {
+    const auto known = of_source_.find(source);
+    const std::size_t of_source = known == of_source_.end() ? 0 : known->second.transactions;
+    const bool has_room =
+        others_.transactions < transactions_max && of_source < transactions_of_source_max;
+    if (!has_room) return receivers_.end();
+    ++others_.transactions;
+    ++of_source_[source].transactions;
+  }
+  return receivers_.emplace(transaction_of(first), Receiving{RmppReceiver(now, first), answers})
+      .first;
+}
+
+// Returns how long a datagram may be of which some has come.
+std::size_t DatagramService::room_of(const Receiving& receiving) const {
+  const std::size_t own = receiving.receiver.bytes();
+  const std::size_t room = left_of(transaction_bytes_max, bytes_received_ - own + bytes_to_send());
+  if (receiving.is_answer || receiving.is_finished) return room;
+  const std::size_t of_source = of_source_.at(receiving.receiver.first().source.value).bytes;
+  return std::min({room, left_of(bytes_of_others_max, others_.bytes - own),
+                   left_of(bytes_of_source_max, of_source - own)});
+}
+
+// Counts the bytes of a transaction, which had other ones before.
+void DatagramService::count(const Receiving& receiving, std::size_t bytes_before) {
+  if (receiving.is_finished) return;
+  const std::size_t more = receiving.receiver.bytes() - bytes_before;  // may be less than none
+  bytes_received_ += more;
+  if (receiving.is_answer) return;
+  others_.bytes += more;
+  of_source_.at(receiving.receiver.first().source.value).bytes += more;
+}
+
+// Gives back the place of a transaction whose bytes are not counted any more.
+void DatagramService::give_back_place(Receiving& receiving) {
+  if (receiving.is_finished) return;
+  receiving.is_finished = true;
+  if (receiving.is_answer) return;
+  --others_.transactions;
+  const auto of_source = of_source_.find(receiving.receiver.first().source.value);
+  if (--of_source->second.transactions == 0) of_source_.erase(of_source);
+}
+
+void DatagramService::finish(Receivings::iterator receiving) {
+  give_back_place(receiving->second);
+  finished_.push_back(receiving->first);
+  if (finished_.size() <= finished_max) return;
+  receivers_.erase(finished_.front());
+  finished_.pop_front();
+}
+
+// Forgets a transaction that is not finished.
+DatagramService::Receivings::iterator DatagramService::end_transaction(
+    Receivings::iterator receiving) {
+  const std::size_t bytes = receiving->second.receiver.bytes();
+  receiving->second.receiver.drop_bytes();
+  count(receiving->second, bytes);
+  give_back_place(receiving->second);
+  return receivers_.erase(receiving);
+}
+
+// --- time ---
+
 Time DatagramService::next_timeout() const {
-  Time next = Time::never();
-  for (const Waiting& each : waiting_) next = std::min(next, each.due);
-  for (const RmppSender& each : senders_) next = std::min(next, each.deadline());
-  for (const RmppReceiver& each : receivers_) next = std::min(next, each.deadline());
-  return next;
+  return std::min(waiting_.next_timeout(), transactions_due_);
+}
+
+void DatagramService::expire_transactions(Time now) {
+  transactions_due_ = Time::never();
+  for (Sending& each : senders_) each.sender.expire(now);
+  std::erase_if(senders_, [](const Sending& each) { return each.sender.is_over(); });
+  for (const Sending& each : senders_) {
+    transactions_due_ = std::min(transactions_due_, each.sender.deadline());
+  }
+  // Those that finished first are over first.
+  while (!finished_.empty() && receivers_.at(finished_.front()).receiver.is_over(now)) {
+    receivers_.erase(finished_.front());
+    finished_.pop_front();
+  }
+  for (auto each = receivers_.begin(); each != receivers_.end();) {
+    const bool ends = !each->second.is_finished && each->second.receiver.is_over(now);
+    if (!ends) transactions_due_ = std::min(transactions_due_, each->second.receiver.deadline());
+    each = ends ? end_transaction(each) : std::next(each);
+  }
 }
 
 std::optional<DatagramService::Delivery> DatagramService::expire(Time now) {
-  for (RmppSender& each : senders_) each.expire(now);
-  std::erase_if(receivers_, [now](const RmppReceiver& each) { return each.is_over(now); });
-  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
-    if (each->due > now) continue;
-    if (each->retries == 0) {
-      const Agent& agent = agents_.at(each->agent_key);
-      Delivery delivery{agent.client, agent.number, true, each->packet, {}};
-      waiting_.erase(each);
-      return delivery;
+  if (now >= transactions_due_) expire_transactions(now);
+  while (const auto due = waiting_.take_due(now)) {
+    const auto& question = due->question;
+    if (due->is_over) {
+      const Agent& agent = agents_.at(question.agent_key);
+      return Delivery{agent.client, agent.number, true, question.packet, {}};
     }
-    --each->retries;
-    each->due = now + each->timeout;
-    outgoing_.push_back(each->packet);
+    outgoing_.push_back(question.packet);
   }
   return std::nullopt;
 }

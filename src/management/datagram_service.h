@@ -11,11 +11,14 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
 #include "management/packet.h"
 #include "management/rmpp.h"
+#include "management/waiting_questions.h"
 
 namespace tulle::management {
 
@@ -37,19 +40,27 @@ struct Registration {
 class DatagramService {
  public:
   static constexpr std::uint32_t agents_of_client_max = 32;
-  // Questions of one client that wait for their answers. A kernel has no such limit.
-  static constexpr std::size_t questions_of_client_max = 4'096;
-  // Transactions of many packets under way. One more is refused by silence, and its sender tries
-  // again.
+  // Transactions of many packets that clients send, and that others begin with us. One more of
+  // others is refused by silence, and its sender tries again. The answers to the clients' own
+  // questions always have room.
   static constexpr std::size_t transactions_max = 256;
-  // Bytes of all transactions under way, which bounds what peers and programs can make us keep.
+  static constexpr std::size_t transactions_of_client_max = 128;
+  static constexpr std::size_t transactions_of_source_max = 16;  // that a LID has begun
+  // Transactions that have ended. Their last acknowledgement may have to be sent again.
+  static constexpr std::size_t finished_max = 256;
+  // Bytes of all transactions under way, which bounds what peers and programs can make us keep, of
+  // those that others have begun, and of those that one LID has begun.
   static constexpr std::size_t transaction_bytes_max = 128 << 20;
+  static constexpr std::size_t bytes_of_client_max = transaction_bytes_max / 2;
+  static constexpr std::size_t bytes_of_others_max = transaction_bytes_max / 2;
+  static constexpr std::size_t bytes_of_source_max = bytes_of_others_max / 4;
 
   struct Question {
     std::uint32_t agent = 0;
     Packet packet;                 // its first 256 bytes
     std::vector<std::byte> whole;  // of a transaction of many packets: all bytes
-    Time timeout;                  // of one try; zero: no answer is expected
+    // Of one try; zero: no answer is expected. WaitingQuestions has the bounds of both.
+    Time timeout;
     std::uint32_t retries = 0;
   };
   struct Delivery {
@@ -66,6 +77,9 @@ class DatagramService {
     unknown_agent,  // the client has no such agent
   };
 
+  // Says that a client is an opening of the port by this program. A client of which nothing is said
+  // is one of its own.
+  void enter(ClientId client, std::uint32_t program) { programs_[client] = program; }
   // Registers an agent and returns its number within the client, from 0 on.
   struct Registered {
     Refusal refusal = Refusal::none;
@@ -96,29 +110,60 @@ class DatagramService {
     std::uint32_t number = 0;
     Registration registration;
   };
-  struct Waiting {
-    std::uint32_t agent_key = 0;
-    Packet packet;
-    Time timeout;
-    Time due;
-    std::uint32_t retries = 0;
+  struct Sending {
+    ClientId client = 0;
+    RmppSender sender;
   };
+  struct Receiving {
+    RmppReceiver receiver;
+    bool is_answer = false;    // to a question of a client
+    bool is_finished = false;  // it has no bytes any more, and no place of its source
+  };
+  // The source's LID, the transaction ID and the class.
+  using TransactionKey = std::tuple<std::uint16_t, std::uint64_t, std::uint8_t>;
+  using Receivings = std::map<TransactionKey, Receiving>;
+  // What is under way of one source, or of all of these.
+  struct Share {
+    std::size_t transactions = 0;
+    std::size_t bytes = 0;
+  };
+  using ClassKey = std::tuple<std::uint8_t, std::uint8_t, std::uint32_t>;
 
-  using Waitings = std::deque<Waiting>;
-
-  Waitings::iterator question_of(const Packet& answer);
-  std::optional<std::uint32_t> agent_for(const Packet& packet);
+  static ClassKey class_of(const Registration& registration) {
+    return {registration.management_class, registration.class_version, registration.oui};
+  }
+  static TransactionKey transaction_of(const Packet& segment) {
+    const wire::MadHeader header = header_of(segment.mad);
+    return {segment.source.value, header.transaction_id, header.management_class};
+  }
+  ProgramId program_of(ClientId client) const;
+  bool has_room_to_send(ClientId client, std::size_t bytes) const;
+  std::optional<std::uint32_t> agent_for(const Packet& packet) const;
   std::optional<Delivery> deliver(const Packet& packet, std::vector<std::byte> whole);
   std::optional<Delivery> receive_segment(Time now, const Packet& packet);
+  Receivings::iterator begin_transaction(Time now, const Packet& first);
+  std::size_t room_of(const Receiving& receiving) const;
+  void count(const Receiving& receiving, std::size_t bytes_before);
+  void give_back_place(Receiving& receiving);
+  void finish(Receivings::iterator receiving);
+  Receivings::iterator end_transaction(Receivings::iterator receiving);
   std::optional<std::uint32_t> key_of(ClientId client, std::uint32_t agent) const;
   void forget(std::uint32_t key);
-  std::size_t waiting_of(ClientId client) const;
-  std::size_t transaction_bytes() const;
+  std::size_t bytes_to_send() const;
+  void expire_transactions(Time now);
 
   std::map<std::uint32_t, Agent> agents_;  // by the upper half of their transaction IDs
-  Waitings waiting_;
-  std::deque<RmppSender> senders_;
-  std::deque<RmppReceiver> receivers_;
+  std::map<std::pair<ClientId, std::uint32_t>, std::uint32_t> keys_;  // by client and number
+  std::multimap<ClassKey, std::uint32_t> listeners_;                  // agents that have methods
+  std::map<ClientId, ProgramId> programs_;
+  WaitingQuestions waiting_;
+  std::deque<Sending> senders_;
+  Receivings receivers_;
+  std::deque<TransactionKey> finished_;  // those that are finished, in this order
+  std::size_t bytes_received_ = 0;
+  Time transactions_due_ = Time::never();  // no transaction's time is over earlier
+  Share others_;                           // what others have begun
+  std::map<std::uint16_t, Share> of_source_;
   std::deque<Packet> outgoing_;
   std::uint32_t next_key_ = 1;
 };

@@ -56,6 +56,7 @@ struct Run {
     question.packet = any_packet(script);
     question.timeout = Time::milliseconds(script.below(3) * 100);
     question.retries = script.below(3);
+    service.enter(client, client / 2);
     question.whole.assign(question.packet.mad.begin(), question.packet.mad.end());
     question.whole.resize(script.half() % 3'000);
     static_cast<void>(service.send(now, client, std::move(question)));

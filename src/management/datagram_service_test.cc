@@ -161,17 +161,270 @@ TEST(DatagramService, AClientIsBounded) {
     agent = added.agent;
   }
   EXPECT_EQ(service.add(7, asks_only(wire::subnet_class)).refusal, Refusal::no_room);
-  for (std::size_t i = 0; i < DatagramService::questions_of_client_max; ++i) {
+  for (std::size_t i = 0; i < WaitingQuestions::questions_of_program_max; ++i) {
     ASSERT_EQ(service.send(now, 7, question_of(agent, Time::seconds(1))), Refusal::none);
   }
   EXPECT_EQ(service.send(now, 7, question_of(agent, Time::seconds(1))), Refusal::no_room);
   // Nothing waits that was refused.
   std::size_t asked = 0;
   while (service.take_packet()) ++asked;
-  EXPECT_EQ(asked, DatagramService::questions_of_client_max);
+  EXPECT_EQ(asked, WaitingQuestions::questions_of_program_max);
   // Another client is not held up.
   const auto other = service.add(8, asks_only(wire::subnet_class));
   EXPECT_EQ(service.send(now, 8, question_of(other.agent, Time::seconds(1))), Refusal::none);
+}
+
+// A program has one share, however often it opens the port, and leaves room for others.
+TEST(DatagramService, AProgramIsBoundedHoweverOftenItOpensThePort) {
+  DatagramService service;
+  const auto ask = [&](ClientId client) {
+    return service.send(now, client, question_of(0, Time::seconds(1)));
+  };
+  const auto ask_all = [&](ClientId client) {
+    std::size_t asked = 0;
+    while (ask(client) == Refusal::none) ++asked;
+    return asked;
+  };
+  for (ClientId client = 1; client <= 100; ++client) {
+    ASSERT_EQ(service.add(client, asks_only(wire::subnet_class)).refusal, Refusal::none);
+    service.enter(client, client <= 10 ? 1'000 : client);
+  }
+  std::size_t of_one = 0;
+  for (ClientId client = 1; client <= 10; ++client) of_one += ask_all(client);
+  EXPECT_EQ(of_one, WaitingQuestions::questions_of_program_max);
+  for (ClientId client = 11; client <= 100; ++client) {
+    EXPECT_GE(ask_all(client), WaitingQuestions::questions_of_program_min);
+  }
+  service.remove_client(1);
+  EXPECT_EQ(ask_all(2), WaitingQuestions::questions_of_program_min);
+  EXPECT_EQ(ask(100), Refusal::no_room);
+  service.remove_client(11);
+  EXPECT_EQ(ask(100), Refusal::none);
+}
+
+// A program cannot have the service send for it without end.
+TEST(DatagramService, TimeoutsAndRetriesHaveBounds) {
+  DatagramService service;
+  const auto added = service.add(7, asks_only(wire::subnet_class));
+  ASSERT_EQ(service.send(now, 7, question_of(added.agent, Time::milliseconds(1), 0x8000'0000)),
+            Refusal::none);
+  EXPECT_EQ(service.next_timeout(), now + WaitingQuestions::timeout_min);
+  std::uint32_t sent = 0;
+  for (bool is_over = false; !is_over;) {
+    while (service.take_packet()) ++sent;
+    ASSERT_LE(sent, WaitingQuestions::retries_max + 1);
+    is_over = service.expire(service.next_timeout()).has_value();
+  }
+  EXPECT_EQ(sent, WaitingQuestions::retries_max + 1);
+  ASSERT_EQ(service.send(now, 7, question_of(added.agent, Time::seconds(100'000), 0)),
+            Refusal::none);
+  EXPECT_EQ(service.next_timeout(), now + WaitingQuestions::timeout_max);
+}
+
+TEST(DatagramService, QuestionsAreRepeatedAtAPace) {
+  DatagramService service;
+  const auto added = service.add(7, asks_only(wire::subnet_class));
+  const auto sent = [&] {
+    int packets = 0;
+    while (service.take_packet()) ++packets;
+    return packets;
+  };
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_EQ(service.send(now, 7, question_of(added.agent, Time::milliseconds(20), 10)),
+              Refusal::none);
+  }
+  EXPECT_EQ(sent(), 500);
+  Time at = service.next_timeout();
+  EXPECT_FALSE(service.expire(at));
+  EXPECT_EQ(sent(), WaitingQuestions::repeat_burst + 1);
+  EXPECT_EQ(service.next_timeout(), at + WaitingQuestions::repeat_pace);
+  at += Time::milliseconds(1);
+  EXPECT_FALSE(service.expire(at));
+  EXPECT_EQ(sent(), 10);
+}
+
+// An agent that uses one transaction ID for many questions gets the answer of the LID that gives it.
+TEST(DatagramService, OneTransactionIdHasManyQuestions) {
+  DatagramService service;
+  const auto added = service.add(7, asks_only(vendor_class));
+  std::vector<Packet> asked;
+  for (const std::uint16_t lid : std::array<std::uint16_t, 3>{5, 3, 4}) {
+    auto question = question_of(added.agent, Time::seconds(1));
+    question.packet.mad = request_of(vendor_class, method_get, 0x12);
+    question.packet.destination = Lid(lid);
+    ASSERT_EQ(service.send(now, 7, question), Refusal::none);
+    asked.push_back(*service.take_packet());
+  }
+  for (const Packet& each : {asked[2], asked[0], asked[1]}) {
+    EXPECT_TRUE(service.receive(now, answered(each)));
+    EXPECT_FALSE(service.receive(now, answered(each)));
+  }
+  EXPECT_TRUE(service.next_timeout().is_never());
+}
+
+class LongQuestions : public testing::Test {
+ protected:
+  LongQuestions() {
+    Registration registration = listens_to(wire::subnet_administration_class, 0x14);
+    registration.has_transactions = true;
+    service.add(7, registration);
+  }
+  static Packet segment(std::uint16_t lid, std::uint64_t transaction, std::uint32_t number,
+                        bool is_last) {
+    Packet packet = packet_of(request_of(wire::subnet_administration_class, 0x14, 0x35));
+    packet.source = Lid(lid);
+    wire::MadHeader header = header_of(packet.mad);
+    header.transaction_id = transaction;
+    set_header(packet.mad, header);
+    wire::RmppHeader rmpp;
+    rmpp.version = wire::RmppHeader::current_version;
+    rmpp.type = static_cast<std::uint8_t>(wire::RmppType::data);
+    rmpp.response_time_and_flags = static_cast<std::uint8_t>(
+        wire::RmppHeader::active | (number == 1 ? wire::RmppHeader::first : 0u) |
+        (is_last ? wire::RmppHeader::last : 0u));
+    rmpp.segment = number;
+    if (is_last) rmpp.length_or_window = 30;
+    put_attribute(rmpp, wire::rmpp_header_offset, packet.mad);
+    return packet;
+  }
+  // Returns the type of the answer to a segment, and none without one.
+  wire::RmppType answer() {
+    const auto packet = service.take_packet();
+    if (!packet) return wire::RmppType::none;
+    wire::RmppHeader header;
+    std::memcpy(&header, packet->mad.data() + wire::rmpp_header_offset, sizeof header);
+    return static_cast<wire::RmppType>(header.type);
+  }
+  bool begins(std::uint16_t lid, std::uint64_t transaction) {
+    EXPECT_FALSE(service.receive(now, segment(lid, transaction, 1, false)));
+    return answer() == wire::RmppType::ack;
+  }
+
+  DatagramService service;
+};
+
+TEST_F(LongQuestions, ASourceHasAShare) {
+  std::uint64_t transaction = 0;
+  for (std::size_t i = 0; i < DatagramService::transactions_of_source_max; ++i) {
+    EXPECT_TRUE(begins(3, ++transaction));
+  }
+  EXPECT_FALSE(begins(3, ++transaction));
+  EXPECT_TRUE(begins(4, ++transaction));
+  // The place of one that ends is free, and again when nothing comes any more.
+  EXPECT_TRUE(service.receive(now, segment(3, 1, 2, true)));
+  EXPECT_EQ(answer(), wire::RmppType::ack);
+  EXPECT_TRUE(begins(3, ++transaction));
+  EXPECT_FALSE(begins(3, ++transaction));
+  const Time later = now + RmppReceiver::patience;
+  EXPECT_EQ(service.next_timeout(), later);
+  EXPECT_FALSE(service.expire(later));
+  EXPECT_TRUE(service.next_timeout().is_never());
+  EXPECT_TRUE(begins(3, ++transaction));
+}
+
+// One that has ended keeps no place. Its last acknowledgement can be sent again.
+TEST_F(LongQuestions, ThoseThatHaveEndedTakeNoPlace) {
+  const std::size_t many = DatagramService::transactions_max + DatagramService::finished_max;
+  for (std::size_t i = 1; i <= many; ++i) {
+    ASSERT_TRUE(service.receive(now, segment(3, i, 1, true))) << i;
+    EXPECT_EQ(answer(), wire::RmppType::ack);
+  }
+  EXPECT_FALSE(service.receive(now, segment(3, many, 1, true)));
+  EXPECT_EQ(answer(), wire::RmppType::ack);
+  EXPECT_FALSE(service.expire(now + RmppReceiver::patience));
+  EXPECT_TRUE(service.next_timeout().is_never());
+}
+
+TEST_F(LongQuestions, ASourceHasAShareOfTheBytes) {
+  constexpr std::uint32_t segments = DatagramService::bytes_of_source_max / 200;
+  wire::RmppType last = wire::RmppType::none;
+  std::uint32_t number = 0;
+  while (last != wire::RmppType::abort && number < segments + 100) {
+    EXPECT_FALSE(service.receive(now, segment(3, 1, ++number, false)));
+    last = answer();
+  }
+  EXPECT_NEAR(number, segments, 10);
+  EXPECT_FALSE(begins(3, 2)) << "it has no room before the other's end";
+  EXPECT_TRUE(begins(4, 3));
+  EXPECT_FALSE(service.expire(now));
+  EXPECT_TRUE(begins(3, 4));
+}
+
+// Others that take all places do not keep a program from its answer.
+TEST_F(LongQuestions, AnswersToOwnQuestionsHaveRoom) {
+  const std::size_t sources =
+      DatagramService::transactions_max / DatagramService::transactions_of_source_max;
+  for (std::uint16_t source = 10; source < 10 + sources; ++source) {
+    for (std::size_t i = 0; i < DatagramService::transactions_of_source_max; ++i) {
+      EXPECT_TRUE(begins(source, i));
+    }
+  }
+  EXPECT_FALSE(begins(9, 1));
+  Registration asks = asks_only(wire::subnet_administration_class);
+  asks.has_transactions = true;
+  const auto added = service.add(8, asks);
+  auto question = question_of(added.agent, Time::milliseconds(100));
+  question.packet.mad = request_of(wire::subnet_administration_class, 0x12, 0x35);
+  ASSERT_EQ(service.send(now, 8, question), Refusal::none);
+  const auto asked = service.take_packet();
+  ASSERT_TRUE(asked);
+  const auto part = [&](std::uint32_t number, bool is_last) {
+    Packet packet = segment(2, header_of(asked->mad).transaction_id, number, is_last);
+    wire::MadHeader header = header_of(packet.mad);
+    header.method = 0x92;
+    set_header(packet.mad, header);
+    return packet;
+  };
+  EXPECT_FALSE(service.receive(now, part(1, false)));
+  EXPECT_EQ(answer(), wire::RmppType::ack);
+  // The question waits as long as its answer progresses.
+  Time at = now + RmppReceiver::patience - Time::milliseconds(1);
+  EXPECT_FALSE(service.receive(at, part(2, false)));
+  at += RmppReceiver::patience - Time::milliseconds(1);
+  EXPECT_FALSE(service.expire(at));
+  const auto delivery = service.receive(at, part(3, true));
+  ASSERT_TRUE(delivery);
+  EXPECT_EQ(delivery->client, 8u);
+}
+
+// The rest of an answer that nobody waits for any more keeps nothing.
+TEST_F(LongQuestions, AnAnswerEndsWithItsQuestion) {
+  Registration asks = asks_only(wire::subnet_administration_class);
+  asks.has_transactions = true;
+  const auto added = service.add(8, asks);
+  auto question = question_of(added.agent, Time::milliseconds(100));
+  question.packet.mad = request_of(wire::subnet_administration_class, 0x12, 0x35);
+  ASSERT_EQ(service.send(now, 8, question), Refusal::none);
+  Packet part = segment(2, header_of(service.take_packet()->mad).transaction_id, 1, false);
+  part.mad[3] = std::byte{0x92};
+  EXPECT_FALSE(service.receive(now, part));
+  EXPECT_EQ(answer(), wire::RmppType::ack);
+  service.remove_client(8);
+  EXPECT_FALSE(service.receive(now, part));
+  EXPECT_EQ(answer(), wire::RmppType::none);
+  EXPECT_FALSE(service.expire(now + Time::milliseconds(1)));
+}
+
+TEST(DatagramService, AClientHasAShareOfTheTransactions) {
+  DatagramService service;
+  Registration registration = asks_only(wire::subnet_administration_class);
+  registration.has_transactions = true;
+  const auto ask = [&](ClientId client, std::size_t bytes) {
+    DatagramService::Question question;
+    question.packet = packet_of(request_of(wire::subnet_administration_class, 0x14, 0x35));
+    question.packet.mad[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
+    question.whole.resize(bytes);
+    return service.send(now, client, std::move(question));
+  };
+  for (const ClientId client : {7, 8, 9}) service.add(client, registration);
+  for (std::size_t i = 0; i < DatagramService::transactions_of_client_max; ++i) {
+    EXPECT_EQ(ask(7, 300), Refusal::none);
+  }
+  EXPECT_EQ(ask(7, 300), Refusal::no_room);
+  EXPECT_EQ(ask(8, DatagramService::bytes_of_client_max + 1), Refusal::no_room);
+  EXPECT_EQ(ask(8, DatagramService::bytes_of_client_max), Refusal::none);
+  EXPECT_EQ(ask(8, 300), Refusal::no_room);
+  EXPECT_EQ(ask(9, 300), Refusal::none);
 }
 
 // A long question for which there is no room comes back once, and not a second time when its time

@@ -1,6 +1,7 @@
 #include "management/rmpp.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "wire/rmpp.h"
 
@@ -66,6 +67,7 @@ RmppSender::RmppSender(Time now, const Packet& packet, std::vector<std::byte> by
     : packet_(packet),
       bytes_(std::move(bytes)),
       data_offset_(wire::rmpp_data_offset(header_of(packet.mad).management_class)),
+      end_(now + transaction_life_max),
       deadline_(now + patience) {
   const std::size_t in_segment = mad_bytes - data_offset_;
   const std::size_t data = bytes_.size() > data_offset_ ? bytes_.size() - data_offset_ : 0;
@@ -135,21 +137,27 @@ void RmppSender::receive(Time now, const Packet& answer) {
   const std::uint32_t acknowledged = header.segment;
   // A segment that was never sent cannot have come.
   if (acknowledged >= next_ || acknowledged < acknowledged_) return;
-  if (acknowledged > acknowledged_) tries_left_ = tries_max;
+  // An acknowledgement of nothing new may open the window. It is no progress, or a receiver could
+  // keep the transaction for ever.
+  if (acknowledged > acknowledged_) {
+    tries_left_ = tries_max;
+    deadline_ = std::min(now + patience, end_);
+  }
   acknowledged_ = acknowledged;
-  window_end_ = std::max<std::uint32_t>(header.length_or_window, window_end_);
-  deadline_ = now + patience;
+  const std::uint32_t window_end =
+      std::min<std::uint32_t>(header.length_or_window, acknowledged + window_max);
+  window_end_ = std::max(window_end, window_end_);
   is_over_ = acknowledged_ >= segments_;
 }
 
 void RmppSender::expire(Time now) {
   if (now < deadline_) return;
-  if (--tries_left_ <= 0) {
+  if (--tries_left_ <= 0 || now >= end_) {
     is_over_ = true;
     return;
   }
   next_ = acknowledged_ + 1;
-  deadline_ = now + patience;
+  deadline_ = std::min(now + patience, end_);
 }
 
 // --- receiving ---
@@ -157,6 +165,7 @@ void RmppSender::expire(Time now) {
 RmppReceiver::RmppReceiver(Time now, const Packet& first)
     : first_(first),
       data_offset_(wire::rmpp_data_offset(header_of(first.mad).management_class)),
+      end_(now + transaction_life_max),
       deadline_(now + patience) {}
 
 bool RmppReceiver::owns(const Packet& packet) const {
@@ -217,7 +226,7 @@ std::optional<Packet> RmppReceiver::receive(Time now, const Packet& packet, std:
   const auto data = packet.mad.begin() + static_cast<std::ptrdiff_t>(data_offset_);
   bytes_.insert(bytes_.end(), data, data + static_cast<std::ptrdiff_t>(bytes));
   ++received_;
-  deadline_ = now + patience;
+  deadline_ = is_last ? now + patience : std::min(now + patience, end_);
   is_whole_ = is_last;
   const bool is_window_used = received_ == window_end_;
   if (is_window_used) window_end_ += window;
@@ -228,7 +237,7 @@ std::optional<Packet> RmppReceiver::receive(Time now, const Packet& packet, std:
 bool RmppReceiver::take_whole(std::vector<std::byte>& bytes) {
   if (!is_whole_ || is_taken_) return false;
   is_taken_ = true;
-  bytes = std::move(bytes_);
+  bytes = std::exchange(bytes_, {});
   return true;
 }
 

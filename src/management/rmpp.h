@@ -22,10 +22,17 @@ bool is_rmpp(Request mad);
 
 bool is_first_segment(Request mad);
 
+// A transaction of many packets that lasts longer than this ends, however it progresses: what it
+// keeps is for others, too. The largest table takes seconds.
+inline constexpr Time transaction_life_max = Time::seconds(120);
+
 class RmppSender {
  public:
   static constexpr Time patience = Time::seconds(2);  // until a window is sent again
   static constexpr int tries_max = 4;
+  // Segments that are sent without an acknowledgement, whatever the receiver says. Linux's window
+  // has at most 1,024.
+  static constexpr std::uint32_t window_max = 1'024;
 
   // `bytes` is the whole datagram: headers and data. The packet says where it goes.
   RmppSender(Time now, const Packet& packet, std::vector<std::byte> bytes);
@@ -54,6 +61,7 @@ class RmppSender {
   std::uint32_t acknowledged_ = 0;  // all segments up to this one
   std::uint32_t window_end_ = 1;    // last segment that may be sent
   int tries_left_ = tries_max;
+  Time end_;  // of its life
   Time deadline_;
   bool is_over_ = false;
 };
@@ -73,6 +81,7 @@ class RmppReceiver {
   // Returns the whole datagram once all segments have come. The transaction stays for a while,
   // since its last acknowledgement may be lost.
   bool take_whole(std::vector<std::byte>& bytes);
+  void drop_bytes() { bytes_ = {}; }
   bool is_over(Time now) const { return now >= deadline_; }
   Time deadline() const { return deadline_; }
   const Packet& first() const { return first_; }
@@ -86,6 +95,7 @@ class RmppReceiver {
   std::size_t data_offset_;
   std::uint32_t received_ = 0;  // segments, all in order
   std::uint32_t window_end_ = window;
+  Time end_;  // of its life, until it is whole
   Time deadline_;
   bool is_whole_ = false;
   bool is_taken_ = false;

@@ -147,6 +147,69 @@ TEST(Rmpp, AnAnswerForWhatWasNotSentChangesNothing) {
   EXPECT_FALSE(sender.owns(*ack));
 }
 
+Packet acknowledgement(const Packet& first, std::uint32_t segment, std::uint32_t window_end) {
+  RmppReceiver receiver(now, first);
+  Packet ack = *receiver.receive(now, first, no_bound);
+  wire::RmppHeader header = rmpp_of(ack);
+  header.segment = segment;
+  header.length_or_window = window_end;
+  put_attribute(header, wire::rmpp_header_offset, ack.mad);
+  return ack;
+}
+
+// A receiver that acknowledges the same segment again and again keeps no transaction.
+TEST(Rmpp, OnlyProgressPutsTheEndOff) {
+  const auto bytes = datagram_of(100'000);
+  RmppSender sender(now, packet_of(bytes), bytes);
+  const Packet first = *sender.take_packet();
+  Time at = now + Time::seconds(1);
+  sender.receive(at, acknowledgement(first, 1, 10));
+  EXPECT_EQ(sender.deadline(), at + RmppSender::patience);
+  const Time until = at + RmppSender::patience * RmppSender::tries_max;
+  while (!sender.is_over()) {
+    while (sender.take_packet()) {
+    }
+    at += Time::milliseconds(100);
+    ASSERT_LE(at, until);
+    sender.receive(at, acknowledgement(first, 1, 20));
+    sender.expire(at);
+  }
+}
+
+// Nor does one that acknowledges a segment from time to time.
+TEST(Rmpp, ATransactionHasAnEnd) {
+  const auto bytes = datagram_of(100'000);
+  RmppSender sender(now, packet_of(bytes), bytes);
+  const Packet first = *sender.take_packet();
+  RmppReceiver receiver(now, first);
+  Time at = now;
+  for (std::uint32_t segment = 1; !sender.is_over(); ++segment) {
+    sender.receive(at, acknowledgement(first, segment, segment + 1));
+    static_cast<void>(sender.take_packet());
+    at += Time::seconds(1);
+    ASSERT_LE(at, now + transaction_life_max);
+    sender.expire(at);
+  }
+  EXPECT_EQ(at, now + transaction_life_max);
+  Packet packet = first;
+  wire::RmppHeader header = rmpp_of(packet);
+  for (at = now; !receiver.is_over(at); at += Time::seconds(1)) {
+    put_attribute(header, wire::rmpp_header_offset, packet.mad);
+    static_cast<void>(receiver.receive(at, packet, no_bound));
+    header.segment = header.segment + 1;
+  }
+  EXPECT_EQ(at, now + transaction_life_max);
+}
+
+TEST(Rmpp, ABoundlessWindowIsNone) {
+  const auto bytes = datagram_of(1'000'000);
+  RmppSender sender(now, packet_of(bytes), bytes);
+  sender.receive(now, acknowledgement(*sender.take_packet(), 1, 0xFFFF'FFFF));
+  std::uint32_t sent = 0;
+  while (sender.take_packet()) ++sent;
+  EXPECT_EQ(sent, RmppSender::window_max);
+}
+
 TEST(Rmpp, RefusesMoreThanThereIsRoomFor) {
   const auto bytes = datagram_of(1'000);
   RmppSender sender(now, packet_of(bytes), bytes);

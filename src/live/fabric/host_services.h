@@ -44,6 +44,7 @@ class HostServices {
   // for QP1.
   void enter(std::uint32_t host, std::uint32_t client, pid_t process) {
     hosts_[host].clients[client] = process;
+    if (process > 0) hosts_[host].service.enter(client, static_cast<std::uint32_t>(process));
   }
   void leave(std::uint32_t host, std::uint32_t client);
   AgentRegistered add(std::uint32_t host, std::uint32_t client, const RegisterAgent& registration);

@@ -194,11 +194,12 @@ struct Administration::Search {
   wire::MadHeader header;
   wire::AdministrationHeader administration;
   PathCursor cursor;
-  Rows rows{table_bytes_max};
+  Rows rows;
 };
 
-Administration::Administration() = default;
+Administration::Administration(std::size_t table_bytes) : table_bytes_(table_bytes) {}
 Administration::Administration(Administration&&) noexcept = default;
+Administration& Administration::operator=(Administration&&) noexcept = default;
 Administration::~Administration() = default;
 
 // A port may have several LIDs.
@@ -212,8 +213,10 @@ void Administration::answer_paths(Time now, const Question& question) {
   constexpr std::uint64_t destination =
       PathComponents::destination_gid | PathComponents::destination_lid;
   const bool is_one = (question.mask() & source) != 0 && (question.mask() & destination) != 0;
+  const Taken taken = taken_by(question);
+  if (refuses_table(question, taken)) return;
   Search search{
-      question.packet, question.header, question.administration, {}, Rows(table_bytes_max)};
+      question.packet, question.header, question.administration, {}, rows_for(question, taken)};
   const auto is_of_port = [&](const Search& each) {
     return is_same_port(each.packet.source, question.packet.source);
   };
@@ -246,9 +249,10 @@ void Administration::search_on(Time now) {
   searches_.pop_front();
   const Question question{search.packet, search.header, search.administration};
   const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
-  std::size_t bytes = search.rows.bytes().size();
-  for (const Search& each : searches_) bytes += each.rows.bytes().size();
-  if (!status && bytes <= table_bytes_max) return searches_.push_back(std::move(search));
+  // Others may have taken what there was when it began.
+  const bool has_room =
+      !question.wants_table() || search.rows.bytes().size() <= room_beside(taken_by(question));
+  if (!status && has_room) return searches_.push_back(std::move(search));
   const std::uint16_t outcome = status ? *status : wire::administration_no_resources;
   if (outcome != 0) return send_status(question, outcome);
   send_rows(now, question, search.rows);
@@ -258,11 +262,56 @@ void Administration::answer_query(Time now, const Question& question) {
   if (question.header.attribute_id == wire::attribute_path_record) {
     return answer_paths(now, question);
   }
-  Rows rows(table_bytes_max);
+  const Taken taken = taken_by(question);
+  if (refuses_table(question, taken)) return;
+  Rows rows = rows_for(question, taken);
   if (const std::uint16_t status = collect(now, question, rows); status != 0) {
     return send_status(question, status);
   }
   send_rows(now, question, rows);
+}
+
+Administration::Taken Administration::taken_by(const Question& question) const {
+  const Lid asker = question.packet.source;
+  const std::uint64_t transaction = question.header.transaction_id;
+  Taken taken;
+  const auto add = [&](Lid port, std::size_t tables, std::size_t bytes) {
+    taken.tables += tables;
+    taken.bytes += bytes;
+    if (!is_same_port(port, asker)) return;
+    taken.tables_of_port += tables;
+    taken.bytes_of_port += bytes;
+  };
+  for (const RmppSender& table : tables_) {
+    add(table.destination(), 1, table.bytes());
+    taken.is_sending = taken.is_sending || table.is_for(asker, transaction);
+  }
+  for (const Search& each : searches_) add(each.packet.source, 0, each.rows.bytes().size());
+  return taken;
+}
+
+// Returns how many bytes a table of the same port may have.
+std::size_t Administration::room_beside(const Taken& taken) const {
+  const std::size_t share = table_bytes_ / ports_share;
+  return std::min(table_bytes_ - std::min(taken.bytes, table_bytes_),
+                  share - std::min(taken.bytes_of_port, share));
+}
+
+// An answer that is no table takes nothing of a share. Two records are too many for it.
+Administration::Rows Administration::rows_for(const Question& question, const Taken& taken) const {
+  if (question.wants_table()) return Rows(room_beside(taken));
+  constexpr std::size_t count = 2;
+  return Rows(count * wire::administration_data_bytes, count);
+}
+
+// Returns true if a question for a table is done with before its records are looked for: its answer
+// is under way already, or its port has as many tables as it may have.
+bool Administration::refuses_table(const Question& question, const Taken& taken) {
+  if (!question.wants_table()) return false;
+  if (taken.is_sending) return true;
+  const bool has_place = taken.tables < tables_max && taken.tables_of_port < tables_of_port_max;
+  if (!has_place) send_status(question, wire::administration_no_resources);
+  return !has_place;
 }
 
 void Administration::send_rows(Time now, const Question& question, const Rows& rows) {
@@ -278,15 +327,9 @@ void Administration::send_rows(Time now, const Question& question, const Rows& r
                 std::min(rows.bytes().size(), wire::administration_data_bytes));
     return send(packet);
   }
-  // A question that comes again while its answer is under way is the same question.
-  const std::uint64_t transaction = question.header.transaction_id;
-  std::size_t bytes = rows.bytes().size(), of_port = 0;
-  for (const RmppSender& table : tables_) {
-    if (table.is_for(packet.destination, transaction)) return;
-    bytes += table.bytes();
-    of_port += is_same_port(table.destination(), packet.destination);
-  }
-  if (tables_.size() >= tables_max || of_port >= tables_of_port_max || bytes > table_bytes_max) {
+  const Taken taken = taken_by(question);
+  if (refuses_table(question, taken)) return;
+  if (rows.bytes().size() > room_beside(taken)) {
     return send_status(question, wire::administration_no_resources);
   }
   std::vector<std::byte> whole(packet.mad.begin(),
@@ -354,8 +397,7 @@ void Administration::change_service(Time now, const Question& question) {
 
 void Administration::change_subscription(const Question& question) {
   const auto info = question.record<wire::InformInfo>();
-  const auto is_of_port = [&](Lid lid) { return is_same_port(lid, question.packet.source); };
-  const bool is_changed = subscriptions_.change(question.packet, info, is_of_port);
+  const bool is_changed = subscriptions_.change(question.packet, info, owner_of(question));
   if (is_changed) return send_record(question, info);
   send_status(question, info.subscribes != 0 ? wire::administration_no_resources
                                              : wire::administration_bad_request);

@@ -26,10 +26,12 @@ namespace tulle::management::administration {
 
 class Administration {
  public:
-  // Tables under way, and the bytes of all of these. A question beyond is refused.
+  // Tables under way, and the bytes of all of these and of what searches have found. A question
+  // beyond is refused. A port's share holds all paths between 700 nodes.
   static constexpr std::size_t tables_max = 64;
   static constexpr std::size_t tables_of_port_max = 16;
-  static constexpr std::size_t table_bytes_max = 64 << 20;
+  static constexpr std::size_t table_bytes_max = 128 << 20;
+  static constexpr std::size_t ports_share = 4;  // a port has a quarter of the bytes
   static constexpr std::size_t outgoing_max = 1'024;
   // A search follows so many paths, in a quarter of a millisecond, before something else has its
   // turn.
@@ -41,8 +43,9 @@ class Administration {
   // nothing of other ports: that takes the manager's own key, if it is a secret.
   static constexpr std::uint64_t trusted_key = 1;
 
-  Administration();
+  explicit Administration(std::size_t table_bytes = table_bytes_max);
   Administration(Administration&&) noexcept;
+  Administration& operator=(Administration&&) noexcept;
   ~Administration();
 
   // Looks at what the manager has done since: its graph, and notices. Must be called before a
@@ -56,6 +59,8 @@ class Administration {
   void expire(Time now);
 
   const Groups& groups() const { return groups_; }
+  // Returns the reports that had no room, because their subscribers did not answer earlier ones.
+  std::uint64_t dropped_reports() const { return subscriptions_.dropped_reports(); }
 
  private:
   struct Question {
@@ -107,6 +112,18 @@ class Administration {
   template <typename Visit>
   void for_each_node(const Question& question, Visit visit) const;
 
+  // What tables and searches have taken, in all and of one port.
+  struct Taken {
+    std::size_t tables = 0;
+    std::size_t tables_of_port = 0;
+    std::size_t bytes = 0;
+    std::size_t bytes_of_port = 0;
+    bool is_sending = false;  // the answer to this question
+  };
+  Taken taken_by(const Question& question) const;
+  bool refuses_table(const Question& question, const Taken& taken);
+  std::size_t room_beside(const Taken& taken) const;
+  Rows rows_for(const Question& question, const Taken& taken) const;
   void send_rows(Time now, const Question& question, const Rows& rows);
   void send_status(const Question& question, std::uint16_t status);
   template <typename Record>
@@ -116,6 +133,7 @@ class Administration {
     if (outgoing_.size() < outgoing_max) outgoing_.push_back(packet);
   }
 
+  std::size_t table_bytes_;
   bool is_up_ = false;
   std::uint64_t sweeps_ = 0;         // of the graph that is shown
   std::uint64_t group_changes_ = 0;  // that the manager has been told of

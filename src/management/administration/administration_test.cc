@@ -185,6 +185,7 @@ class AdministrationTest : public testing::Test {
   Manager manager{now, manager_settings(), route_star};
   Administration administration{};
   std::uint64_t transaction = 0;
+  unsigned groups_made = 0;
 };
 
 TEST_F(AdministrationTest, AnswersNothingBeforeTheSubnetIsUp) {
@@ -553,6 +554,95 @@ TEST_F(AdministrationTest, OnePathDoesNotWaitForSearches) {
   one.destination_lid = lid(2);
   const std::uint64_t mask = PathComponents::source_lid | PathComponents::destination_lid;
   EXPECT_EQ(ask(question(method_get, wire::attribute_path_record, mask, one)).status, 0);
+}
+
+// A subscriber that does not answer loses its own reports, and no other's.
+TEST_F(AdministrationTest, APortHasAShareOfTheReports) {
+  bring_up();
+  wire::InformInfo wanted;
+  wanted.first_lid = wanted.type = wanted.trap = wire::InformInfo::all;
+  wanted.is_generic = wanted.subscribes = 1;
+  wanted.producer = 0xFF'FFFF;
+  EXPECT_EQ(ask(question(method_set, wire::attribute_inform_info, 0, wanted, 1)).status, 0);
+  const auto make_groups = [&](std::size_t count) {
+    std::size_t reports = 0;
+    for (auto record = group_question(3); count > 0; --count) {
+      record.group_gid[14] = static_cast<std::uint8_t>(++groups_made >> 8);
+      record.group_gid[15] = static_cast<std::uint8_t>(groups_made);
+      EXPECT_EQ(
+          ask(question(method_set, wire::attribute_member_record, create_mask, record, 3)).status,
+          0);
+      EXPECT_EQ(
+          ask(question(wire::method_delete, wire::attribute_member_record, join_mask, record, 3))
+              .method,
+          0x95);
+      while (const auto packet = administration.take_packet(now)) {
+        reports += header_of(packet->mad).method == wire::method_report &&
+                   packet->destination == Lid(lid(2));
+      }
+    }
+    return reports;
+  };
+  make_groups(Subscriptions::reports_of_port_max / 2);
+  EXPECT_EQ(administration.dropped_reports(), 0u);
+  EXPECT_EQ(ask(question(method_set, wire::attribute_inform_info, 0, wanted, 2)).status, 0);
+  EXPECT_EQ(make_groups(10), 20u);
+  EXPECT_EQ(administration.dropped_reports(), 20u);
+  for (int i = 0; i < Subscriptions::tries_max; ++i) {
+    now += Subscriptions::timeout;
+    administration.expire(now);
+    while (administration.take_packet(now)) {
+    }
+  }
+  EXPECT_TRUE(administration.next_timeout().is_never());
+  EXPECT_EQ(make_groups(1), 2u);
+  EXPECT_EQ(administration.dropped_reports(), 20u);
+}
+
+// Tables have different lengths. A port has a share of their bytes, too.
+TEST_F(AdministrationTest, APortHasAShareOfTheBytes) {
+  constexpr std::size_t node_bytes = 112, table_bytes = 56 + 4 * node_bytes;
+  administration = Administration(4 * (2 * table_bytes + 100));
+  bring_up();
+  const auto table_for = [&](std::uint32_t asker) {
+    return ask(question(wire::method_get_table, wire::attribute_node_record, 0, wire::NodeRecord{},
+                        asker))
+        .status;
+  };
+  const auto one_for = [&](std::uint32_t asker) {
+    wire::NodeRecord wanted;
+    wanted.lid = lid(2);
+    return ask(question(method_get, wire::attribute_node_record, 1, wanted, asker)).status;
+  };
+  EXPECT_EQ(table_for(1), 0);
+  EXPECT_EQ(table_for(1), 0);
+  EXPECT_EQ(table_for(1), wire::administration_no_resources);
+  EXPECT_EQ(table_for(2), 0) << "one port takes no other's share";
+  EXPECT_EQ(one_for(1), 0) << "one record is no table";
+  const Packet paths =
+      question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{}, 1);
+  EXPECT_EQ(ask(paths).status, wire::administration_no_resources);
+}
+
+// A receiver that only repeats itself, or takes its time, does not keep a table for ever.
+TEST_F(AdministrationTest, ATableThatIsNotReadEnds) {
+  bring_up();
+  const Packet asked =
+      question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{});
+  const Reply first = ask(asked);
+  ASSERT_EQ(first.status, 0);
+  RmppReceiver receiver(now, first.packet);
+  const auto ack = receiver.receive(now, first.packet, 1 << 20);
+  ASSERT_TRUE(ack);
+  const Time end = now + RmppSender::patience * (RmppSender::tries_max + 1);
+  while (!administration.next_timeout().is_never()) {
+    ASSERT_LE(now, end);
+    while (administration.take_packet(now)) {
+    }
+    now += Time::milliseconds(500);
+    administration.receive(now, *ack);
+    administration.expire(now);
+  }
 }
 
 // What there is for all, no port has alone, and none by another's name.

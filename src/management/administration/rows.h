@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "management/administration/administration.h"
@@ -12,11 +13,15 @@ namespace tulle::management::administration {
 
 struct Administration::Rows {
  public:
-  explicit Rows(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  static constexpr std::size_t any_count = std::numeric_limits<std::size_t>::max();
 
-  // Returns false if there is no room for more.
+  explicit Rows(std::size_t bytes_max, std::size_t count_max = any_count)
+      : bytes_max_(bytes_max), count_max_(count_max) {}
+
+  // Returns false if there is no room for more. No more than `count_max` are wanted.
   template <typename Record>
   bool add(const Record& record) {
+    if (count_ >= count_max_) return false;
     row_bytes_ = (sizeof record + 7) / 8 * 8;
     if (bytes_.size() + row_bytes_ > bytes_max_) {
       is_full_ = true;
@@ -36,6 +41,7 @@ struct Administration::Rows {
  private:
   std::vector<std::byte> bytes_;
   std::size_t bytes_max_;
+  std::size_t count_max_;
   std::size_t row_bytes_ = 0;
   std::size_t count_ = 0;
   bool is_full_ = false;

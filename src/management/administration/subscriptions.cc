@@ -34,7 +34,7 @@ bool is_same(const wire::InformInfo& a, const wire::InformInfo& b) {
 }  // namespace
 
 bool Subscriptions::change(const Packet& question, const wire::InformInfo& info,
-                           const std::function<bool(Lid)>& is_of_port) {
+                           std::uint64_t port) {
   const auto found =
       std::find_if(subscriptions_.begin(), subscriptions_.end(), [&](const Subscription& each) {
         return each.subscriber == question.source && is_same(each.info, info);
@@ -46,19 +46,25 @@ bool Subscriptions::change(const Packet& question, const wire::InformInfo& info,
   }
   if (is_known) return true;
   const auto of_port = std::ranges::count_if(
-      subscriptions_, [&](const Subscription& each) { return is_of_port(each.subscriber); });
+      subscriptions_, [port](const Subscription& each) { return each.port == port; });
   if (subscriptions_.size() >= subscriptions_max ||
       static_cast<std::size_t>(of_port) >= subscriptions_of_port_max) {
     return false;
   }
-  subscriptions_.push_back({question.source, info});
+  subscriptions_.push_back({question.source, port, info});
   return true;
 }
 
 void Subscriptions::report(Lid own, const wire::ReportedNotice& notice) {
   for (const Subscription& each : subscriptions_) {
-    if (reports_.size() >= reports_max) return;
     if (!is_about(each.info, notice)) continue;
+    const auto waiting = of_port_.find(each.port);
+    const std::size_t of_port = waiting == of_port_.end() ? 0 : waiting->second;
+    if (reports_.size() >= reports_max || of_port >= reports_of_port_max) {
+      ++dropped_reports_;
+      continue;
+    }
+    ++of_port_[each.port];
     Packet packet;
     packet.source = own;
     packet.destination = each.subscriber;
@@ -68,48 +74,63 @@ void Subscriptions::report(Lid own, const wire::ReportedNotice& notice) {
     header.management_class = wire::subnet_administration_class;
     header.class_version = wire::administration_version;
     header.method = wire::method_report;
-    header.transaction_id = next_transaction_++;
+    header.transaction_id = next_transaction_;
     header.attribute_id = wire::attribute_notice;
     put_attribute(header, 0, packet.mad);
     put_attribute(notice, wire::administration_data_offset, packet.mad);
-    reports_.push_back({packet, Time::zero()});
+    reports_.emplace(next_transaction_, Report{packet, each.port});
+    unsent_.push_back(next_transaction_++);
+  }
+}
+
+void Subscriptions::end(Reports::iterator report) {
+  const auto of_port = of_port_.find(report->second.port);
+  if (--of_port->second == 0) of_port_.erase(of_port);
+  reports_.erase(report);
+  while (!unsent_.empty() && !reports_.contains(unsent_.front())) unsent_.pop_front();
+  while (!waiting_.empty() && !reports_.contains(waiting_.front().transaction)) {
+    waiting_.pop_front();
   }
 }
 
 void Subscriptions::receive(const Packet& packet) {
   const wire::MadHeader answer = header_of(packet.mad);
   if (answer.method != as_answer(wire::method_report)) return;
-  const std::uint64_t transaction = answer.transaction_id;
-  std::erase_if(reports_, [&](const Report& each) {
-    return header_of(each.packet.mad).transaction_id == transaction &&
-           each.packet.destination == packet.source;
-  });
+  const auto found = reports_.find(answer.transaction_id);
+  const bool is_of_subscriber =
+      found != reports_.end() && found->second.packet.destination == packet.source;
+  if (is_of_subscriber) end(found);
 }
 
 std::optional<Packet> Subscriptions::take_packet(Time now) {
-  for (Report& each : reports_) {
-    if (!each.is_to_send) continue;
-    each.is_to_send = false;
-    each.due = now + timeout;
-    --each.tries_left;
-    return each.packet;
+  while (!unsent_.empty()) {
+    const std::uint64_t transaction = unsent_.front();
+    unsent_.pop_front();
+    const auto found = reports_.find(transaction);
+    if (found == reports_.end()) continue;
+    --found->second.tries_left;
+    waiting_.push_back({transaction, now + timeout});
+    return found->second.packet;
   }
   return std::nullopt;
 }
 
 Time Subscriptions::next_timeout() const {
-  Time next = Time::never();
-  for (const Report& each : reports_)
-    next = std::min(next, each.is_to_send ? Time::zero() : each.due);
-  return next;
+  if (!unsent_.empty()) return Time::zero();
+  return waiting_.empty() ? Time::never() : waiting_.front().due;
 }
 
 void Subscriptions::expire(Time now) {
-  std::erase_if(reports_, [now](const Report& each) {
-    return !each.is_to_send && each.due <= now && each.tries_left == 0;
-  });
-  for (Report& each : reports_) {
-    if (!each.is_to_send && each.due <= now) each.is_to_send = true;
+  while (!waiting_.empty() && waiting_.front().due <= now) {
+    const std::uint64_t transaction = waiting_.front().transaction;
+    waiting_.pop_front();
+    const auto found = reports_.find(transaction);
+    if (found == reports_.end()) continue;
+    if (found->second.tries_left == 0) {
+      end(found);
+    } else {
+      unsent_.push_back(transaction);
+    }
   }
 }
 

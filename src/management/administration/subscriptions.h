@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -20,16 +20,17 @@ class Subscriptions {
  public:
   static constexpr std::size_t subscriptions_max = 1'024;
   static constexpr std::size_t subscriptions_of_port_max = 128;
-  // Reports that wait for their answers. Others are dropped, as a subscriber that does not answer
-  // must not keep memory.
-  static constexpr std::size_t reports_max = 1'024;
+  // Reports that wait for their answers, of all ports and of one. Others are dropped and counted:
+  // a subscriber that does not answer keeps neither memory nor others' reports.
+  static constexpr std::size_t reports_max = 4'096;
+  static constexpr std::size_t reports_of_port_max = 1'024;
   static constexpr Time timeout = Time::seconds(1);
   static constexpr int tries_max = 3;
 
   // Subscribes the sender of a question, or ends its subscription. Returns false if there is no
-  // room, or no such subscription. `is_of_port` says whether a LID is one of the sender's port.
-  bool change(const Packet& question, const wire::InformInfo& info,
-              const std::function<bool(Lid)>& is_of_port);
+  // room, or no such subscription. `port` is the GUID of the sender's port, which may have several
+  // LIDs.
+  bool change(const Packet& question, const wire::InformInfo& info, std::uint64_t port);
   // Forgets the subscriptions of LIDs that `keeps` does not hold.
   template <typename Keeps>
   void keep_only(Keeps keeps) {
@@ -47,23 +48,39 @@ class Subscriptions {
   void clear() {
     subscriptions_.clear();
     reports_.clear();
+    of_port_.clear();
+    unsent_.clear();
+    waiting_.clear();
   }
   std::size_t size() const { return subscriptions_.size(); }
+  std::uint64_t dropped_reports() const { return dropped_reports_; }
 
  private:
   struct Subscription {
     Lid subscriber;
+    std::uint64_t port = 0;
     wire::InformInfo info;
   };
   struct Report {
     Packet packet;
-    Time due;
+    std::uint64_t port = 0;
     int tries_left = tries_max;
-    bool is_to_send = true;
   };
+  struct Waiting {
+    std::uint64_t transaction = 0;
+    Time due;
+  };
+  using Reports = std::map<std::uint64_t, Report>;  // by transaction ID
+
+  void end(Reports::iterator report);
 
   std::vector<Subscription> subscriptions_;
-  std::deque<Report> reports_;
+  Reports reports_;
+  std::map<std::uint64_t, std::size_t> of_port_;  // reports
+  // Each report is in one of these. Those that have ended may be here a little longer.
+  std::deque<std::uint64_t> unsent_;
+  std::deque<Waiting> waiting_;  // by time
+  std::uint64_t dropped_reports_ = 0;
   std::uint64_t next_transaction_ = 1;
 };
 
