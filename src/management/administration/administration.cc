@@ -197,6 +197,7 @@ struct Administration::Search {
   Rows rows;
 };
 
+Administration::Administration() : Administration(table_bytes_max) {}
 Administration::Administration(std::size_t table_bytes) : table_bytes_(table_bytes) {}
 Administration::Administration(Administration&&) noexcept = default;
 Administration& Administration::operator=(Administration&&) noexcept = default;

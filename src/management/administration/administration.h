@@ -43,7 +43,8 @@ class Administration {
   // nothing of other ports: that takes the manager's own key, if it is a secret.
   static constexpr std::uint64_t trusted_key = 1;
 
-  explicit Administration(std::size_t table_bytes = table_bytes_max);
+  Administration();
+  explicit Administration(std::size_t table_bytes);
   Administration(Administration&&) noexcept;
   Administration& operator=(Administration&&) noexcept;
   ~Administration();

@@ -624,6 +624,29 @@ TEST_F(AdministrationTest, APortHasAShareOfTheBytes) {
   EXPECT_EQ(ask(paths).status, wire::administration_no_resources);
 }
 
+// A question that will be refused costs no search.
+TEST_F(AdministrationTest, APortsShareIsLookedAtBeforeTheRecords) {
+  bring_up();
+  for (std::size_t i = 0; i < Administration::tables_of_port_max; ++i) {
+    administration.receive(
+        now, question(wire::method_get_table, wire::attribute_node_record, 0, wire::NodeRecord{}));
+  }
+  while (administration.take_packet(now)) {
+  }
+  wire::PathRecord none;
+  none.pkey = 0x8001;
+  for (std::size_t i = 0; i < Administration::paths_in_a_turn / 16; ++i) {
+    ask(question(method_get, wire::attribute_path_record, PathComponents::pkey, none, 2));
+  }
+  const auto paths_for = [&](std::uint32_t asker) {
+    return ask(question(wire::method_get_table, wire::attribute_path_record, 0, wire::PathRecord{},
+                        asker))
+        .status;
+  };
+  EXPECT_EQ(paths_for(1), wire::administration_no_resources);
+  EXPECT_EQ(paths_for(2), 0xFFFF) << "its search waits";
+}
+
 // A receiver that only repeats itself, or takes its time, does not keep a table for ever.
 TEST_F(AdministrationTest, ATableThatIsNotReadEnds) {
   bring_up();
