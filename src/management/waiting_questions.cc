@@ -77,15 +77,11 @@ void WaitingQuestions::erase_agent(std::uint32_t agent_key) {
   }
 }
 
-Time WaitingQuestions::repeats_from() const {
-  constexpr Time burst = repeat_pace * repeat_burst;
-  return repeats_at_pace_ > burst ? repeats_at_pace_ - burst : Time::zero();
-}
-
 Time WaitingQuestions::next_timeout() const {
   if (by_due_.empty()) return Time::never();
   const auto& [due, id] = *by_due_.begin();
-  return questions_.at(id).retries == 0 ? due : std::max(due, repeats_from());
+  const bool may_be_sent = questions_.at(id).retries == 0 || repeats_left_ > 0;
+  return may_be_sent ? due : std::max(due, next_period_);
 }
 
 std::optional<WaitingQuestions::Due> WaitingQuestions::take_due(Time now) {
@@ -97,7 +93,11 @@ std::optional<WaitingQuestions::Due> WaitingQuestions::take_due(Time now) {
     erase(id);
     return over;
   }
-  repeats_at_pace_ = std::max(repeats_at_pace_, now) + repeat_pace;
+  if (now >= next_period_) {
+    next_period_ = now + repeat_period;
+    repeats_left_ = repeats_max;
+  }
+  --repeats_left_;
   --question.retries;
   postpone(id, now + question.timeout);
   return Due{question, false};

@@ -33,9 +33,10 @@ class WaitingQuestions {
   static constexpr Time timeout_min = Time::milliseconds(20);
   static constexpr Time timeout_max = Time::seconds(3'600);
   static constexpr std::uint32_t retries_max = 64;
-  // Questions are sent again at this pace, after a burst. Others wait a little longer.
-  static constexpr Time repeat_pace = Time::microseconds(100);
-  static constexpr int repeat_burst = 64;
+  // So many questions are sent again in a period, and others wait for the next one. All of a port
+  // together cost about one percent of a processor.
+  static constexpr int repeats_max = 64;
+  static constexpr Time repeat_period = Time::milliseconds(20);
 
   using Id = std::uint64_t;
   struct Question {
@@ -74,13 +75,12 @@ class WaitingQuestions {
 
   static Key key_of(const Packet& packet, Id id);
   std::optional<Id> first_from(const Key& key, bool is_of_any_lid) const;
-  Time repeats_from() const;  // the next one may be sent again
-
   Questions questions_;
   std::set<Key> by_transaction_;
   std::set<std::pair<Time, Id>> by_due_;
   std::map<ProgramId, std::size_t> of_program_;
-  Time repeats_at_pace_ = Time::zero();  // if all had been sent at the pace
+  int repeats_left_ = repeats_max;  // in this period
+  Time next_period_ = Time::zero();
   Id next_id_ = 1;
 };
 
