@@ -32,6 +32,7 @@
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
+#include "management/waiting_questions.h"
 #include "wire/rmpp.h"
 #include "wire/smp.h"
 
@@ -160,6 +161,31 @@ TEST_F(FabricServerTest, AQuestionWithoutAnAnswerComesBack) {
   lost.timeout_milliseconds = 20;
   ASSERT_TRUE(send_datagram(client.descriptor(), lost));
   const auto back = next_from(client.descriptor());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->status, static_cast<std::uint32_t>(ETIMEDOUT));
+}
+
+// The questions of a process count together, however often it opens the port.
+TEST_F(FabricServerTest, AProcessHasOneShareOfTheWaitingQuestions) {
+  FabricPortClient first = open("h0");
+  FabricPortClient second = open("h0");
+  Datagram lost = question(register_subnet(first));
+  lost.bytes[7] = std::byte{1};  // one hop, by port 0
+  lost.timeout_milliseconds = 60'000;
+  for (std::size_t sent = 0; sent <= management::WaitingQuestions::questions_of_program_max;) {
+    const auto done = send_datagram(first.descriptor(), lost);
+    if (done) {
+      ++sent;
+    } else {
+      ASSERT_EQ(done.error().error_number, EAGAIN);
+      usleep(100);
+    }
+  }
+  ASSERT_TRUE(next_from(first.descriptor())) << "one is too many, and comes back";
+  EXPECT_FALSE(next_from(first.descriptor(), 0)) << "the others wait";
+  lost.agent = register_subnet(second);
+  ASSERT_TRUE(send_datagram(second.descriptor(), lost));
+  const auto back = next_from(second.descriptor());
   ASSERT_TRUE(back);
   EXPECT_EQ(back->status, static_cast<std::uint32_t>(ETIMEDOUT));
 }
