@@ -109,9 +109,10 @@ class Administration {
   std::optional<std::uint16_t> collect_paths(const Question& question, Rows& rows,
                                              PathCursor& cursor, std::size_t& budget) const;
 
-  // A question that may ask for one LID only is spared the others.
+  // Visits the nodes until the answer is full. A question that may ask for one LID only is spared
+  // the others.
   template <typename Visit>
-  void for_each_node(const Question& question, Visit visit) const;
+  void for_each_node(const Question& question, const Rows& rows, Visit visit) const;
 
   // What tables and searches have taken, in all and of one port.
   struct Taken {

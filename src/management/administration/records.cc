@@ -23,13 +23,14 @@ bool is_asked_for(std::uint16_t attribute, std::uint64_t mask, const Record& que
 }  // namespace
 
 template <typename Visit>
-void Administration::for_each_node(const Question& question, Visit visit) const {
+void Administration::for_each_node(const Question& question, const Rows& rows, Visit visit) const {
   if ((question.mask() & lid_component) != 0) {
     const auto found = view_.find_lid(question.record<be16>());
     if (found) visit(view_.node(*found));
     return;
   }
   for (const subnet::GraphNode& node : view_.graph().nodes) {
+    if (!rows.wants_more()) return;
     if (node.lid != 0) visit(node);
   }
 }
@@ -68,7 +69,7 @@ std::uint16_t Administration::collect(Time now, const Question& question, Rows& 
 // The LID of the question has found the node, and may be any of the node's.
 void Administration::collect_nodes(const Question& question, Rows& rows) const {
   const auto wanted = question.record<wire::NodeRecord>();
-  for_each_node(question, [&](const subnet::GraphNode& node) {
+  for_each_node(question, rows, [&](const subnet::GraphNode& node) {
     wire::NodeRecord record;
     record.lid = node.lid;
     record.info = node.info;
@@ -89,7 +90,7 @@ void Administration::collect_ports(const Question& question, Rows& rows) const {
                        (mask & capability_component) != 0;
   const std::uint32_t bits = wanted.info.capability_mask;
   if (by_bits) mask &= ~capability_component;
-  for_each_node(question, [&](const subnet::GraphNode& node) {
+  for_each_node(question, rows, [&](const subnet::GraphNode& node) {
     for (std::size_t place = 0; place < node.ports.size(); ++place) {
       if (!node.ports[place].is_known) continue;
       wire::PortInfoRecord record;
@@ -105,7 +106,7 @@ void Administration::collect_ports(const Question& question, Rows& rows) const {
 
 void Administration::collect_switches(const Question& question, Rows& rows) const {
   const auto wanted = question.record<wire::SwitchInfoRecord>();
-  for_each_node(question, [&](const subnet::GraphNode& node) {
+  for_each_node(question, rows, [&](const subnet::GraphNode& node) {
     if (!node.is_switch()) return;
     wire::SwitchInfoRecord record;
     record.lid = node.lid;
@@ -119,7 +120,7 @@ void Administration::collect_switches(const Question& question, Rows& rows) cons
 void Administration::collect_tables(const Question& question, Rows& rows) const {
   const auto wanted = question.record<wire::LinearTableRecord>();
   constexpr std::size_t in_block = wire::linear_entries_in_block;
-  for_each_node(question, [&](const subnet::GraphNode& node) {
+  for_each_node(question, rows, [&](const subnet::GraphNode& node) {
     for (std::size_t first = 0; first < node.linear.size(); first += in_block) {
       wire::LinearTableRecord record;
       record.lid = node.lid;
@@ -136,7 +137,7 @@ void Administration::collect_tables(const Question& question, Rows& rows) const 
 
 void Administration::collect_links(const Question& question, Rows& rows) const {
   const auto wanted = question.record<wire::LinkRecord>();
-  for_each_node(question, [&](const subnet::GraphNode& node) {
+  for_each_node(question, rows, [&](const subnet::GraphNode& node) {
     for (std::size_t place = node.first_link(); place < node.ports.size(); ++place) {
       const subnet::GraphPort& port = node.ports[place];
       if (!port.has_peer()) continue;

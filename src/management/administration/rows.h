@@ -37,6 +37,7 @@ struct Administration::Rows {
   std::size_t row_bytes() const { return row_bytes_; }
   std::size_t count() const { return count_; }
   bool is_full() const { return is_full_; }
+  bool wants_more() const { return !is_full_ && count_ < count_max_; }
 
  private:
   std::vector<std::byte> bytes_;
