@@ -298,7 +298,7 @@ class Ranks:
         mixed = self.two_commands([TULLE, "sim", name], [TULLE, "sim", name, "--json"], self.folder)
         self.assertNotEqual(0, mixed.returncode)
         self.assertEqual(["tulle: rank 1 was given another command line than rank 0: all ranks simulate one scenario together; "
-                          "for simulations of their own, set TULLE_MPI=none"], said_by_tulle(mixed.stderr))
+                          "for separate simulations, set TULLE_MPI=none"], said_by_tulle(mixed.stderr))
         # Another build of the same version differs in the bytes of its file.
         other = self.folder / "other"
         with copy_programs(other).open("ab") as file:

@@ -383,7 +383,7 @@ TEST_F(SimTest, TheFlowLevelRefusesWhatItWouldGetWrong) {
   expect_refused("incast --variant lossy-selective-repeat --level flow", "--level packet");
   folder.write("s.toml", open_text);
   const std::string windows = folder.path("s.toml") + " --level flow";
-  expect_refused(windows + " --set traffic.load=1", "the flow level was measured");
+  expect_refused(windows + " --set traffic.load=1", "the flow level was compared");
   expect_refused(windows + " --set 'host.recovery=\"go-back-n\"'", "in flight");
   const ProgramOutcome unvalidated = run(windows + " --unvalidated --set traffic.load=1");
   EXPECT_EQ(unvalidated.status, 0) << unvalidated.error;

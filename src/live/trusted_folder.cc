@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -109,7 +110,7 @@ Result<std::string> trusted_like(const std::string& path, const std::string& own
 Result<std::string> find_program(const std::string& name) {
   const char* path = secure_getenv("PATH");
   std::string_view rest = path == nullptr ? "/usr/sbin:/usr/bin:/sbin:/bin" : path;
-  Error why{"it is not there", ENOENT};
+  Error why{std::strerror(ENOENT), ENOENT};
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const fs::path candidate = fs::path(rest.substr(0, end)) / name;

@@ -110,7 +110,7 @@ class Ends(Collectives):
         process, ranks = self.begin("--timeout", str(SILENCE_SECONDS))
         os.kill(ranks[1], signal.SIGSTOP)
         began = time.monotonic()
-        self.assert_line(process, rf"rank 1 \(process {ranks[1]}\) is stopped, and said nothing for {SILENCE_SECONDS} s")
+        self.assert_line(process, rf"rank 1 \(process {ranks[1]}\) is stopped and was silent for {SILENCE_SECONDS} s")
         self.assertGreater(time.monotonic() - began, SILENCE_SECONDS / 2)
         self.assert_gone(ranks)
 

@@ -534,7 +534,7 @@ class BadInput(ClientTest):
                                     expect=2).stderr
 
     def test_files(self):
-        self.assertIn("topology is needed", self.up("title = 'nothing'\n").replace(":", ""))
+        self.assertIn("topology is required", self.up("title = 'nothing'\n").replace(":", ""))
         self.assertIn("leaves", self.up("[topology]\nkind = 'leaf-spine'\nleaves = 0\n"))
         self.assertIn("switch 0 has 300 ports; a switch of InfiniBand has at most 254",
                       self.up("[topology]\nkind = 'single-switch'\nhosts = 300\n"))
