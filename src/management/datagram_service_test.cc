@@ -243,7 +243,7 @@ TEST(DatagramService, QuestionsAreRepeatedAtAPace) {
   EXPECT_EQ(sent(), WaitingQuestions::repeats_max);
 }
 
-// An agent that uses one transaction ID for many questions gets the answer of the LID that gives it.
+// An agent that uses one transaction ID for many questions gets the answer of each LID.
 TEST(DatagramService, OneTransactionIdHasManyQuestions) {
   DatagramService service;
   const auto added = service.add(7, asks_only(vendor_class));

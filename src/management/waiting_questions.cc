@@ -19,7 +19,7 @@ void WaitingQuestions::add(Time now, Question question) {
   by_transaction_.insert(key_of(question.packet, id));
   by_due_.emplace(question.due, id);
   ++of_program_[question.program];
-  questions_.emplace(id, std::move(question));
+  questions_.emplace(id, question);
 }
 
 WaitingQuestions::Key WaitingQuestions::key_of(const Packet& packet, Id id) {

@@ -39,8 +39,8 @@ class Administration {
   // Searches that wait, of one port and of all.
   static constexpr std::size_t searches_of_port_max = 4;
   static constexpr std::size_t searches_max = 64;
-  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key. It changes
-  // nothing of other ports: that takes the manager's own key, if it is a secret.
+  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key. It
+  // changes nothing of other ports: that takes the manager's own key, if it is a secret.
   static constexpr std::uint64_t trusted_key = 1;
 
   Administration();
