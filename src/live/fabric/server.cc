@@ -45,6 +45,8 @@
 namespace tulle::live {
 namespace {
 
+using Session = FabricSession;
+
 constexpr std::size_t sessions_max = 1'024;
 // Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
 constexpr std::size_t commands_max = 32;

@@ -10,7 +10,7 @@
 namespace tulle::live {
 
 // A connection of a program, and the port that it may have opened.
-struct Session {
+struct FabricSession {
   UniqueFd connection;
   UniqueFd datagrams;  // this end
   std::uint32_t id = 0;
