@@ -66,8 +66,9 @@ def settings(pages):
 def make(output):
     pages = BUILD / "pages"
     shutil.rmtree(pages, ignore_errors=True)
-    known = {path.resolve() for path in found(PAGES + FILES)}
-    for path in found(PAGES + FILES):
+    files = found(PAGES + FILES)
+    known = {path.resolve() for path in files}
+    for path in files:
         copy = pages / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
@@ -78,7 +79,7 @@ def make(output):
     configuration.write_text(settings(pages))
     subprocess.run(["mkdocs", "build", "--quiet", "--strict", "--clean", "--config-file", configuration, "--site-dir", output],
                    check=True)
-    print(f"site: {len(found(PAGES))} pages in {os.path.relpath(output)}")
+    print(f"site: {sum(path.suffix == '.md' for path in files)} pages in {os.path.relpath(output)}")
 
 
 def main():

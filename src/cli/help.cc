@@ -41,7 +41,9 @@ std::string option_names(const CLI::Option& option) {
 std::string option_text(const CLI::Option& option) {
   std::string text = option.get_description();
   std::vector<std::string> others;
-  for (const CLI::Option* other : option.get_excludes()) others.push_back(other->get_name());
+  for (const CLI::Option* other : option.get_excludes()) {
+    if (!is_hidden(*other)) others.push_back(other->get_name());
+  }
   std::sort(others.begin(), others.end());
   if (!others.empty()) text += fmt::format(" (not with {})", fmt::join(others, ", "));
   if (!option.get_default_str().empty()) text += " (" + option.get_default_str() + ")";

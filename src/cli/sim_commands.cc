@@ -130,6 +130,12 @@ void add_set(CLI::App& command, std::vector<std::string>& set, const std::string
   command.add_option("--set", set, help)->type_name("KEY=VALUE")->allow_extra_args(false);
 }
 
+// Keeps a name that an option had before. Only one of the two may be given.
+void add_older_name(CLI::App& command, const std::string& name, const std::string& newer,
+                    std::string& value) {
+  command.add_option(name, value)->group("")->excludes(command.get_option(newer));
+}
+
 void add_results_folder(CLI::App& command, std::string& folder) {
   command
       .add_option("--output,-o", folder,
@@ -316,12 +322,9 @@ void add_tune(CLI::App& app, int& status) {
       ->add_option("--validation-seeds", options.validation_seeds,
                    "Other seeds, on which the gain is measured (101..105)")
       ->type_name("SEEDS");
-  // Their names before.
-  for (const auto& [name, value] :
-       {std::pair("--least", &options.minimize), std::pair("--most", &options.maximize),
-        std::pair("--held-back", &options.validation_seeds)}) {
-    command->add_option(name, *value)->group("");
-  }
+  add_older_name(*command, "--least", "--minimize", options.minimize);
+  add_older_name(*command, "--most", "--maximize", options.maximize);
+  add_older_name(*command, "--held-back", "--validation-seeds", options.validation_seeds);
   command->add_option("--budget", options.budget, "Settings to try, each on all of --seeds (100)")
       ->type_name("N");
   command

@@ -213,6 +213,7 @@ TEST_F(Tune, AScenarioInTheCurrentFolderIsTuned) {
   const ProgramOutcome old = tune("-k host.mtu=2048,4096 --least fct_us.p99 --held-back 102");
   EXPECT_EQ(old.status, 0) << old.error;
   EXPECT_TRUE(contains(old.out, "validation seeds (1)")) << old.out;
+  EXPECT_EQ(tune("-k host.mtu=2048,4096 --minimize fct_us.p99 --least goodput_gbps").status, 2);
   // A figure that is shown only where it is not 0 is 0 elsewhere.
   const ProgramOutcome zero = tune("-k host.mtu=2048,4096 --minimize discarded");
   EXPECT_EQ(zero.status, 1) << "nothing is less than 0";

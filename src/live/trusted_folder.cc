@@ -5,15 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <string_view>
 
 #include "base/own_group.h"
+#include "base/split.h"
 #include "live/system_error.h"
 #include "live/unique_fd.h"
 
@@ -107,18 +106,26 @@ Result<std::string> trusted_like(const std::string& path, const std::string& own
   return found;
 }
 
+std::vector<std::string> programs_in(std::string_view folders, const std::string& name) {
+  std::vector<std::string> found;
+  for (const std::string_view folder : split(folders, ':')) {
+    const fs::path file = fs::path(folder) / name;
+    std::error_code ignored;
+    if (file.is_absolute() && access(file.c_str(), X_OK) == 0 &&
+        fs::is_regular_file(file, ignored)) {
+      found.push_back(file.string());
+    }
+  }
+  return found;
+}
+
 Result<std::string> find_program(const std::string& name) {
   const char* path = secure_getenv("PATH");
-  std::string_view rest = path == nullptr ? "/usr/sbin:/usr/bin:/sbin:/bin" : path;
   Error why{std::strerror(ENOENT), ENOENT};
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(':'), rest.size());
-    const fs::path candidate = fs::path(rest.substr(0, end)) / name;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (!candidate.is_absolute() || access(candidate.c_str(), X_OK) != 0) continue;
-    if (fs::is_directory(candidate)) continue;
-    if (geteuid() != 0) return candidate.string();
-    auto trusted = trusted_file(candidate);
+  for (const std::string& program :
+       programs_in(path == nullptr ? "/usr/sbin:/usr/bin:/sbin:/bin" : path, name)) {
+    if (geteuid() != 0) return program;
+    auto trusted = trusted_file(program);
     if (trusted) return trusted;
     why = trusted.error();
   }

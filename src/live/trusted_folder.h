@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -32,9 +34,13 @@ Result<std::string> trusted_file(const std::string& path);
 // file `own` is, the same must hold of the other one. Otherwise that one is no worse.
 Result<std::string> trusted_like(const std::string& path, const std::string& own);
 
+// Returns the programs of that name in the folders of a list such as PATH, in their order. Folders
+// that are not absolute do not count.
+std::vector<std::string> programs_in(std::string_view folders, const std::string& name);
+
 // Returns the file that a program's name leads to by PATH (and by /usr/sbin:/usr/bin:/sbin:/bin
-// without one). Folders of PATH that are not absolute do not count. For root, only a trusted file
-// does: su keeps PATH. The error says why the last file that was found does not.
+// without one). For root, only a trusted file counts: su keeps PATH. The error says why the last
+// file that was found does not.
 Result<std::string> find_program(const std::string& name);
 
 // Makes a folder at that path, in a trusted one, or accepts one that belongs to this user and that

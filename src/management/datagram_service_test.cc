@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "management/mad_test.h"
 #include "wire/rmpp.h"
 
@@ -287,6 +289,16 @@ class LongQuestions : public testing::Test {
     put_attribute(rmpp, wire::rmpp_header_offset, packet.mad);
     return packet;
   }
+  // Asks for a table as client 8. Returns the question as it goes out.
+  std::optional<Packet> ask_for_table() {
+    Registration asks = asks_only(wire::subnet_administration_class);
+    asks.has_transactions = true;
+    const auto added = service.add(8, asks);
+    auto question = question_of(added.agent, Time::milliseconds(100));
+    question.packet.mad = request_of(wire::subnet_administration_class, 0x12, 0x35);
+    EXPECT_EQ(service.send(now, 8, question), Refusal::none);
+    return service.take_packet();
+  }
   // Returns the type of the answer to a segment, and none without one.
   wire::RmppType answer() {
     const auto packet = service.take_packet();
@@ -360,13 +372,7 @@ TEST_F(LongQuestions, AnswersToOwnQuestionsHaveRoom) {
     }
   }
   EXPECT_FALSE(begins(9, 1));
-  Registration asks = asks_only(wire::subnet_administration_class);
-  asks.has_transactions = true;
-  const auto added = service.add(8, asks);
-  auto question = question_of(added.agent, Time::milliseconds(100));
-  question.packet.mad = request_of(wire::subnet_administration_class, 0x12, 0x35);
-  ASSERT_EQ(service.send(now, 8, question), Refusal::none);
-  const auto asked = service.take_packet();
+  const auto asked = ask_for_table();
   ASSERT_TRUE(asked);
   const auto part = [&](std::uint32_t number, bool is_last) {
     Packet packet = segment(2, header_of(asked->mad).transaction_id, number, is_last);
@@ -389,13 +395,9 @@ TEST_F(LongQuestions, AnswersToOwnQuestionsHaveRoom) {
 
 // The rest of an answer that nobody waits for any more keeps nothing.
 TEST_F(LongQuestions, AnAnswerEndsWithItsQuestion) {
-  Registration asks = asks_only(wire::subnet_administration_class);
-  asks.has_transactions = true;
-  const auto added = service.add(8, asks);
-  auto question = question_of(added.agent, Time::milliseconds(100));
-  question.packet.mad = request_of(wire::subnet_administration_class, 0x12, 0x35);
-  ASSERT_EQ(service.send(now, 8, question), Refusal::none);
-  Packet part = segment(2, header_of(service.take_packet()->mad).transaction_id, 1, false);
+  const auto asked = ask_for_table();
+  ASSERT_TRUE(asked);
+  Packet part = segment(2, header_of(asked->mad).transaction_id, 1, false);
   part.mad[3] = std::byte{0x92};
   EXPECT_FALSE(service.receive(now, part));
   EXPECT_EQ(answer(), wire::RmppType::ack);

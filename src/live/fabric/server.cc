@@ -418,9 +418,9 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
 }
 
 void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
-  const auto others = static_cast<std::size_t>(
+  const auto greeted = static_cast<std::size_t>(
       std::ranges::count_if(sessions_, [](const auto& each) { return each->has_said; }));
-  if (others > sessions_max + commands_max) return refuse(session, too_many_text);
+  if (greeted > sessions_max + commands_max) return refuse(session, too_many_text);
   switch (hello.purpose) {
     case FabricPurpose::describe:
     case FabricPurpose::open:
@@ -429,7 +429,7 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
     case FabricPurpose::counters:
     case FabricPurpose::enter:
     case FabricPurpose::connect:
-      if (others > sessions_max) return refuse(session, too_many_text);
+      if (greeted > sessions_max) return refuse(session, too_many_text);
       return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);

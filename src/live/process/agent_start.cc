@@ -142,16 +142,9 @@ Result<std::string> find_executable(const Settings& settings) {
     if (trusted && is_called_tulle(*trusted)) return trusted;
   }
   const char* path = secure_getenv("PATH");  // a set-uid program must not search there
-  std::string_view rest = path == nullptr ? "" : path;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(':'), rest.size());
-    const std::string candidate = std::string(rest.substr(0, end)) + "/tulle";
-    if (candidate[0] == '/' && is_executable(candidate)) {
-      if (auto trusted = trusted_file(candidate); trusted && is_called_tulle(*trusted)) {
-        return trusted;
-      }
-    }
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const std::string& candidate : programs_in(path == nullptr ? "" : path, "tulle")) {
+    auto trusted = trusted_file(candidate);
+    if (trusted && is_called_tulle(*trusted)) return trusted;
   }
   return Error{
       "cannot find the `tulle` executable to start an agent with: put it on the PATH, or "

@@ -307,7 +307,7 @@ TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   expect_traffic();
 }
 
-// Whoever undoes a replacement of keys must not open what was recorded before it.
+// An operator who undoes a replacement of keys must not open what was recorded before it.
 TEST_F(SealTest, AKeyThatComesBackOpensNothingTwice) {
   write("own", {'1'});
   const auto sender = make("own");

@@ -81,7 +81,7 @@ TEST_F(AdministrationTest, TheManagersSecretKeyMayChangeAll) {
   EXPECT_EQ(end_service(service, 3, 0x1234), 0);
 }
 
-// Whoever asks for tables without reading them costs a bounded number of them.
+// A port that asks for tables without reading them costs a bounded number of them.
 TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
   bring_up();
   for (std::size_t i = 0; i < Administration::tables_max + 10; ++i) {
@@ -106,10 +106,7 @@ TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
 // A subscriber that does not answer loses its own reports, and no other's.
 TEST_F(AdministrationTest, APortHasAShareOfTheReports) {
   bring_up();
-  wire::InformInfo wanted;
-  wanted.first_lid = wanted.type = wanted.trap = wire::InformInfo::all;
-  wanted.is_generic = wanted.subscribes = 1;
-  wanted.producer = 0xFF'FFFF;
+  const wire::InformInfo wanted = all_notices();
   EXPECT_EQ(ask(question(method_set, wire::attribute_inform_info, 0, wanted, 1)).status, 0);
   const auto make_groups = [&](std::size_t count) {
     std::size_t reports = 0;
@@ -245,10 +242,7 @@ TEST_F(AdministrationTest, APortHasAShareOfWhatThereIs) {
   EXPECT_EQ(set(0, 1), 0) << "one that is renewed is no other";
   EXPECT_EQ(set(2'000'000, 2), 0);
 
-  wire::InformInfo wanted;
-  wanted.first_lid = wanted.type = wire::InformInfo::all;
-  wanted.is_generic = wanted.subscribes = 1;
-  wanted.producer = 0xFF'FFFF;
+  wire::InformInfo wanted = all_notices();
   const auto subscribe = [&](std::uint16_t trap, std::uint32_t asker) {
     wanted.trap = trap;
     return ask(question(method_set, wire::attribute_inform_info, 0, wanted, asker)).status;

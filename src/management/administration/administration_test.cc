@@ -168,10 +168,7 @@ TEST_F(AdministrationTest, GroupsAreMadeJoinedAndLeft) {
 
 TEST_F(AdministrationTest, SubscribersHearOfPortsThatGo) {
   bring_up();
-  wire::InformInfo wanted;
-  wanted.first_lid = wanted.type = wanted.trap = wire::InformInfo::all;
-  wanted.is_generic = wanted.subscribes = 1;
-  wanted.producer = 0xFF'FFFF;
+  wire::InformInfo wanted = all_notices();
   EXPECT_EQ(ask(question(method_set, wire::attribute_inform_info, 0, wanted)).status, 0);
   pull(3);
   manager.want_sweep(now);

@@ -159,6 +159,14 @@ class AdministrationTest : public testing::Test {
     return ask(question(wire::method_delete, wire::attribute_service_record, 0, record, asker, key))
         .status;
   }
+  // A subscription to all notices.
+  static wire::InformInfo all_notices() {
+    wire::InformInfo wanted;
+    wanted.first_lid = wanted.type = wanted.trap = wire::InformInfo::all;
+    wanted.is_generic = wanted.subscribes = 1;
+    wanted.producer = 0xFF'FFFF;
+    return wanted;
+  }
   wire::GidBytes gid(std::uint64_t guid) const { return gid_bytes(0xFE80'0000'0000'0000, guid); }
   wire::MemberRecord group_question(std::uint64_t guid) const {
     wire::MemberRecord record;
