@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "live/message/connection.h"
 #include "live/path/packets/socket_group.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/process/agent_client.h"
@@ -282,6 +283,74 @@ TEST_F(AgentTest, RubbishIsRefused) {
   Refused refused;
   EXPECT_TRUE(decode(answer->bytes, refused));
   EXPECT_TRUE(devices());  // other clients are not disturbed
+}
+
+SocketAddress loopback(std::uint16_t at_port) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(at_port);
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return *SocketAddress::from(reinterpret_cast<const sockaddr*>(&name), sizeof(name));
+}
+
+// A channel for connections, with one endpoint.
+struct Channel {
+  UniqueFd connection;
+  UniqueFd events;
+  EndpointId endpoint;
+
+  template <typename Reply>
+  std::optional<Reply> execute(ConnectionCommand command) {
+    ReplyMessage answer;
+    if (!send_message(connection.get(), encode(CommandMessage{0, std::move(command)}))) return {};
+    auto message = await_message(connection.get(), 2'000);
+    if (!message || !decode(message->bytes, answer)) return {};
+    const auto* reply = std::get_if<Reply>(&answer.reply);
+    return reply == nullptr ? std::nullopt : std::optional<Reply>(*reply);
+  }
+  bool bind(std::uint16_t to_port) {
+    return execute<reply::Bound>(command::Bind{endpoint, loopback(to_port)}).has_value();
+  }
+};
+
+Channel open_channel() {
+  Hello hello;
+  hello.purpose = Purpose::connect;
+  hello.device = read_settings().device;
+  auto answer = ask_agent(read_settings(), hello, IfAbsent::fail);
+  if (!answer || answer->message.fds.size() != 1) {
+    ADD_FAILURE() << "no channel";
+    return {};
+  }
+  Channel channel{std::move(answer->connection), std::move(answer->message.fds[0]), {}};
+  auto created =
+      channel.execute<reply::Created>(command::Create{PortSpace::tcp, ConnectionQpType::rc});
+  EXPECT_TRUE(created);
+  if (created) channel.endpoint = created->endpoint;
+  return channel;
+}
+
+TEST_F(AgentTest, RubbishEndsAChannelWithAllThatItHolds) {
+  TestAgent agent;
+  Channel channel = open_channel();
+  ASSERT_TRUE(channel.bind(7'471));
+  Channel another = open_channel();
+  EXPECT_FALSE(another.bind(7'471)) << "the port is taken";
+  const std::string rubbish = "GET / HTTP/1.1";
+  ASSERT_TRUE(send_message(channel.connection.get(), std::as_bytes(std::span(rubbish))));
+  ASSERT_TRUE(await_message(channel.connection.get(), 2'000));
+  EXPECT_TRUE(another.bind(7'471));
+}
+
+TEST_F(AgentTest, EventsThatNobodyCanHearKeepItNotBusy) {
+  TestAgent agent;
+  Channel channel = open_channel();
+  channel.events.reset();
+  ASSERT_TRUE(channel.execute<reply::Done>(
+      command::ResolveAddress{channel.endpoint, SocketAddress{}, loopback(7'471)}));
+  const auto before = processor_time(agent.pid());
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(processor_time(agent.pid()) - before, 100ms) << "the agent finds something to do";
 }
 
 TEST_F(AgentTest, AnotherVersionIsTold) {

@@ -134,7 +134,7 @@ bool AgentCore::seals_like(Session& session, std::uint16_t programs_key_id) {
 
 void AgentCore::refuse(Session& session, const std::string& reason) {
   static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
-  session.state = State::closing;
+  end(session);  // it may have a slot, a channel or a capture
 }
 
 void AgentCore::list(Session& session) {

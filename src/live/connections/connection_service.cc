@@ -173,8 +173,9 @@ void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
 void ConnectionService::send_waiting(Channel& channel) {
   while (!channel.is_held && !channel.waiting.empty()) {
     const ConnectionEvent& event = channel.waiting.front();
-    if (!send_message(channel.events.get(), encode(EventMessage{event}))) {
-      channel.is_blocked = true;
+    if (auto sent = send_message(channel.events.get(), encode(EventMessage{event})); !sent) {
+      // The socket of a program that has closed its end is never full, and never takes an event.
+      channel.is_blocked = sent.error().error_number != EPIPE;
       return;
     }
     ++channel.events_sent;
