@@ -29,6 +29,7 @@ DOCUMENT = SOURCE.parent / "docs" / "internals" / "architecture.md"
 # The rooms that each room uses. Every room may also know `base` and itself.
 MAY_KNOW = {
     "base": set(),
+    "os": set(),
     "wire": set(),
     "verbs": set(),
     "report": set(),
@@ -46,11 +47,12 @@ MAY_KNOW = {
     "fluid": set(),
     "experiment": {"device", "fabric", "fluid", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
     "tuning": {"config", "fabric", "port", "report", "scenario", "sim", "transport"},
-    "live": {"device", "fabric", "ipoib", "port", "management", "transport", "verbs", "wire"},
+    "study": {"config", "experiment", "os", "report", "scenario", "sim", "tuning"},
+    "live": {"device", "fabric", "ipoib", "os", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
-    "ranks": {"live", "workload"},
+    "ranks": {"os", "workload"},
     "mpi": {"sim"},
-    "shim": {"device", "live", "management", "rsockets", "transport", "verbs"},
+    "shim": {"device", "live", "management", "os", "rsockets", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 

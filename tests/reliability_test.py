@@ -143,7 +143,7 @@ class Page(unittest.TestCase):
 
     def test_the_page_equals_its_records(self):
         page = reliability.PAGE.read_text()
-        self.assertEqual(reliability.write(reliability.read_records()), page, "make it anew: ./dev reliability")
+        self.assertEqual(reliability.write(reliability.read_records()), page, "make it again: ./dev reliability")
 
     def test_goals_that_are_reached(self):
         self.assertEqual([reliability.REACHED] * len(MISSED), outcomes(GOOD))

@@ -20,8 +20,8 @@
 #include "live/fabric/client.h"
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
-#include "live/service_process.h"
-#include "live/trusted_folder.h"
+#include "os/service_process.h"
+#include "os/trusted_folder.h"
 #include "report/erf.h"
 #include "report/pcapng.h"
 #include "wire/flow_control.h"
@@ -257,25 +257,25 @@ bool Capture::flush() {
 }
 
 // Another user may have made the file, or a link in its place.
-Result<live::UniqueFd> open_output(const std::string& name) {
+Result<UniqueFd> open_output(const std::string& name) {
   const auto failed = [&] {
     return Error{fmt::format("{}: {}", name, std::strerror(errno)), errno};
   };
-  if (name == "-") return live::UniqueFd(dup(STDOUT_FILENO));
+  if (name == "-") return UniqueFd(dup(STDOUT_FILENO));
   constexpr mode_t own = 0600;  // packets hold what programs sent
   constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC;
-  live::UniqueFd out(open(name.c_str(), flags | O_NOFOLLOW, own));
+  UniqueFd out(open(name.c_str(), flags | O_NOFOLLOW, own));
   struct stat its {};
   if (!out && errno == ELOOP) {
     if (lstat(name.c_str(), &its) != 0) return failed();
-    if (!live::is_trusted(its.st_uid)) {
+    if (!is_trusted(its.st_uid)) {
       return Error{fmt::format("{}: the link belongs to user {}", name, its.st_uid), EPERM};
     }
     out.reset(open(name.c_str(), flags, own));
   }
   if (!out || fstat(out.get(), &its) != 0) return failed();
   const bool is_file = S_ISREG(its.st_mode);
-  if ((is_file || S_ISFIFO(its.st_mode)) && !live::is_trusted(its.st_uid)) {
+  if ((is_file || S_ISFIFO(its.st_mode)) && !is_trusted(its.st_uid)) {
     return Error{
         fmt::format("{}: it belongs to user {}, who could read the packets; name another file",
                     name, its.st_uid),
@@ -294,8 +294,7 @@ void take_in(Capture& capture, live::ReceivedMessage& message) {
   if (ring) capture.add(process, std::move(*ring));
 }
 
-Result<live::UniqueFd> begin_at_agent(const live::Settings& settings,
-                                      const CaptureOptions& options) {
+Result<UniqueFd> begin_at_agent(const live::Settings& settings, const CaptureOptions& options) {
   live::Hello hello;
   hello.purpose = live::Purpose::capture;
   hello.command = "tulle capture";
@@ -306,7 +305,7 @@ Result<live::UniqueFd> begin_at_agent(const live::Settings& settings,
   return std::move(answer->connection);
 }
 
-Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& options) {
+Result<UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& options) {
   auto address = fabric_address(*options.fabric);
   if (!address) return address.error();
   auto status = live::fabric_status(*address);
@@ -321,7 +320,7 @@ Result<live::UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& o
 }
 
 // Returns the number of a signal that has come.
-int signal_in(const live::UniqueFd& signals) {
+int signal_in(const UniqueFd& signals) {
   signalfd_siginfo info{};
   return read(signals.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                                 : SIGTERM;
@@ -332,7 +331,7 @@ int signal_in(const live::UniqueFd& signals) {
 int capture(const live::Settings& settings, const CaptureOptions& options) {
   auto out = open_output(options.output);
   if (!out) return fail("cannot write " + out.error().message);
-  const live::UniqueFd signals = live::stop_signals();
+  const UniqueFd signals = stop_signals();
   Capture capture(options, out->get());
   auto connection =
       options.fabric ? begin_at_fabric(capture, options) : begin_at_agent(settings, options);

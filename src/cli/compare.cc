@@ -7,16 +7,18 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "cli/flow_level.h"
+#include "cli/large_pages.h"
 #include "cli/layout.h"
 #include "cli/ranks.h"
-#include "cli/results_folder.h"
-#include "cli/simulate.h"
 #include "cli/simulations.h"
+#include "cli/terminal.h"
 #include "report/columns.h"
 #include "report/links.h"
 #include "report/results.h"
 #include "scenario/fabrics.h"
+#include "study/results_folder.h"
+#include "study/simulate.h"
+#include "study/ranks.h"
 #include "workload/experts.h"
 
 namespace tulle::cli {
@@ -131,22 +133,24 @@ int compare(const CompareOptions& options) {
   } else if (!scenario) {
     ready = scenario.error();
   } else if (!options.output.empty() && is_first_rank()) {
-    ready = prepare_results(options.output, ResultsOf::run);
+    Terminal terminal;
+    ready = study::prepare_results(options.output, study::ResultsOf::run, terminal);
   }
-  if (auto agreed = agree(ready); !agreed) return fail(agreed.error());
+  if (auto agreed = study::agree(ranks(), ready); !agreed) return fail(agreed.error());
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
-  if (auto alike = check_alike(*scenario, all); !alike) return fail(alike.error());
+  if (auto alike = study::check_alike(ranks(), *scenario, all); !alike) return fail(alike.error());
   const auto write = [&](const report::Results& results, bool are_several) {
-    return write_results(options.output, *scenario, all, results, "fabric", options.again,
-                         are_several);
+    return study::write_results(options.output, *scenario, all, results,
+                                {"fabric", options.again, are_several});
   };
-  Timings timings;
-  SimulateOptions simulating;
+  study::Timings timings;
+  study::SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
-  simulating.at_flow_level = options.level == flow_level;
+  simulating.level = study::level_of(options.level);
+  simulating.ranks = ranks();
   simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
     // They lie in the same folders as when all are there.
@@ -155,8 +159,8 @@ int compare(const CompareOptions& options) {
     };
   }
   simulating.kept_in = options.output;
-  if (!options.json) simulating.heading = scenario->title();
-  auto results = simulate(simulating, *scenario, all, timings);
+  Terminal terminal(options.json ? "" : scenario->title());
+  auto results = study::simulate(simulating, *scenario, all, terminal, timings);
   if (!results) return fail(results.error());
   if (!is_first_rank()) return 0;
   if (options.fabrics.empty()) say_what_is_left_out(*fabrics, options);
@@ -173,8 +177,8 @@ int compare(const CompareOptions& options) {
       if (!links) return fail(links.error());
     }
   }
-  if (simulating.at_flow_level && !options.json) {
-    if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
+  if (simulating.level == study::Level::flow && !options.json) {
+    if (auto noted = print(study::flow_level_note(results->outcomes)); !noted) {
       return fail(noted.error());
     }
   }

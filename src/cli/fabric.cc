@@ -30,9 +30,9 @@
 #include "live/fabric/fabric_folder.h"
 #include "live/fabric/server.h"
 #include "live/security/key_file.h"
-#include "live/service_process.h"
-#include "live/trusted_folder.h"
-#include "live/unique_fd.h"
+#include "os/service_process.h"
+#include "os/trusted_folder.h"
+#include "os/unique_fd.h"
 #include "wire/lrh.h"
 
 namespace tulle::cli {
@@ -87,7 +87,7 @@ struct Found {
 // socket yet.
 void remove_dead(const fs::path& folder) {
   const fs::path socket = live::fabric_socket(folder);
-  const live::UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
   std::error_code error;
   if (!fs::exists(socket, error) || live::fabric_process(socket)) return;
@@ -215,7 +215,7 @@ int& ready_pipe() {
 void say_ready(const std::string& network) {
   write_best_effort(ready_pipe(), network.data(), network.size());
   close(ready_pipe());
-  live::drop_standard_descriptors();  // nobody reads what a detached process prints
+  drop_standard_descriptors();  // nobody reads what a detached process prints
 }
 
 // Starts the fabric in a process of its own. Returns an exit status when programs may connect, with
@@ -223,8 +223,8 @@ void say_ready(const std::string& network) {
 int start_detached(const live::FabricOptions& options, std::string& network) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("cannot make a pipe");
-  const live::UniqueFd reads(ends[0]);
-  live::UniqueFd writes(ends[1]);
+  const UniqueFd reads(ends[0]);
+  UniqueFd writes(ends[1]);
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) return fail("cannot start a process for the fabric");
@@ -313,7 +313,7 @@ void print_node(const live::FabricNode& node) {
 Result<std::string> fabric_address(const std::string& name) {
   const fs::path own = live::fabric_place().socket;
   if (name.empty() && !own.empty()) {
-    auto trusted = live::trusted_folder(own.parent_path());
+    auto trusted = trusted_folder(own.parent_path());
     if (trusted) return (fs::path(*trusted) / own.filename()).string();
     if (trusted.error().error_number == ENOENT) return own.string();  // it is down
     return Error{

@@ -9,13 +9,15 @@
 #include <numeric>
 
 #include "cli/plot.h"
-#include "cli/results_folder.h"
-#include "cli/simulate.h"
 #include "cli/simulations.h"
+#include "cli/terminal.h"
 #include "report/chart.h"
 #include "report/page.h"
 #include "report/picture.h"
 #include "report/results.h"
+#include "study/results_folder.h"
+#include "study/scenarios.h"
+#include "study/simulate.h"
 
 namespace tulle::cli {
 namespace {
@@ -30,8 +32,8 @@ constexpr char folder_default[] = "docs/gallery";
 Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
   std::vector<Scenario> scenarios;
   const bool all = options.scenarios.empty();
-  for (const std::string& name : all ? shipped_scenarios() : options.scenarios) {
-    auto scenario = read_scenario(name, options.set);
+  for (const std::string& name : all ? study::shipped_scenarios() : options.scenarios) {
+    auto scenario = study::read_scenario(name, options.set);
     if (!scenario) return scenario.error();
     if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
   }
@@ -63,11 +65,11 @@ Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pic
                  const std::string& progress, unsigned jobs) {
   std::vector<std::size_t> variants(scenario.variants().size());
   std::iota(variants.begin(), variants.end(), 0);
-  Timings timings;
-  SimulateOptions simulating;
-  simulating.progress = progress;
+  study::Timings timings;
+  study::SimulateOptions simulating;
   simulating.jobs = jobs;
-  auto results = simulate(simulating, scenario, variants, timings);
+  Terminal terminal("", progress);
+  auto results = study::simulate(simulating, scenario, variants, terminal, timings);
   if (!results) return results.error();
   if (is_interrupted()) return Error{"interrupted"};
   if (with_pictures) {
@@ -91,8 +93,8 @@ Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& sc
     entries.push_back({name, scenario.title(), fs::exists(folder / (name + ".svg"))});
   };
   for (const Scenario& scenario : scenarios) list(scenario);
-  for (const std::string& name : shipped_scenarios()) {
-    if (auto scenario = read_scenario(name, {})) list(*scenario);
+  for (const std::string& name : study::shipped_scenarios()) {
+    if (auto scenario = study::read_scenario(name, {})) list(*scenario);
   }
   std::ranges::sort(entries, {}, &report::GalleryEntry::name);
   return report::write_file((folder / "README.md").string(), report::gallery_index(entries));
@@ -104,9 +106,9 @@ int gallery(const SimOptions& options) {
   auto scenarios = read_scenarios(options);
   if (!scenarios) return fail(scenarios.error());
   const fs::path folder = options.output.empty() ? folder_default : options.output;
-  if (auto ready = prepare_results(folder.string(), ResultsOf::gallery); !ready) {
-    return fail(ready.error());
-  }
+  Terminal terminal;
+  auto ready = study::prepare_results(folder.string(), study::ResultsOf::gallery, terminal);
+  if (!ready) return fail(ready.error());
   const bool with_pictures = has_gnuplot();
   catch_interrupts();
   int status = 0;

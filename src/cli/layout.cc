@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::cli {
 namespace {
@@ -18,7 +18,7 @@ fs::path beside_executable(const char* relative) {
 
 // Returns an empty path if another user can change which file that is, and not this program.
 fs::path trusted(const fs::path& path) {
-  auto found = live::trusted_like(path, executable());
+  auto found = trusted_like(path, executable());
   return !found && found.error().error_number == EPERM ? fs::path() : path;
 }
 

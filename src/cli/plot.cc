@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::cli {
 namespace {
@@ -59,7 +59,7 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-bool has_gnuplot() { return bool(live::find_program("gnuplot")); }
+bool has_gnuplot() { return bool(find_program("gnuplot")); }
 
 Result<std::string> run_gnuplot(const std::string& script) {
   MemoryFile in;
@@ -78,7 +78,7 @@ Result<std::string> run_gnuplot(const std::string& script) {
   std::string defaults = "-d";
   std::array<char*, 3> arguments = {name.data(), defaults.data(), nullptr};
   std::string locale = "LC_ALL=C.UTF-8";
-  auto program = live::find_program("gnuplot");
+  auto program = find_program("gnuplot");
   if (!program) return Error{fmt::format("cannot run gnuplot: {}", program.error().message)};
   const char* path = getenv("PATH");
   std::string search = fmt::format("PATH={}", path == nullptr ? "" : path);

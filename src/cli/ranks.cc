@@ -19,11 +19,12 @@
 #include <utility>
 
 #include "base/write_best_effort.h"
-#include "cli/digest.h"
 #include "cli/fail.h"
 #include "cli/layout.h"
 #include "mpi/launch.h"
 #include "sim/nodes.h"
+#include "study/digest.h"
+#include "study/ranks.h"
 
 namespace tulle::cli {
 namespace {
@@ -50,22 +51,15 @@ std::string command_line() {
   return all.substr(std::min(all.find('\0'), all.size()));
 }
 
-// Returns the first rank that says something else than rank 0.
-std::optional<std::size_t> other_than_first(const std::vector<std::string>& said) {
-  const auto found =
-      std::ranges::find_if(said, [&](const std::string& text) { return text != said.front(); });
-  if (found == said.end()) return {};
-  return static_cast<std::size_t>(found - said.begin());
-}
-
 Result<void> compare_ranks() {
-  const auto versions = sim::ask_all(*joined, build_version());
-  if (const auto other = other_than_first(versions)) {
+  const auto versions = sim::ask_all(*joined, study::build_version());
+  if (const auto other = study::other_than_first(versions)) {
     return Error{fmt::format(
         "rank {} runs another build of Tulle ({}) than rank 0 ({}): start one build everywhere",
         *other, versions[*other], versions.front())};
   }
-  if (const auto other = other_than_first(sim::ask_all(*joined, digest_of(command_line())))) {
+  if (const auto other =
+          study::other_than_first(sim::ask_all(*joined, study::digest_of(command_line())))) {
     return Error{fmt::format(
         "rank {} was given another command line than rank 0: all ranks simulate one scenario "
         "together; for separate simulations, set TULLE_MPI=none",
@@ -160,20 +154,6 @@ Result<void> join_ranks() {
   return compared;
 }
 
-Result<void> agree(const Result<void>& own) {
-  return joined == nullptr ? own : sim::agree(*joined, own);
-}
-
-Result<void> check_alike(const std::string& what, const std::string& text) {
-  if (joined == nullptr) return {};
-  const auto other = other_than_first(sim::ask_all(*joined, digest_of(text)));
-  if (!other) return {};
-  return Error{fmt::format(
-      "rank {} has another {} than rank 0: all ranks need the same files, and the same version of "
-      "the C library",
-      *other, what)};
-}
-
 void say_when_ended(const std::string& line) {
   if (joined == nullptr || !is_first_rank()) return;
   std::signal(SIGTERM, SIG_DFL);
@@ -181,6 +161,12 @@ void say_when_ended(const std::string& line) {
   last_words_length = static_cast<int>(std::min(text.size(), last_words.size()));
   std::copy_n(text.data(), last_words_length, last_words.data());
   std::signal(SIGTERM, handle_end);
+}
+
+std::string no_ranks_for(const std::string& what) {
+  return what +
+         " does not run under mpirun: it starts a process for each point; set "
+         "TULLE_MPI=none to start it in a batch job anyway";
 }
 
 int leave_ranks(int status) {

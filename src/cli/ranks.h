@@ -19,20 +19,15 @@ bool has_ranks();
 bool is_first_rank();
 
 // Brings all ranks together, if mpirun has started several. They must be one program with one
-// command line. Called once, before agree() and ranks().
+// command line. Called once, before ranks().
 Result<void> join_ranks();
 // Returns the ranks; null if this process is alone.
 mpi::Ranks* ranks();
-// Fails if one of the ranks has failed, with the error of the first one that has. All ranks call
-// this as often as each other; without ranks, it returns what it is given.
-Result<void> agree(const Result<void>& own);
-
-// Fails if this text, such as what a scenario says, is another one in some rank: a host may have
-// another copy of a file. `what` names it for people. All ranks call this as often as each other.
-Result<void> check_alike(const std::string& what, const std::string& text);
-
 // Rank 0 prints this line if it is ended from outside, as mpirun does when another rank has died.
 void say_when_ended(const std::string& line);
+
+// Returns an error message: what makes points does not run under mpirun.
+std::string no_ranks_for(const std::string& what);
 
 // Called at the end of the program: waits for the other ranks. Returns the status of this process.
 // A rank other than 0 leaves it to rank 0 to say what has failed, which has failed as well.

@@ -3,23 +3,29 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
-#include "cli/flow_level.h"
+#include "cli/large_pages.h"
+#include "cli/layout.h"
 #include "cli/ranks.h"
-#include "cli/results_folder.h"
-#include "cli/simulate.h"
 #include "cli/simulations.h"
+#include "cli/terminal.h"
 #include "config/files.h"
 #include "report/columns.h"
 #include "report/results.h"
 #include "scenario/build.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
+#include "study/results_folder.h"
+#include "study/scenarios.h"
+#include "study/simulate.h"
+#include "study/ranks.h"
 
 namespace tulle::cli {
 namespace {
@@ -27,10 +33,10 @@ namespace {
 using scenario::Scenario;
 
 int list_scenarios() {
-  const std::vector<std::string> names = shipped_scenarios();
+  const std::vector<std::string> names = study::shipped_scenarios();
   if (names.empty()) return fail(scenarios_missing());
   for (const std::string& name : names) {
-    auto scenario = read_scenario(name, {});
+    auto scenario = study::read_scenario(name, {});
     if (!scenario) return fail(scenario.error());
     fmt::print("{:<28} {}\n", scenario->name(), scenario->title());
   }
@@ -81,7 +87,7 @@ Result<Scenario> from_tables(const SimOptions& options) {
   return Scenario::parse(text, "tulle sim", "", options.set);
 }
 
-Result<void> write_timings(const std::string& path, const Timings& timings) {
+Result<void> write_timings(const std::string& path, const study::Timings& timings) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   nlohmann::ordered_json json;
@@ -104,12 +110,12 @@ struct Wanted {
   std::vector<std::size_t> variants;
 };
 
-Result<Wanted> prepare(const SimOptions& options) {
+Result<Wanted> prepare(const SimOptions& options, study::Monitor& monitor) {
   if (options.scenarios.size() > 1) {
     return as_misuse({"several scenarios are named: name one, or add --gallery to run them all"});
   }
   const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
-  auto scenario = name.empty() ? from_tables(options) : read_scenario(name, options.set);
+  auto scenario = name.empty() ? from_tables(options) : study::read_scenario(name, options.set);
   if (!scenario) return as_misuse(scenario.error());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
     return as_misuse(
@@ -117,22 +123,40 @@ Result<Wanted> prepare(const SimOptions& options) {
                      "--variant",
                      scenario->name(), scenario->variants().size())});
   }
-  if (!options.capture.empty() && options.level == flow_level) {
+  if (!options.capture.empty() && options.level == study::flow_level) {
     return as_misuse(
         {"--capture writes packets, and the flow level has none: take --level packet"});
   }
   if (auto checked = check_level(options.level, options.unvalidated); !checked) {
     return checked.error();
   }
-  std::vector<std::size_t> wanted = wanted_variants(*scenario, options.variant);
-  if (wanted.empty()) return as_misuse({no_such_variant(*scenario, options.variant)});
+  std::vector<std::size_t> wanted = study::wanted_variants(*scenario, options.variant);
+  if (wanted.empty()) return as_misuse({study::no_such_variant(*scenario, options.variant)});
   if (!options.output.empty() && is_first_rank()) {
-    if (auto ready = prepare_results(options.output, ResultsOf::run); !ready) return ready.error();
+    auto ready = study::prepare_results(options.output, study::ResultsOf::run, monitor);
+    if (!ready) return ready.error();
   }
   return Wanted{std::move(*scenario), std::move(wanted)};
 }
 
 }  // namespace
+
+Result<void> check_level(const std::string& level, bool is_unvalidated) {
+  if (is_unvalidated && level != study::flow_level) {
+    return as_misuse({"--unvalidated is for --level flow"});
+  }
+  if (level == study::flow_level && has_ranks()) {
+    return as_misuse({"the flow level is simulated by one process: start it without mpirun"});
+  }
+  return {};
+}
+
+unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+std::string scenarios_missing() {
+  return fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
+                     executable().string());
+}
 
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
@@ -142,26 +166,29 @@ int sim(const SimOptions& options) {
   take_large_pages();
   if (options.gallery) return gallery(options);
   if (auto joined = join_ranks(); !joined) return fail(joined.error());
-  auto wanted = prepare(options);
-  if (auto all = agree(wanted ? Result<void>() : wanted.error()); !all) {
+  Terminal beginning;
+  auto wanted = prepare(options, beginning);
+  if (auto all = study::agree(ranks(), wanted ? Result<void>() : wanted.error()); !all) {
     return fail(all.error());
   }
   // A lambda cannot capture structured bindings in C++20.
   const Scenario& scenario = wanted->scenario;
   const std::vector<std::size_t>& variants = wanted->variants;
-  if (auto alike = check_alike(scenario, variants); !alike) return fail(alike.error());
+  if (auto alike = study::check_alike(ranks(), scenario, variants); !alike)
+    return fail(alike.error());
   const auto write = [&](const report::Results& results, bool are_several) {
-    return write_results(options.output, scenario, variants, results, "variant", options.again,
-                         are_several);
+    return study::write_results(options.output, scenario, variants, results,
+                                {"variant", options.again, are_several});
   };
-  Timings timings;
-  SimulateOptions simulating;
+  study::Timings timings;
+  study::SimulateOptions simulating;
   simulating.capture = options.capture;
   simulating.capture_at = options.capture_at;
   simulating.timeline = !options.output.empty();
   simulating.jobs = options.jobs;
   simulating.threads = options.threads;
-  simulating.at_flow_level = options.level == flow_level;
+  simulating.level = study::level_of(options.level);
+  simulating.ranks = ranks();
   simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
     // They lie in the same folders as when all are there.
@@ -170,15 +197,15 @@ int sim(const SimOptions& options) {
     };
   }
   simulating.kept_in = options.output;
-  if (!options.json) simulating.heading = scenario.title();
-  auto results = simulate(simulating, scenario, variants, timings);
+  Terminal terminal(options.json ? "" : scenario.title());
+  auto results = study::simulate(simulating, scenario, variants, terminal, timings);
   if (!results) return fail(results.error());
   if (!is_first_rank()) return 0;
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error());
-  if (simulating.at_flow_level && !options.json) {
-    if (auto noted = print(flow_level_note(results->outcomes)); !noted) {
+  if (simulating.level == study::Level::flow && !options.json) {
+    if (auto noted = print(study::flow_level_note(results->outcomes)); !noted) {
       return fail(noted.error());
     }
   }

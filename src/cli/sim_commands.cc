@@ -8,7 +8,6 @@
 
 #include "cli/command_line.h"
 #include "cli/ranks.h"
-#include "cli/simulate.h"
 #include "cli/simulations.h"
 #include "experiment/threads.h"
 
@@ -180,7 +179,7 @@ void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nul
                   "Simulate packets, or flows that share links as fluids do: hundreds of times as "
                   "fast, for what docs/reference/simulator/flow-level.md names (default: packet)")
       ->type_name("LEVEL")
-      ->check(CLI::IsMember({packet_level, flow_level}));
+      ->check(CLI::IsMember({study::packet_level, study::flow_level}));
   if (is_unvalidated == nullptr) return;
   command.add_flag("--unvalidated", *is_unvalidated,
                    "With --level flow: also simulate outside the range in which the flow level was "

@@ -11,12 +11,17 @@
 
 #include "cli/fail.h"
 #include "scenario/fabrics.h"
+#include "study/level.h"
 
 namespace tulle::cli {
 
-// The levels of a simulation: packets, or flows that share links as fluids do.
-inline constexpr char packet_level[] = "packet";
-inline constexpr char flow_level[] = "flow";
+// Fails if a command cannot simulate at that level. The error is one line.
+Result<void> check_level(const std::string& level, bool is_unvalidated);
+// Returns the number of processors that this process may use.
+unsigned jobs_by_default();
+inline constexpr unsigned jobs_max = 1'024;
+// Returns an error message for the case that no scenario came with this program.
+std::string scenarios_missing();
 
 struct SimOptions {
   // Files, or names from --list: one, or none if the scenario comes from the tables. A gallery
@@ -36,7 +41,7 @@ struct SimOptions {
   std::vector<std::string> capture_at = {"host 0"};  // nodes
   unsigned jobs = 1;                                 // variants that run at the same time
   unsigned threads = 1;                              // of each variant
-  std::string level = packet_level;
+  std::string level = study::packet_level;
   bool unvalidated = false;
   bool list = false;
   bool json = false;
@@ -54,7 +59,7 @@ struct SweepOptions {
   std::string variant;  // empty: all
   std::string output;   // a folder
   std::string again;    // the command that has the same results, for people
-  std::string level = packet_level;
+  std::string level = study::packet_level;
   unsigned jobs = 1;  // points that are simulated at the same time
   bool json = false;
 };
@@ -73,7 +78,7 @@ struct TuneOptions {
   std::size_t budget = 100;  // settings to try
   std::string output;        // a folder
   std::string again;         // the command that has the same results, for people
-  std::string level = packet_level;
+  std::string level = study::packet_level;
   unsigned jobs = 1;  // simulations at the same time
   bool json = false;
 };
@@ -89,7 +94,7 @@ struct CompareOptions {
   std::vector<std::uint32_t> gpus;     // by workload
   unsigned jobs = 1;                   // fabrics that are simulated at the same time
   unsigned threads = 1;                // of each fabric
-  std::string level = packet_level;
+  std::string level = study::packet_level;
   bool unvalidated = false;
   bool list = false;
   bool json = false;

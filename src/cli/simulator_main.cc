@@ -17,7 +17,7 @@
 #include "cli/layout.h"
 #include "cli/ranks.h"
 #include "cli/sim_commands.h"
-#include "cli/simulate.h"
+#include "cli/terminal.h"
 #include "cli/value_lists.h"
 #include "config/files.h"
 

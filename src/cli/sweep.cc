@@ -1,35 +1,21 @@
-// `tulle sweep` simulates a scenario with different values of its keys (cli/points.h).
+// `tulle sweep` (study/sweep.h).
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "cli/flow_level.h"
-#include "cli/points.h"
+#include "cli/large_pages.h"
 #include "cli/ranks.h"
-#include "cli/simulate.h"
 #include "cli/simulations.h"
+#include "cli/terminal.h"
 #include "report/columns.h"
-#include "report/html_page.h"
-#include "report/results.h"
 #include "scenario/grid.h"
+#include "study/sweep.h"
 
 namespace tulle::cli {
 namespace {
-
-namespace fs = std::filesystem;
-using json_t = nlohmann::ordered_json;
-
-// A page of more points would be too long for a browser.
-constexpr std::size_t page_points_max = 1'000;
-
-// --- points -------------------------------------------------------------------------------------
 
 Result<scenario::Grid> grid_of(const SweepOptions& options) {
   if (options.knobs.empty() == options.points.empty()) {
@@ -45,205 +31,15 @@ Result<scenario::Grid> grid_of(const SweepOptions& options) {
   return scenario::grid_of(knobs);
 }
 
-class Sweep {
- public:
-  Sweep(const SweepOptions& options, scenario::Grid grid)
-      : options_(options),
-        grid_(std::move(grid)),
-        points_({options.scenario, options.set, options.variant, options.output, options.jobs,
-                 options.level}) {}
-
-  Result<void> prepare();
-  void run();
-  Result<void> write(const std::string& again) const;
-  Result<void> print() const;
-  // Fails if results are missing, in one line.
-  Result<void> check() const;
-
- private:
-  void show(std::size_t running);
-  report::Results results() const;
-  std::string csv() const;
-  std::string json() const;
-
-  const SweepOptions& options_;
-  const scenario::Grid grid_;
-  Points points_;
-  std::size_t begun_with_ = 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-Result<void> Sweep::prepare() {
-  if (auto scenario = points_.scenario_of({}); !scenario) return scenario.error();
-  if (auto opened = points_.open(); !opened) return opened;
-  for (std::size_t i = 0; i < grid_.points.size(); ++i) {
-    if (auto added = points_.add(grid_.name(i), grid_.lines(i)); !added) return added.error();
-  }
-  begun_with_ = points_.done();
-  return {};
-}
-
-void Sweep::show(std::size_t running) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  const std::size_t since = points_.done() - begun_with_;
-  std::string left;
-  if (since > 0) {
-    left = fmt::format(", about {:.0f} s left",
-                       elapsed.count() / static_cast<double>(since) *
-                           static_cast<double>(points_.all().size() - points_.done()));
-  }
-  fmt::print(stderr, "\r\033[K{} of {} points, {} running{}", points_.done(), points_.all().size(),
-             running, left);
-  std::fflush(stderr);
-}
-
-void Sweep::run() {
-  points_.simulate([this](std::size_t running) { show(running); });
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
-}
-
-Result<void> Sweep::check() const {
-  const std::size_t count = points_.all().size() - points_.done();
-  if (count == 0) return {};
-  if (!points_.stopped().empty()) {
-    return Error{fmt::format("{}; {} of {} points have results, and the same command resumes it",
-                             points_.stopped(), points_.done(), points_.all().size())};
-  }
-  if (is_interrupted()) {
-    return Error{
-        fmt::format("interrupted: {} of {} points have results, and the same command resumes it",
-                    points_.done(), points_.all().size())};
-  }
-  const auto first =
-      std::ranges::find_if(points_.all(), [](const Point& p) { return p.outcomes.empty(); });
-  Error error{fmt::format("{} of {} points have no results; the first is {}: {}", count,
-                          points_.all().size(), first->name, first->failure)};
-  error.is_misuse = std::ranges::all_of(points_.all(), &Point::is_misuse);
-  return error;
-}
-
-// --- tables -------------------------------------------------------------------------------------
-
-report::Results Sweep::results() const {
-  report::Results all{options_.scenario, points_.title(), "", {}};
-  for (const Point& point : points_.all()) {
-    for (const report::Outcome& outcome : point.outcomes) {
-      all.outcomes.push_back(outcome);
-      const std::string& variant = outcome.variant;
-      all.outcomes.back().variant =
-          variant.empty()
-              ? point.name
-              : fmt::format("{}{}{}", point.name, point.name.empty() ? "" : ", ", variant);
-    }
-  }
-  return all;
-}
-
-// Returns a row for each point and variant, and for each kind of traffic. It has the keys' values,
-// and then all figures that any of them has.
-std::string Sweep::csv() const {
-  std::vector<const report::Figure*> figures;
-  const auto note = [&](const report::Figures& of) {
-    for (const report::Measured& each : of) {
-      if (std::ranges::find(figures, each.figure) == figures.end()) figures.push_back(each.figure);
-    }
-  };
-  for (const Point& point : points_.all()) {
-    for (const report::Outcome& outcome : point.outcomes) {
-      note(outcome.figures);
-      for (const report::Kind& kind : outcome.kinds) note(kind.figures);
-    }
-  }
-  std::string text;
-  for (const std::string& key : grid_.keys) text += csv_cell(key) + ",";
-  text += "variant,traffic";
-  for (const report::Figure* figure : figures) text += "," + csv_cell(report::csv_key(*figure));
-  text += "\n";
-  const auto add = [&](std::size_t point, const std::string& variant, const std::string& traffic,
-                       const report::Figures& of) {
-    for (const std::string& value : grid_.points[point]) {
-      text += csv_cell(std::string(scenario::value_text(value))) + ",";
-    }
-    text += csv_cell(variant) + "," + csv_cell(traffic);
-    for (const report::Figure* figure : figures) {
-      const report::Measured* found = report::find(of, figure->key);
-      text += "," + (found == nullptr ? "" : report::csv_text(found->value));
-    }
-    text += "\n";
-  };
-  for (std::size_t i = 0; i < points_.all().size(); ++i) {
-    for (const report::Outcome& outcome : points_[i].outcomes) {
-      add(i, outcome.variant, "", outcome.figures);
-      for (const report::Kind& kind : outcome.kinds) {
-        add(i, outcome.variant, kind.name, kind.figures);
-      }
-    }
-  }
-  return text;
-}
-
-std::string Sweep::json() const {
-  json_t all;
-  all["scenario"] = options_.scenario;
-  all["title"] = points_.title();
-  all["points"] = json_t::array();
-  for (std::size_t i = 0; i < points_.all().size(); ++i) {
-    json_t point;
-    for (std::size_t k = 0; k < grid_.keys.size(); ++k) {
-      if (grid_.points[i][k].empty()) continue;
-      point["keys"][grid_.keys[k]] = scenario::value_text(grid_.points[i][k]);
-    }
-    for (const report::Outcome& outcome : points_[i].outcomes) {
-      json_t one = json_t::parse(report::summary_json({"", "", "", {outcome}}));
-      one.erase("scenario");
-      one.erase("title");
-      point["results"].push_back(std::move(one));
-    }
-    if (!points_[i].failure.empty()) point["failure"] = points_[i].failure;
-    all["points"].push_back(std::move(point));
-  }
-  return text_of(all, 2);
-}
-
-Result<void> Sweep::write(const std::string& again) const {
-  const fs::path folder(options_.output);
-  if (auto written = report::write_file((folder / "sweep.csv").string(), csv()); !written) {
-    return written;
-  }
-  if (auto written = report::write_file((folder / "sweep.json").string(), json()); !written) {
-    return written;
-  }
-  report::Results shown = results();
-  if (shown.outcomes.size() > page_points_max) {
-    shown.title = fmt::format("{} (the first {} of {} results; sweep.csv has all)", points_.title(),
-                              page_points_max, shown.outcomes.size());
-    shown.outcomes.resize(page_points_max);
-  }
-  report::PageText text{again, "point", {}};
-  for (const Point& point : points_.all()) {
-    for (const std::string& settings : point.settings()) {
-      if (text.variants.size() == shown.outcomes.size() || point.outcomes.empty()) break;
-      text.variants.push_back({"", settings});
-    }
-  }
-  if (shown.outcomes.empty()) {
-    std::error_code ignored;
-    fs::remove(folder / "report.html", ignored);  // it would be another sweep's
-    return {};
-  }
-  return report::write_file((folder / "report.html").string(), report::html_page(shown, text));
-}
-
-Result<void> Sweep::print() const {
-  if (options_.json) return cli::print(json());
-  const report::Results shown = results();
+Result<void> print_results(const study::Sweep& sweep, const SweepOptions& options) {
+  if (options.json) return print(sweep.json());
+  const report::Results shown = sweep.results();
   if (shown.outcomes.empty()) return {};
-  std::string text = (points_.title().empty() ? "" : points_.title() + "\n") +
+  std::string text = (shown.title.empty() ? "" : shown.title + "\n") +
                      report::plain_text(report::telling_figures("point", shown.outcomes),
                                         isatty(STDOUT_FILENO) != 0);
-  if (options_.level == flow_level) text += flow_level_note(shown.outcomes);
-  return cli::print(text);
+  if (options.level == study::flow_level) text += study::flow_level_note(shown.outcomes);
+  return print(text);
 }
 
 }  // namespace
@@ -253,11 +49,16 @@ int sweep(const SweepOptions& options) {
   take_large_pages();
   auto grid = grid_of(options);
   if (!grid) return fail(as_misuse(grid.error()));
-  Sweep sweep(options, std::move(*grid));
+  Terminal terminal;
+  study::Points points({options.scenario, options.set, options.variant, options.output,
+                        options.jobs, study::level_of(options.level)},
+                       terminal);
+  if (auto opened = points.open(); !opened) return fail(opened.error());
+  study::Sweep sweep({options.scenario, options.output}, std::move(*grid), points, terminal);
   if (auto ready = sweep.prepare(); !ready) return fail(ready.error());
   sweep.run();
   if (auto written = sweep.write(options.again); !written) return fail(written.error());
-  if (auto printed = sweep.print(); !printed) return fail(printed.error());
+  if (auto printed = print_results(sweep, options); !printed) return fail(printed.error());
   const auto checked = sweep.check();
   return checked ? 0 : fail(checked.error());
 }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/layout.h"
-#include "cli/simulate.h"
 #include "config/files.h"
 #include "scenario/fabrics.h"
+#include "study/scenarios.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
 
@@ -65,7 +65,7 @@ Words workloads() {
 const ValueLists& value_lists() {
   static const ValueLists all = {
       {"KIND|CSV", {rail_topologies, false, ":files csv"}},
-      {"SCENARIO", {shipped_scenarios, false, ":files toml"}},
+      {"SCENARIO", {study::shipped_scenarios, false, ":files toml"}},
       {"NAME|FILE", {workloads, false, ":files"}},
       {"KNOBS|FILE", {knobs, false, ":files toml"}},
       {"PRICES|FILE", {price_lists, false, ":files toml"}},

@@ -3,7 +3,7 @@
 // A process sleeps at its bell, a socket. Whoever has the bell's button wakes it.
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <string>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

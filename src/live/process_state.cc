@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -18,7 +18,7 @@
 
 #include "live/agent/agent.h"
 #include "live/private_network_test.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -13,7 +13,7 @@ namespace tulle::ranks {
 
 using Clock = std::chrono::steady_clock;
 
-FrameSocket::FrameSocket(live::UniqueFd fd, std::uint32_t longest)
+FrameSocket::FrameSocket(UniqueFd fd, std::uint32_t longest)
     : fd_(std::move(fd)), longest_(longest) {
   fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::ranks {
 
@@ -86,7 +86,7 @@ class FrameSocket {
 
   FrameSocket() = default;
   // The socket becomes non-blocking.
-  explicit FrameSocket(live::UniqueFd fd, std::uint32_t longest = longest_frame);
+  explicit FrameSocket(UniqueFd fd, std::uint32_t longest = longest_frame);
 
   int fd() const { return fd_.get(); }
   void allow(std::uint32_t longest) { longest_ = longest; }
@@ -114,7 +114,7 @@ class FrameSocket {
     std::uint32_t bytes = 0;
     FrameKind kind = FrameKind::alive;
   };
-  live::UniqueFd fd_;
+  UniqueFd fd_;
   std::uint32_t longest_ = longest_frame;
   std::vector<char> read_;
 };

@@ -42,8 +42,8 @@ Parsed parse(std::span<const char> bytes, std::uint32_t longest) {
 void check(std::span<const char> bytes, std::uint32_t longest, std::size_t piece) {
   std::array<int, 2> ends{-1, -1};
   TULLE_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  live::UniqueFd stranger(ends[0]);
-  FrameSocket leader(live::UniqueFd(ends[1]), longest);
+  UniqueFd stranger(ends[0]);
+  FrameSocket leader(UniqueFd(ends[1]), longest);
   const Parsed expected = parse(bytes, longest);
   std::size_t count = 0;
   bool is_refused = false;

@@ -15,18 +15,18 @@ class FrameSocketTest : public testing::Test {
   void SetUp() override {
     std::array<int, 2> ends{-1, -1};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-    here = FrameSocket(live::UniqueFd(ends[0]), 64);
-    raw = live::UniqueFd(ends[1]);
+    here = FrameSocket(UniqueFd(ends[0]), 64);
+    raw = UniqueFd(ends[1]);
   }
   void say(const void* bytes, std::size_t length) {
     ASSERT_EQ(send(raw.get(), bytes, length, 0), static_cast<ssize_t>(length));
   }
   FrameSocket here;
-  live::UniqueFd raw;
+  UniqueFd raw;
 };
 
 TEST_F(FrameSocketTest, FramesComeWholeAndInOrder) {
-  FrameSocket there(live::UniqueFd(raw.release()));
+  FrameSocket there(UniqueFd(raw.release()));
   ASSERT_TRUE(there.send(FrameKind::ready, std::uint64_t{7}, limit));
   ASSERT_TRUE(there.send(FrameKind::go, limit));
   ASSERT_TRUE(here.read());
@@ -77,7 +77,7 @@ TEST_F(FrameSocketTest, TheEndIsToldApart) {
 
 TEST_F(FrameSocketTest, APeerThatDoesNotReadIsWaitedForABoundedTime) {
   const std::vector<char> much(1u << 20);
-  FrameSocket there(live::UniqueFd(raw.release()), 4u << 20);
+  FrameSocket there(UniqueFd(raw.release()), 4u << 20);
   auto sent =
       there.send(FrameKind::failed, std::span<const char>(much), std::chrono::milliseconds(20));
   for (int i = 0; i < 8 && sent; ++i) {

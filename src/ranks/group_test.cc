@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "live/free_ports_test.h"
+#include "os/free_ports_test.h"
 #include "ranks/calibration.h"
 #include "ranks/child_process_test.h"
 #include "ranks/frames.h"
@@ -169,7 +169,7 @@ class MeetingTest : public GroupTest {
   }
 
   Plan plan = plan_of(Collective::all_reduce, Algorithm::ring);
-  Meeting meeting{"127.0.0.1:" + live::free_ports(SOCK_STREAM, 1)[0], "secret", 17};
+  Meeting meeting{"127.0.0.1:" + free_ports(SOCK_STREAM, 1)[0], "secret", 17};
 };
 
 TEST_F(MeetingTest, RanksThatAreStartedOneByOneWork) {
@@ -213,7 +213,7 @@ TEST_F(MeetingTest, ALeaderIsWaitedForAsLongAsItShowsLife) {
   std::atomic<bool> has_ended = false;
   std::thread leader([&] {
     EXPECT_TRUE(wait_for(listener->get(), POLLIN, std::chrono::seconds(10)));
-    FrameSocket rank(live::UniqueFd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    FrameSocket rank(UniqueFd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC)));
     for (int answered = 0; answered < 3;) {
       wait_for(rank.fd(), POLLIN, std::chrono::seconds(10));
       auto is_open = rank.read();

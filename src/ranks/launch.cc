@@ -59,7 +59,7 @@ class Interrupts {
   int fd() const { return read_.get(); }
 
  private:
-  live::UniqueFd read_, write_;
+  UniqueFd read_, write_;
   std::array<struct sigaction, std::size(stop_signals)> before_{};
 };
 
@@ -83,7 +83,7 @@ Result<void> fork_rank(const Plan& plan, const Group& group, std::uint32_t rank,
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return Error{fmt::format("socketpair: {}", std::strerror(errno)), errno};
   }
-  live::UniqueFd own(ends[0]), child(ends[1]);
+  UniqueFd own(ends[0]), child(ends[1]);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Error{fmt::format("cannot start rank {}: {}", rank, std::strerror(errno))};

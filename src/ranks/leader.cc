@@ -78,7 +78,7 @@ Result<void> Leader::meet(const std::string& address, std::uint64_t work,
 }
 
 void Leader::accept_stranger(int listener, std::vector<Stranger>& strangers) {
-  live::UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   if (!fd) return;
   // The oldest has had the most time to say who it is.
   if (strangers.size() == strangers_max) strangers.erase(strangers.begin());

@@ -14,8 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "live/free_ports_test.h"
-#include "live/unique_fd.h"
+#include "os/free_ports_test.h"
+#include "os/unique_fd.h"
 #include "ranks/child_process_test.h"
 #include "ranks/meeting_point.h"
 
@@ -43,8 +43,8 @@ class LeaderTest : public testing::Test {
   void add(std::uint32_t rank, pid_t pid) {
     std::array<int, 2> ends{-1, -1};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-    leader->add(rank, FrameSocket(live::UniqueFd(ends[0])), pid);
-    ranks[rank] = FrameSocket(live::UniqueFd(ends[1]));
+    leader->add(rank, FrameSocket(UniqueFd(ends[0])), pid);
+    ranks[rank] = FrameSocket(UniqueFd(ends[1]));
   }
   void run() {
     times = std::async(std::launch::async, [this] { return leader->run(); });
@@ -79,7 +79,7 @@ class LeaderTest : public testing::Test {
 
   Plan plan;
   Group group;
-  live::UniqueFd interrupts, user;
+  UniqueFd interrupts, user;
   std::unique_ptr<Leader> leader;
   std::array<FrameSocket, 2> ranks;
   std::future<Result<Times>> times;
@@ -260,7 +260,7 @@ class DoorTest : public LeaderTest {
   FrameSocket connect() {
     auto fd = connect_to(address, limit);
     EXPECT_TRUE(fd) << fd.error().message;
-    return FrameSocket(fd ? std::move(*fd) : live::UniqueFd());
+    return FrameSocket(fd ? std::move(*fd) : UniqueFd());
   }
   static Greeting greeting_of(std::uint32_t rank, std::uint32_t all = 2, std::uint64_t work = 17,
                               const std::string& token = "secret") {
@@ -278,7 +278,7 @@ class DoorTest : public LeaderTest {
     return take(socket).text();
   }
 
-  const std::string address = "127.0.0.1:" + live::free_ports(SOCK_STREAM, 1)[0];
+  const std::string address = "127.0.0.1:" + free_ports(SOCK_STREAM, 1)[0];
   std::future<Result<void>> met;
 };
 

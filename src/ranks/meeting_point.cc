@@ -39,11 +39,11 @@ Result<Addresses> resolve(const std::string& address, bool is_own) {
 
 }  // namespace
 
-Result<live::UniqueFd> listen_at(const std::string& address) {
+Result<UniqueFd> listen_at(const std::string& address) {
   auto found = resolve(address, true);
   if (!found) return found.error();
   const addrinfo& own = **found;
-  live::UniqueFd fd(socket(own.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(own.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
   constexpr int backlog = 64;
   const bool listens =
@@ -55,13 +55,13 @@ Result<live::UniqueFd> listen_at(const std::string& address) {
   return fd;
 }
 
-Result<live::UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit) {
+Result<UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit) {
   auto found = resolve(address, false);
   if (!found) return found.error();
   const addrinfo& there = **found;
   const auto deadline = Clock::now() + limit;
   for (;;) {
-    live::UniqueFd fd(socket(there.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    UniqueFd fd(socket(there.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // connect(2) waits for at most the time of this option.
     const timeval patience{limit.count() / 1'000, (limit.count() % 1'000) * 1'000};
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);

@@ -6,13 +6,13 @@
 #include <string>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::ranks {
 
-Result<live::UniqueFd> listen_at(const std::string& address);
+Result<UniqueFd> listen_at(const std::string& address);
 // Tries until somebody listens there, but not longer than that.
-Result<live::UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit);
+Result<UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit);
 
 // Returns the beginning of a text, which may come from anybody, as one line (base/quoted.h) that is
 // not longer than some lines of a terminal.

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "live/free_ports_test.h"
+#include "os/free_ports_test.h"
 
 namespace tulle::ranks {
 namespace {
 
 constexpr std::chrono::milliseconds moment{100};
 
-std::string free_port() { return live::free_ports(SOCK_STREAM, 1)[0]; }
+std::string free_port() { return free_ports(SOCK_STREAM, 1)[0]; }
 
 TEST(MeetingPoint, PeersMeetByEitherFamily) {
   for (const std::string& address : {"127.0.0.1:" + free_port(), "[::1]:" + free_port()}) {
@@ -21,7 +21,7 @@ TEST(MeetingPoint, PeersMeetByEitherFamily) {
     ASSERT_TRUE(listener) << listener.error().message;
     auto peer = connect_to(address, moment);
     ASSERT_TRUE(peer) << peer.error().message;
-    const live::UniqueFd accepted(accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK));
+    const UniqueFd accepted(accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK));
     ASSERT_TRUE(accepted);
     EXPECT_EQ(send(peer->get(), "x", 1, 0), 1);
     char byte = 0;

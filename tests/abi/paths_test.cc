@@ -151,10 +151,10 @@ TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {
 // --- counters: opening a file asks for its content ---
 
 // Returns the first connection to come within five seconds.
-live::UniqueFd next_visitor(const live::UniqueFd& listener) {
+UniqueFd next_visitor(const UniqueFd& listener) {
   pollfd waiting{listener.get(), POLLIN, 0};
   if (poll(&waiting, 1, 5'000) <= 0) return {};
-  return live::UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
 // Answers one question as a host agent does that first says that it takes a while.
@@ -168,7 +168,7 @@ class Agent {
 
  private:
   void serve() {
-    const live::UniqueFd connection = next_visitor(*listener_);
+    const UniqueFd connection = next_visitor(*listener_);
     auto message = live::await_message(connection.get(), 5'000);
     live::Hello hello;
     if (!message || !decode(message->bytes, hello) || hello.purpose != live::Purpose::status)
@@ -184,7 +184,7 @@ class Agent {
     static_cast<void>(live::send_message(connection.get(), live::encode(status)));
   }
 
-  Result<live::UniqueFd> listener_;
+  Result<UniqueFd> listener_;
   std::thread thread_;
 };
 
@@ -240,7 +240,7 @@ class Attributes : public Counters {
     auto listening = live::listen_at(address);
     ASSERT_TRUE(listening) << listening.error().message;
     thread = std::thread([this, attribute, listener = std::move(*listening)] {
-      const live::UniqueFd connection = next_visitor(listener);
+      const UniqueFd connection = next_visitor(listener);
       auto message = live::await_message(connection.get(), 5'000);
       if (!message || !decode(message->bytes, hello)) return;
       static_cast<void>(live::send_message(connection.get(), live::encode(live::Wait{})));

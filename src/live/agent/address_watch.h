@@ -2,7 +2,7 @@
 
 // Watches for changes of the interfaces and addresses of this network namespace.
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -23,9 +23,9 @@
 #include "live/agent/core.h"
 #include "live/agent/interfaces.h"
 #include "live/agent/privileges.h"
-#include "live/service_process.h"
-#include "live/system_error.h"
-#include "live/trusted_folder.h"
+#include "os/service_process.h"
+#include "os/system_error.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::live {
 namespace {

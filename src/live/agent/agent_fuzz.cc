@@ -28,7 +28,7 @@
 #include "live/message/protocol.h"
 #include "live/message/socket.h"
 #include "live/private_network_test.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 namespace {

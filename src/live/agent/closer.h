@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

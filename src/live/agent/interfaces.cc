@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -13,7 +13,7 @@
 #include "live/agent/roce_v1_network.h"
 #include "live/connections/network.h"
 #include "live/security/seal.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

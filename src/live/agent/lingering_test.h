@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

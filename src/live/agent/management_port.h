@@ -10,7 +10,7 @@
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/receiver.h"
 #include "live/security/seal.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "wire/ip_udp.h"
 #include "wire/mad.h"
 #include "wire/packet.h"

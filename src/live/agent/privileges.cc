@@ -28,7 +28,7 @@
 #include <system_error>
 #include <vector>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

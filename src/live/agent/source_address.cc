@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "live/netlink.h"
 #include "live/path/packets/kernel_socket.h"
+#include "os/netlink.h"
 
 namespace tulle::live {
 namespace {

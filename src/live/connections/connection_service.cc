@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "live/message/socket.h"
-#include "live/system_random.h"
+#include "os/system_random.h"
 
 namespace tulle::live {
 namespace {

@@ -25,8 +25,8 @@
 #include "live/connections/network.h"
 #include "live/connections/port_table.h"
 #include "live/message/connection.h"
-#include "live/unique_fd.h"
 #include "management/cm/manager.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

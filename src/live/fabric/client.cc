@@ -13,7 +13,7 @@
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 #include "wire/smp.h"
 
 namespace tulle::live {

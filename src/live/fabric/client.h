@@ -10,7 +10,7 @@
 #include "live/fabric/datagrams.h"
 #include "live/fabric/messages.h"
 #include "live/path/packets/capture_ring.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -15,7 +15,7 @@
 #include "fabric/subnet.h"
 #include "fabric/subnet_traffic.h"
 #include "live/path/fabric/rings.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "live/message/socket.h"
-#include "live/shared_memory.h"
-#include "live/system_error.h"
+#include "os/shared_memory.h"
+#include "os/system_error.h"
 
 namespace tulle::live {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "live/system_random.h"
 #include "management/administration/groups.h"
 #include "management/administration/view.h"
 #include "management/answer.h"
+#include "os/system_random.h"
 
 namespace tulle::live {
 namespace {

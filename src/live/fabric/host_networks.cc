@@ -19,8 +19,8 @@
 #include "fabric/subnet.h"
 #include "live/fabric/network_keeper.h"
 #include "live/message/socket.h"
-#include "live/service_process.h"
-#include "live/system_error.h"
+#include "os/service_process.h"
+#include "os/system_error.h"
 
 namespace tulle::live {
 namespace {

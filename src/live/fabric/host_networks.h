@@ -25,7 +25,7 @@
 
 #include "base/result.h"
 #include "live/message/socket.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "live/netlink.h"
+#include "os/netlink.h"
 
 namespace tulle::live {
 namespace {

@@ -25,7 +25,7 @@
 #include "live/fabric/host_networks.h"
 #include "live/fabric/interface_addresses.h"
 #include "live/fabric/messages.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "live/system_error.h"
+#include "os/system_error.h"
 
 namespace tulle::live {
 namespace {

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

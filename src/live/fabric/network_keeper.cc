@@ -29,9 +29,9 @@
 #include "live/fabric/host_networks.h"
 #include "live/fabric/namespaces.h"
 #include "live/message/socket.h"
-#include "live/system_error.h"
-#include "live/trusted_folder.h"
-#include "live/unique_fd.h"
+#include "os/system_error.h"
+#include "os/trusted_folder.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

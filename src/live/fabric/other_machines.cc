@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/quoted.h"
-#include "live/system_error.h"
-#include "live/system_random.h"
+#include "os/system_error.h"
+#include "os/system_random.h"
 
 namespace tulle::live {
 namespace {

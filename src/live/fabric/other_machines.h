@@ -18,7 +18,7 @@
 #include "fabric/machines/tunnels.h"
 #include "live/fabric/messages.h"
 #include "live/security/seal.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -17,8 +17,8 @@
 #include "base/folder_test.h"
 #include "fabric/subnet.h"
 #include "fabric/subnet_traffic.h"
-#include "live/free_ports_test.h"
 #include "live/slots.h"
+#include "os/free_ports_test.h"
 
 namespace tulle::live {
 namespace {

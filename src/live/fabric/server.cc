@@ -39,8 +39,8 @@
 #include "live/fabric/session.h"
 #include "live/message/port_attributes.h"
 #include "live/message/socket.h"
-#include "live/service_process.h"
-#include "live/trusted_folder.h"
+#include "os/service_process.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::live {
 namespace {

@@ -28,11 +28,11 @@
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/fabric_folder.h"
-#include "live/free_ports_test.h"
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
 #include "management/waiting_questions.h"
+#include "os/free_ports_test.h"
 #include "wire/rmpp.h"
 #include "wire/smp.h"
 

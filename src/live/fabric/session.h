@@ -5,7 +5,7 @@
 
 #include "live/connections/connection_service.h"
 #include "live/fabric/messages.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

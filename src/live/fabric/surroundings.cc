@@ -9,7 +9,7 @@
 
 #include "base/quoted.h"
 #include "fabric/subnet.h"
-#include "live/system_random.h"
+#include "os/system_random.h"
 
 namespace tulle::live {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/quoted.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 

@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "device/adapter.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "live/message/codec.h"
-#include "live/system_error.h"
+#include "os/system_error.h"
 
 namespace tulle::live {
 namespace {

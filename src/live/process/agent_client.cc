@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <fstream>
 
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::live {
 namespace {

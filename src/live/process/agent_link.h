@@ -10,7 +10,7 @@
 #include "live/message/device_info.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "live/process/agent_client.h"
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::live {
 namespace {

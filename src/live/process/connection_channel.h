@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "live/message/connection.h"
 #include "live/settings.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -17,7 +17,7 @@
 #include "live/path/packets/neighbours.h"
 #include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
-#include "live/system_random.h"
+#include "os/system_random.h"
 #include "port/framing/infiniband.h"
 #include "port/framing/roce_v1.h"
 

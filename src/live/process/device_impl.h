@@ -61,7 +61,7 @@
 #include "live/process/sleeper_lease.h"
 #include "live/security/seal.h"
 #include "live/settings.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

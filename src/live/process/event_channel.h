@@ -16,7 +16,7 @@
 
 #include "base/growing_ring.h"
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -10,8 +10,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "live/trusted_folder.h"
-#include "live/unique_fd.h"
+#include "os/trusted_folder.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

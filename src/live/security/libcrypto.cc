@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 
 namespace tulle::live {
 namespace {

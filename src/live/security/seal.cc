@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/big_endian.h"
-#include "live/system_random.h"
+#include "os/system_random.h"
 #include "wire/bth.h"
 
 namespace tulle::live {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "live/security/seal.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -94,7 +94,7 @@ int umad_open_port(const char* ca_name, int portnum) try {
     if (is_on_fabric) say_once(opened.error());
     return fail(EIO);
   }
-  live::UniqueFd descriptor(opened->descriptor);
+  UniqueFd descriptor(opened->descriptor);
   const std::lock_guard lock(ports().mutex);
   ports().by_descriptor.insert_or_assign(descriptor.get(), std::move(opened->port));
   return descriptor.release();

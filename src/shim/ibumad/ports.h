@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "live/fabric/client.h"
 #include "live/process/device.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::shim::umad {
 

@@ -99,7 +99,7 @@ struct Message {
 
 class RocePort final : public OpenPort {
  public:
-  RocePort(const Device& device, live::UniqueFd own_end)
+  RocePort(const Device& device, UniqueFd own_end)
       : device_(device), own_end_(std::move(own_end)) {}
 
   // Programs may register for every class, that of subnet management too, although a RoCE port has
@@ -132,7 +132,7 @@ class RocePort final : public OpenPort {
 
   mutable std::mutex mutex_;
   Device device_;
-  live::UniqueFd own_end_;
+  UniqueFd own_end_;
   std::array<bool, UMAD_CA_MAX_AGENTS> agents_{};
 };
 
@@ -170,8 +170,8 @@ Result<OpenedPort> open_roce_port(const Device& device) {
   std::array<int, 2> ends{};
   constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
   if (socketpair(AF_UNIX, kind, 0, ends.data()) != 0) return Error{"no sockets", EIO};
-  live::UniqueFd programs_end(ends[0]);
-  live::UniqueFd own_end(ends[1]);
+  UniqueFd programs_end(ends[0]);
+  UniqueFd own_end(ends[1]);
   auto port = std::make_shared<RocePort>(device, std::move(own_end));
   return OpenedPort{std::move(port), programs_end.release()};
 }

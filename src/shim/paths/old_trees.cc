@@ -27,8 +27,8 @@ constexpr int removed_max = 8;  // a program that starts waits for it
 constexpr int looks_max = 200;
 constexpr useconds_t look_microseconds = 10'000;
 
-live::UniqueFd open_folder(const std::string& path) {
-  return live::UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+UniqueFd open_folder(const std::string& path) {
+  return UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 // Returns the file's first bytes. A process makes its environment, and its mappings, as long as it
@@ -117,7 +117,7 @@ std::optional<std::set<std::string>> used_trees(const std::string& own_folder) {
 void remove_old_trees(const std::string& own_folder, std::size_t kept) {
   std::vector<Tree> trees = trees_in(own_folder);
   if (trees.size() <= kept) return;
-  const live::UniqueFd folder = open_folder(own_folder);
+  const UniqueFd folder = open_folder(own_folder);
   if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return;
   const auto used = used_trees(own_folder);
   if (!used) return;

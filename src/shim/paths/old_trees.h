@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::shim {
 
@@ -19,7 +19,7 @@ class TreesAtRest {
   explicit TreesAtRest(const std::string& own_folder);
 
  private:
-  live::UniqueFd folder_;
+  UniqueFd folder_;
 };
 
 // Returns the names of the trees in the folder that programs of this user use, as their environment

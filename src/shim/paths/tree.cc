@@ -17,7 +17,7 @@
 
 #include "live/message/port_attributes.h"
 #include "live/message/protocol.h"
-#include "live/trusted_folder.h"
+#include "os/trusted_folder.h"
 #include "shim/identity.h"
 
 namespace tulle::shim {
@@ -341,14 +341,14 @@ Result<OwnFolder> own_folder() {
   std::string warning;
   std::string path;
   if (is_named) {
-    auto runtime = live::trusted_folder(named);
+    auto runtime = trusted_folder(named);
     if (runtime) path = *runtime + "/tulle";
     if (!runtime) warning = "XDG_RUNTIME_DIR is not used: " + runtime.error().message;
   }
   // Another user may have taken the name in /tmp. Root has a folder in which nobody else makes any.
   if (path.empty() && geteuid() == 0 && access("/run", W_OK) == 0) path = "/run/tulle";
   if (path.empty()) path = "/tmp/tulle-" + std::to_string(geteuid());
-  auto made = live::private_folder(path);
+  auto made = private_folder(path);
   if (!made) return made.error();
   return OwnFolder{std::move(*made), std::move(warning)};
 }
@@ -360,7 +360,7 @@ Result<OwnFolder> tree_base(const std::string& name) {
   for (char& letter : plain) {
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
   }
-  auto made = live::private_folder(own->path + "/" + plain);
+  auto made = private_folder(own->path + "/" + plain);
   if (!made) return made.error();
   own->path = std::move(*made);
   return own;

@@ -22,8 +22,8 @@
 namespace hostile {
 
 using tulle::Gid;
+using tulle::UniqueFd;
 using tulle::live::ReceivedMessage;
-using tulle::live::UniqueFd;
 using Bytes = std::vector<std::byte>;
 
 // An attack's context is what the attacker knows, and what comes of the attack.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "live/path/memory/packet_bytes.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "base/result.h"
 #include "live/path/memory/packet_ring.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -22,7 +22,7 @@
 
 #include "base/check.h"
 #include "live/path/memory/host_path.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 

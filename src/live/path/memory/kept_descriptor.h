@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -11,8 +11,8 @@
 #include <new>
 #include <utility>
 
-#include "live/shared_memory.h"
-#include "live/system_random.h"
+#include "os/shared_memory.h"
+#include "os/system_random.h"
 
 namespace tulle::live {
 namespace {

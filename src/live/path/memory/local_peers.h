@@ -18,7 +18,7 @@
 #include "live/path/memory/peer_files.h"
 #include "live/path/memory/peer_table.h"
 #include "live/slots.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

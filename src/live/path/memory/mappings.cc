@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <thread>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -11,8 +11,8 @@
 #include <new>
 
 #include "live/path/memory/region_file.h"
-#include "live/shared_memory.h"
-#include "live/unique_fd.h"
+#include "os/shared_memory.h"
+#include "os/unique_fd.h"
 #include "verbs/memory.h"
 
 namespace tulle::live {

@@ -16,8 +16,8 @@
 #include <memory>
 #include <string>
 
-#include "live/shared_memory.h"
-#include "live/unique_fd.h"
+#include "os/shared_memory.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

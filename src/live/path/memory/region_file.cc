@@ -16,7 +16,7 @@
 
 #include "base/guarded_access.h"
 #include "live/path/memory/mappings.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 namespace {

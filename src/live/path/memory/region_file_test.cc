@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "live/path/memory/mappings.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -31,7 +31,7 @@
 
 #include "live/path/memory/mappings.h"
 #include "live/path/memory/region_file.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "verbs/memory.h"
 
 namespace tulle::live {

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

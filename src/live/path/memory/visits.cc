@@ -13,7 +13,7 @@
 #include <optional>
 #include <string_view>
 
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

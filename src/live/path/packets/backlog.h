@@ -18,7 +18,7 @@
 
 #include "base/time.h"
 #include "live/path/packets/socket_group.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

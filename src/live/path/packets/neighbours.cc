@@ -17,9 +17,9 @@
 #include <string_view>
 
 #include "base/big_endian.h"
-#include "live/netlink.h"
 #include "live/path/packets/kernel_socket.h"
-#include "live/system_error.h"
+#include "os/netlink.h"
+#include "os/system_error.h"
 
 namespace tulle::live {
 namespace {

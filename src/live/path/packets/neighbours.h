@@ -10,7 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "wire/ethernet.h"
 
 namespace tulle::live {

@@ -33,7 +33,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "device/raw_packets.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "wire/ethernet.h"
 
 namespace tulle::live {

@@ -21,7 +21,7 @@
 #include "base/result.h"
 #include "live/message/device_info.h"
 #include "live/path/packets/udp_socket.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -26,7 +26,7 @@
 #include "device/adapter.h"
 #include "live/message/device_info.h"
 #include "live/path/packets/capture_tap.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "port/framing/framing.h"
 #include "port/framing/roce_v1.h"
 #include "port/framing/roce_v2.h"

@@ -13,7 +13,7 @@
 
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
-#include "live/shared_memory.h"
+#include "os/shared_memory.h"
 
 namespace tulle::live {
 namespace {

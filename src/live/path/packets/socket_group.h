@@ -23,7 +23,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "live/slots.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "live/unique_fd.h"
+#include "os/unique_fd.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::live {

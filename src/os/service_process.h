@@ -1,0 +1,39 @@
+#pragma once
+
+// These functions serve the long-running processes: the host agent, the process of a fabric, a
+// capture.
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <span>
+
+#include "base/time.h"
+#include "os/unique_fd.h"
+
+namespace tulle {
+
+// Blocks SIGTERM and SIGINT, ignores SIGPIPE, and returns a descriptor that is readable when the
+// process shall stop. The descriptor is none if there was none left.
+UniqueFd stop_signals();
+// Returns true if a signal to stop has come.
+bool has_stop_signal(const UniqueFd& signals);
+
+// Raises the limit of open files as far as this user may, since each client is an open file.
+// Returns how many may be open now, or 0 if the system does not say.
+std::uint64_t raise_file_limit();
+
+// Lets the standard descriptors go. A pipe of whoever started the process would never reach its
+// end while they stayed open here.
+void drop_standard_descriptors();
+
+// Waits for events of an epoll, at most for so long and at most an hour, or for ever
+// (Time::never()). It does not wait if the time is over, so that `longest` is negative. Returns how
+// many events there are, or -1 with an errno.
+int wait_for_events(int epoll, std::span<epoll_event> events, Time longest);
+
+// Accepts a connection that waits at a listener. Returns none if there is none. Without a
+// descriptor to spare it pauses, since the listener stays readable.
+UniqueFd accept_connection(const UniqueFd& listener);
+
+}  // namespace tulle
