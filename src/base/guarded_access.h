@@ -1,8 +1,8 @@
 #pragma once
 
 // Access to memory that may be gone. A program registers memory, and may unmap it, shorten the file
-// behind it or protect it while packets still arrive for it. Whoever touches such memory inside of
-// attempt() gets a result; elsewhere, the kernel's signal ends the process.
+// behind it or protect it while packets still arrive for it. Code that touches such memory inside
+// of attempt() gets a result; elsewhere, the kernel's signal ends the process.
 //
 // The fault comes as SIGSEGV or SIGBUS, so a handler of both must call leave_faulty_access(). Where
 // there is none, as in the simulator, an attempt is an ordinary access.
@@ -18,7 +18,7 @@ namespace tulle {
 using MemoryPieces = std::span<const std::span<const std::byte>>;
 
 // Calls touch(argument). Returns false if it touched bytes of `where` that are not there; what it
-// did before that stands. Its destructors do not run then, so it must not own anything.
+// did before that is not undone. Its destructors do not run then, so it must not own anything.
 [[nodiscard]] bool attempt(MemoryPieces where, void (*touch)(void*), void* argument);
 
 template <typename Touch>

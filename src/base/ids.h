@@ -38,7 +38,7 @@ inline constexpr std::uint32_t qp_number_max = 0xFF'FFFF;
 inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
 
 // A packet sequence number: 24 bits that wrap (IBTA 9.7.2). PSNs are ordered only within half the
-// space, so there is no operator<. `distance_from` says how far this one lies behind (<0) or ahead
+// space, so there is no operator<. `distance_from` returns how far this one is behind (<0) or ahead
 // (>0) of another.
 class Psn {
  public:

@@ -5,11 +5,11 @@
 
 namespace tulle {
 
-// How deep values may lie within one another. Nobody who writes a file of results, prices or traces
-// needs more, and whoever visits a value by recursion has a stack for it.
+// How deep values may be nested. No file of results, prices or traces needs more, and code that
+// visits a value by recursion has a stack for it.
 inline constexpr std::size_t json_depth_max = 64;
 
-// Returns how deep arrays and objects lie within one another, in a text that may be no JSON.
+// Returns how deep arrays and objects are nested, in a text that may be no JSON.
 inline std::size_t json_depth(std::string_view text) {
   std::size_t depth = 0, deepest = 0;
   bool is_string = false;

@@ -6,11 +6,11 @@
 
 namespace tulle {
 
-// Returns a text for a one-line message, in which a question mark stands for each character that
-// would break the line, steer a terminal or turn the direction of what follows: the control
+// Returns a text for a one-line message, with a question mark in place of each character that would
+// break the line, control a terminal or change the direction of what follows: the control
 // characters of ASCII and Unicode, the separators of lines and paragraphs (U+2028, U+2029), and the
-// embeddings, overrides and isolates of text in two directions (U+202A to U+202E, U+2066 to
-// U+2069). The text is UTF-8, or bytes that are none.
+// embeddings, overrides and isolates of bidirectional text (U+202A to U+202E, U+2066 to U+2069).
+// The input is UTF-8, or bytes that are not.
 inline std::string one_line(std::string_view text) {
   const auto at = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;

@@ -24,8 +24,8 @@ struct Time {
   constexpr std::int64_t to_microseconds() const { return ps / 1'000'000; }
   constexpr double to_seconds() const { return static_cast<double>(ps) * 1e-12; }
 
-  // Returns this point in time as a clock tells it whose zero is `by` later. A point before that
-  // zero becomes zero, and stands for any time long ago. Never stays never.
+  // Returns this point in time by a clock whose zero is `by` later. A point before that zero
+  // becomes zero, which means "long ago". Never stays never.
   constexpr Time rebased(Time by) const {
     if (is_never()) return *this;
     return ps > by.ps ? Time{ps - by.ps} : zero();
