@@ -34,8 +34,8 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
   return text.size();
 }
 
-// Returns the number of the first line in which keys have too many parts, or values lie too deep
-// within one another, or 0. The text may be no TOML.
+// Returns the number of the first line whose keys have too many parts or whose values are nested
+// too deep, or 0. The text may be no TOML.
 std::size_t line_too_deep(std::string_view text) {
   std::size_t line = 1, parts = 1, open = 0;
   for (std::size_t i = 0; i < text.size();) {

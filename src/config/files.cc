@@ -38,8 +38,8 @@ std::vector<fs::path> places_for(const std::string& folder, const fs::path& name
   return places;
 }
 
-// Returns the first of the places that has the file, or nothing. Work that goes on where it was
-// must know that a file was absent before.
+// Returns the first of the places that has the file, or nothing. Work that is resumed must know
+// that a file was absent before.
 std::string found_in(const std::vector<fs::path>& places, const fs::path& name) {
   for (const fs::path& place : places) {
     const fs::path path = place / name;

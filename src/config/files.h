@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds and reads the files that scenarios and options name. A name is looked up beside what names
-// it, and then among the files that come with Tulle, so that a scenario works in any folder.
+// Finds and reads the files that scenarios and options name. A name is looked up next to the file
+// that names it, and then among the files that come with Tulle, so a scenario works in any folder.
 
 #include <cstddef>
 #include <functional>

@@ -4,8 +4,8 @@
 // line that names file, line and key. A key that is wrong has its default, so that the caller need
 // not check after each key. A key that the caller never asks for is an error too.
 //
-// Several tables may lie over one another, like a variant's over its file's. A key's value is then
-// the uppermost one, and tables under the same key lie over one another in the same way.
+// Several tables may be layered, such as a variant's over its file's. A key's value is then the
+// uppermost one, and tables under the same key are layered in the same way.
 
 #include <toml++/toml.h>
 
@@ -87,7 +87,7 @@ class TableReader {
  private:
   // Returns the tables under the key, from the lowest on, down to one that something else hides.
   Layers tables_under(std::string_view key) const;
-  // Returns the key's value, or null. If several tables lie there, it is the lowest.
+  // Returns the key's value, or null. If several tables are layered there, it is the lowest.
   const toml::node* find(std::string_view key) const;
   const toml::node* take(std::string_view key);
   std::size_t choose(std::string_view key, std::span<const std::string_view> names,
