@@ -286,8 +286,8 @@ void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet
 }
 
 // IBTA 9.6.1.3 and 10.5.2: every attached queue pair gets a copy and checks its Q_Key as usual. The
-// sender gets a copy too if the port hears itself. Adapters do the same, and programs that mind
-// check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
+// sender gets one too if the port receives from itself. Adapters do the same, and programs that
+// mind check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
 void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
                                const wire::Path& path, std::uint8_t port) {
   const auto attached = multicast_.attached(wire::destination_of(path).gid);
@@ -327,7 +327,7 @@ bool Adapter::pull_by_lane(Time now, PortState& port, Datagram& out) {
   }
 }
 
-// Pulls a datagram with some service levels held back (bit n: level n, 0 to 7).
+// Pulls a datagram, except for the paused service levels (bit n: level n, 0 to 7).
 bool Adapter::pull_by_level(Time now, PortState& port, Datagram& out,
                             std::uint32_t held_back_levels) {
   if (port.turns.first_notification() != nullptr &&
@@ -382,8 +382,8 @@ std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socke
   return waiting;
 }
 
-// Notifications go before everything else, so that the peer that must slow down hears of it while
-// it matters.
+// Notifications are sent before everything else, while they still matter to the peer that must slow
+// down.
 bool Adapter::pull_notification(PortState& port, Datagram& out, std::uint32_t held_back_levels) {
   const std::uint8_t level = environment_.congestion.notification_service_level;
   if ((held_back_levels >> level & 1) != 0) return false;

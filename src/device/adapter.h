@@ -158,7 +158,7 @@ class Adapter {
   // sending by it while the entry stays zero.
   static constexpr std::size_t gids_max = 256;
   // Packets from some GIDs may have another framing than the configuration's, as at a port of both
-  // versions of RoCE. A connected queue pair takes packets of its own GID's framing alone.
+  // versions of RoCE. A connected queue pair takes only packets with its own GID's framing.
   struct OtherFraming {
     const port::Framing* framing;  // null: all packets have the configuration's
     std::bitset<gids_max> gids;
@@ -237,7 +237,7 @@ class Adapter {
   // A port's flow control, link and counters, to which the driver hands control messages.
   port::Port& port(std::uint8_t number = 1) { return at(number).port; }
   const port::Port& port(std::uint8_t number = 1) const { return at(number).port; }
-  // True if there may be something to send by a port, with some service levels held back (bit n:
+  // True if there may be something to send by a port, apart from the paused service levels (bit n:
   // level n). On Ethernet these are the classes that the neighbour has stopped.
   bool has_ready(std::uint32_t held_back_levels = 0, std::uint8_t port = 1) const {
     return at(port).turns.has_ready(held_back_levels);
@@ -337,7 +337,7 @@ class Adapter {
       tulle::prefetch(line);
     }
   }
-  // The engine lies behind its queue pair (QueuePairOf). A reliable connection's engine is the
+  // The engine is stored behind its queue pair (QueuePairOf). A reliable connection's engine is the
   // longest.
   static void prefetch_with_engine(const transport::QueuePair& qp) {
     const auto* begin = reinterpret_cast<const std::byte*>(&qp);

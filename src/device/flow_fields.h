@@ -1,7 +1,7 @@
 #pragma once
 
-// The fields of a frame that flow steering reads, and their comparison with a rule. All fields lie
-// in one struct of bytes, so that a rule is a value and a mask of the whole struct. A field that a
+// The fields of a frame that flow steering reads, and their comparison with a rule. All fields are
+// bytes of one struct, so that a rule is a value and a mask of the whole struct. A field that a
 // frame does not have is zero. The set of headers that the frame has is a field too.
 
 #include <array>

@@ -79,8 +79,8 @@ VerbsStatus Adapter::check(const Transport& transport, const transport::QueuePai
   return room ? VerbsStatus::ok : VerbsStatus::out_of_memory;
 }
 
-// Returns the next unused number in turn, so that a number given back is not soon used again (IBTA
-// 10.2.4.3).
+// Returns the next unused number in ascending order, so that a number given back is not soon used
+// again (IBTA 10.2.4.3).
 QpNumber Adapter::unused_qp_number(std::uint32_t hint) {
   if (hint != 0) next_qp_offset_ = hint % configuration_.qp_count;
   for (;;) {

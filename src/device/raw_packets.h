@@ -111,7 +111,7 @@ class RawPackets {
   std::vector<const transport::QueuePair*> found_;     // queue pairs that get the current frame
   std::vector<transport::QueuePair*> receivers_;       // queues that receive the frame for them
   std::vector<const transport::QueuePair*> given_up_;  // queues without room
-  std::vector<transport::QueuePair*> ready_;           // queue pairs with frames to send, in turn
+  std::vector<transport::QueuePair*> ready_;           // queue pairs with frames, round robin
   std::array<transport::OutgoingPacket, frames_at_once> frames_;
 };
 

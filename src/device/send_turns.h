@@ -21,7 +21,7 @@ class alignas(64) SendTurns {
   static constexpr std::uint32_t levels = 8;
   static constexpr std::uint32_t all_levels = (1u << levels) - 1;
 
-  // True if a queue pair waits, with some levels held back (bit n: level n).
+  // True if a queue pair waits, apart from the paused levels (bit n: level n).
   bool has_ready(std::uint32_t held_back_levels) const {
     return (filled_ & ~(held_back_levels | held_back_levels << levels)) != 0 ||
            notifying_.first != nullptr;
@@ -44,8 +44,8 @@ class alignas(64) SendTurns {
   // Takes a queue pair out. Has no effect if it is not scheduled.
   void remove(transport::QueuePair& qp);
 
-  // Returns the queue pair whose turn it is, or null if none waits at a level that is not held
-  // back. It stays where it is.
+  // Returns the queue pair whose turn it is, or null if none waits at a level that is not paused.
+  // It keeps its place in the list.
   transport::QueuePair* next(std::uint32_t held_back_levels) const {
     std::uint32_t open = filled_ & ~(held_back_levels | held_back_levels << levels);
     if (open == 0) return nullptr;
@@ -84,7 +84,7 @@ class alignas(64) SendTurns {
   };
 
   // Lists are numbered 0 to 7 for the answers of a level, and 8 to 15 for the requests. The two
-  // lists of a level lie side by side.
+  // lists of a level are adjacent in memory.
   static std::uint32_t place_of(std::uint32_t number) {
     return 2 * (number % levels) + number / levels;
   }

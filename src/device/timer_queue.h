@@ -15,7 +15,7 @@ namespace tulle::device {
 // up. So the packet path seldom touches the heap.
 //
 // No deadline is lost for want of memory. The heap always has room for one more entry than it
-// holds. If it cannot grow, that room gets an entry that stands for all queue pairs.
+// holds. If it cannot grow, that room gets an entry that represents all queue pairs.
 class TimerQueue {
  public:
   // Takes the place of a queue pair number, which has 24 bits.
