@@ -45,7 +45,7 @@ bool is_found_damaged(const port::Frame& frame, report::Direction direction) {
   return frame.damaged != 0 && direction == report::Direction::inbound;
 }
 
-// Returns zeros, which stand for the payload of a ghost.
+// Returns zeros, which represent the payload of a ghost.
 std::span<const std::byte> zeros(std::uint32_t bytes) {
   static constexpr std::array<std::byte, 9'216> all{};
   return std::span(all).first(bytes);

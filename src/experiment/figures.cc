@@ -100,7 +100,7 @@ MaybeValue time_alone(const JobView& job) {
   return job.alone ? MaybeValue(*job.alone) : std::nullopt;
 }
 
-// Returns how many times longer the job takes beside the others than alone.
+// Returns how many times longer the job takes alongside the others than alone.
 MaybeValue job_slowdown(const JobView& job) {
   if (!job.taken || !job.alone || *job.alone == Time::zero()) return {};
   return job.taken->to_seconds() / job.alone->to_seconds();
@@ -162,7 +162,7 @@ MaybeValue cache_share(const JobView& job) {
   return job.serving ? MaybeValue(job.serving->cache_share) : std::nullopt;
 }
 
-// Returns how many packets a frame stood for, if that was more than one.
+// Returns how many packets a frame represented, if that was more than one.
 MaybeValue train(const scenario::Setup& setup) {
   const std::uint64_t packets = setup.network.host.train_packets;
   return packets > 1 ? MaybeValue(packets) : std::nullopt;

@@ -121,8 +121,8 @@ enum class When : std::uint8_t {
   with_prices,
   at_flow_level
 };
-// A listing says where a figure stands: in links.csv too if it is one of links, in summary.json
-// alone, or at the end of summary.json, with what the simulator itself did.
+// Where a listing shows a figure: in links.csv too if it is one of links, in summary.json alone, or
+// at the end of summary.json, with the simulator's own statistics.
 enum class Listing : std::uint8_t { everywhere, summary_alone, simulator };
 
 struct Row {

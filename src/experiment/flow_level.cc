@@ -73,8 +73,8 @@ struct Beyond {
 constexpr std::uint32_t measured_mtu_bytes = 4'096;
 
 // At hosts with delays, shorter messages wait for each other's answers more than for links, and the
-// order of what is ready at one moment decides how long a job takes. Rings among 16 and 64 GPUs
-// with shorter messages were up to 6 % too fast beside packets, and with longer ones 0.1 % off.
+// order of what is ready at one moment decides how long a job takes. Against packets, rings of 16
+// and 64 GPUs were up to 6 % too fast with shorter messages, and 0.1 % off with longer ones.
 constexpr double message_bytes_behind_delays = 384 * 1'024;
 
 bool has_delays(const Setup& setup) {
@@ -348,7 +348,7 @@ void FlowLevel::note_results() {
 }
 
 // A queue that is too long now and then changes little. Where flows find many such queues, packets
-// would be lost, marked or held up.
+// would be lost, marked or delayed.
 Result<void> FlowLevel::check_findings() const {
   constexpr double share_max = 1e-3;
   const fluid::Findings& found = play_->findings();
@@ -362,7 +362,7 @@ Result<void> FlowLevel::check_findings() const {
       share * 100, traffic_.links.front().queue_bytes_max)};
 }
 
-// Returns what lies beyond a range that is for this kind of backlog and start; "" if nothing does.
+// Returns what is outside a range for this kind of backlog and start; "" if nothing is.
 std::string FlowLevel::beyond(const ValidatedRange& range) const {
   const std::uint32_t hosts = setup_.topology.adapters();
   if (hosts < range.hosts_min) {

@@ -40,8 +40,8 @@ class FlowLevel {
   // marks, are absent, and so are the tables of links and hosts, and samples.
   report::Outcome outcome(const std::optional<ValidatedRange>& range) const;
 
-  // Returns the range in which a run lies that has ended. The error says what about it lies beyond
-  // all of them.
+  // Returns the range that covers a run that has ended. The error says what about it is outside all
+  // of them.
   Result<ValidatedRange> range_among(std::span<const ValidatedRange> ranges) const;
 
   // Returns the bytes of the flows as a share of what the hosts' links carry from the first start

@@ -179,7 +179,7 @@ Run::Tally Run::own_tally() const {
   return {player_.counts(), jobs_ ? jobs_->parts_done() : 0, network_.events(), 1};
 }
 
-// Learns what the other processes have done. Returns true if all of them go on.
+// Learns what the other processes have done. Returns true if all of them continue.
 bool Run::ask_others(bool goes_on) {
   if (processes_ == nullptr) return goes_on;
   Tally own = own_tally();
@@ -205,7 +205,7 @@ bool Run::ask_others(bool goes_on) {
   return goes_on && elsewhere_.goes_on != 0;
 }
 
-// A job whose message has failed cannot go on. Its other messages end by themselves.
+// A job whose message has failed cannot continue. Its other messages end by themselves.
 bool Run::is_done() const {
   const Tally own = own_tally();
   if (jobs_) return own.task_parts + elsewhere_.task_parts == jobs_->parts();

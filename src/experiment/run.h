@@ -93,7 +93,7 @@ class Run : sim::Application {
   workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                             std::uint8_t path_bits) const;
   bool play_and_sample(Time until);
-  // A process's own counts, and its vote on going on.
+  // A process's own counts, and its vote on whether to continue.
   struct Tally {
     workload::FlowCounts flows;
     std::uint64_t task_parts = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Gathers a timeline while a run goes on, and the phases of its job afterwards. Neither changes the
+// Gathers a timeline during a run, and the phases of its job afterwards. Neither changes the
 // results of the run.
 
 #include "report/timeline.h"

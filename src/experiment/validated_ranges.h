@@ -1,6 +1,6 @@
 #pragma once
 
-// The ranges in which the flow level has been measured beside packets.
+// The ranges in which the flow level has been measured against the packet level.
 
 #include <cstdint>
 #include <string>
