@@ -37,8 +37,8 @@ struct AggregationTree {
 };
 
 // Plans a tree for each group of hosts, and adds its ports to the topology. `delay` is that of the
-// links inside of the switches. A tree's root is a switch with the least hops to the farthest
-// leaf; the trees take such switches in turn. A tree has one node at most in each switch, and its
+// links inside of the switches. A tree's root is a switch with the least hops to the farthest leaf;
+// the trees take such switches round robin. A tree has one node at most in each switch, and its
 // edges are links.
 // Returns an error if a group's hosts have no switch in common.
 Result<std::vector<AggregationTree>> add_aggregation_trees(

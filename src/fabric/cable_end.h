@@ -1,11 +1,11 @@
 #pragma once
 
 // One end of a cable whose other end is a port in a process of another machine. The two ends bring
-// the link up together by what they tell each other, in reports that may be lost or come twice.
+// the link up together by exchanging reports, which may be lost or arrive twice.
 //
 // An end numbers its attempts. Whenever it takes the link down it begins a new one, so that the
-// other end notices even if it hears nothing of what lay in between. A link comes up at an end as
-// soon as the other one is willing and has heard of the end's latest attempt.
+// other end notices even if it missed all reports in between. A link comes up at an end as soon as
+// the other one is willing and has confirmed the end's latest attempt.
 
 #include <cstdint>
 
@@ -17,7 +17,7 @@ class CableEnd {
  public:
   struct Report {
     std::uint32_t attempt = 0;  // of the end that reports
-    std::uint32_t heard = 0;    // the other end's attempt of which it has heard; 0: of none
+    std::uint32_t heard = 0;    // the other end's latest attempt that it knows; 0: none
     bool is_willing = false;    // the cable is not cut, and the port is enabled
 
     bool operator==(const Report&) const = default;
@@ -44,7 +44,7 @@ class CableEnd {
     far_port_ = port;
     return is_new;
   }
-  // Nothing is heard of the other end any more.
+  // No report arrives from the other end any more.
   void lose() {
     far_ = {};
     restart();

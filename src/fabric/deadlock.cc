@@ -150,7 +150,7 @@ class RouteWalk {
       }
       return;
     }
-    // All hosts of a leaf share its candidates, so one host stands for all.
+    // All hosts of a leaf share its candidates, so one host represents all.
     std::vector<std::uint32_t> host_of_leaf(routes_.leaves());
     for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
       if (routes_.leaf_of(host) < routes_.leaves()) host_of_leaf[routes_.leaf_of(host)] = host;

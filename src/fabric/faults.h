@@ -1,7 +1,7 @@
 #pragma once
 
 // Faults that a bad network inflicts on one datagram, drawn from a seed. A datagram may be lost,
-// delivered twice, held up so that others overtake it, or damaged. This class only draws; the code
+// delivered twice, delayed so that others overtake it, or damaged. This class only draws; the code
 // that carries the datagram acts on the result.
 
 #include <array>

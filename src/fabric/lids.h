@@ -1,7 +1,7 @@
 #pragma once
 
-// Addresses of an InfiniBand subnet, as its manager gives them out. A host has 2^LMC LIDs, each a
-// path of its own. The first is a multiple of 2^LMC (IBTA 7.11.1), so that the LIDs below the first
+// Addresses of an InfiniBand subnet, as its manager gives them out. A host has 2^LMC LIDs, each
+// with its own path. The first is a multiple of 2^LMC (IBTA 7.11.1), so the LIDs below the first
 // host's, 0 among them, are unused. A switch has one LID, behind the hosts'.
 
 #include <cstddef>

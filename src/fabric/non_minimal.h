@@ -108,7 +108,7 @@ class NonMinimalRouting {
       : settings_(settings), groups_(topology, routes) {}
 
   // Returns the ports that a frame may take, given where it came in. If it is one that was chosen
-  // for this frame, it lies in `chosen_port`.
+  // for this frame, it is stored in `chosen_port`.
   std::span<const std::uint16_t> ways(Switch& at, std::uint32_t switch_node, bool from_host,
                                       port::Frame& frame, std::uint16_t& chosen_port) const;
   const GroupRoutes& groups() const { return groups_; }

@@ -80,7 +80,7 @@ class PortSets {
 
 // Switches that have links to the same switches, as the leaves of a pod have, are as far from all
 // others. Where one comes after the other, only the ports of these neighbours, and of the two, have
-// to be found anew.
+// to be computed again.
 class ShortestFinder {
  public:
   ShortestFinder(const Topology& topology, const SwitchGraph& graph)

@@ -387,7 +387,7 @@ void Subnet::receive(Time now, Hop& hop) {
   }
 }
 
-// Takes a step of a directed route that does not go on by LID.
+// Takes a step of a directed route that does not continue by LID.
 void Subnet::take(Time now, Hop& hop, const RouteStep& next) {
   switch (next.kind) {
     case RouteStep::Kind::here:

@@ -74,7 +74,7 @@ class Subnet {
   void open_switch(std::uint32_t node) { is_open_[node] = true; }
   // Sends a datagram from a program of a host, or from port 0 of a switch.
   void send(Time now, std::uint32_t host, std::uint8_t port, const management::Packet& packet);
-  // Returns true, once, if a manager has asked that a port's clients register anew.
+  // Returns true, once, if a manager has asked that a port's clients register again.
   bool take_reregistration(std::uint32_t node, std::uint8_t port) {
     return nodes_[node].agent.take_reregistration(port);
   }
@@ -103,9 +103,9 @@ class Subnet {
   // Takes a report of a port elsewhere. The caller has checked that it comes from the machine that
   // has the node. Returns false if there is no such port.
   bool take_report(Time now, const PortReport& report);
-  // Nothing is heard any more of the other end of a link that leads elsewhere.
+  // The other end of a link that leads elsewhere is silent.
   void lose(Time now, std::uint32_t link);
-  // Nothing is heard any more of a node elsewhere: what was told of its ports is no longer true.
+  // A node elsewhere is silent: what it reported of its ports is no longer valid.
   void forget(std::uint32_t node);
   // Ends the leases of keys at the nodes of a part that are here and whose manager has that LID.
   void end_leases(std::span<const std::uint32_t> parts, std::uint32_t part, std::uint16_t manager);

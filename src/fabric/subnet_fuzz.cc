@@ -1,6 +1,6 @@
 // Hosts of a subnet send any management datagrams, cables are cut and joined, and managers come and
 // go. Nothing is read beyond its end; every run ends; what arrives at a host is an answer, a trap
-// or what is meant for programs; and the nodes go on answering.
+// or what is meant for programs; and the nodes continue to answer.
 
 #include <cstring>
 

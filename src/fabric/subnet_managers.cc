@@ -41,7 +41,7 @@ SubnetManagers::SubnetManagers(Time now, Subnet& subnet,
     if (subnet.is_elsewhere(node)) continue;
     place(now, node, settings);
     ++settings.seed;
-    // Each network has a key of its own, unless others know it.
+    // Each network has its own key, unless others know it.
     const bool has_own_key = settings.ports.key != 0 && !settings.shares_keys && settings.draw;
     if (has_own_key) settings.ports.key = management::subnet::drawn_key(settings.draw);
   }

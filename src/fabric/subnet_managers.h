@@ -1,8 +1,8 @@
 #pragma once
 
-// The subnet managers that a fabric has of its own, with their subnet administration. Each
-// connected part of the topology has one: at port 0 of a switch, as a managed switch has it, or at
-// a host where there is no switch.
+// A fabric's own subnet managers, with their subnet administration. Each connected part of the
+// topology has one: at port 0 of a switch, as a managed switch has it, or at a host where there is
+// no switch.
 
 #include <cstdint>
 #include <memory>

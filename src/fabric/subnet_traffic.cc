@@ -34,8 +34,8 @@ constexpr std::size_t forwarded_max = 4'096;
 static_assert(SubnetTraffic::slow_patience < head_lifetime);
 constexpr std::uint32_t stalled_after = 1;  // packet that has waited for too long
 constexpr Time between_looks = Time::milliseconds(10);
-// If a look comes so late, whoever moves packets stood still. Those that waited for that are given
-// as much time again as a program has.
+// If a check comes so late, the thread that moves packets was stopped. The packets that waited for
+// it are given as much time again as a program has.
 constexpr Time late_after = Time::milliseconds(50);
 constexpr Lid permissive{wire::permissive_lid};
 
@@ -552,7 +552,7 @@ void SubnetTraffic::take_link(At at, const port::Frame& frame) {
   free_at_[at.node][at.port] = link_now_ + duration;
 }
 
-// Lets the time of links go on to when the next one is free. If no packet waits, or the next one
+// Advances the time of links to when the next one is free. If no packet waits, or the next one
 // waits longer, it is the present.
 void SubnetTraffic::look_at_links(Time now) {
   const Time earliest = now > catch_up_max ? now - catch_up_max : Time::zero();
@@ -681,7 +681,7 @@ void SubnetTraffic::follow(Time now) {
     const std::uint32_t ups = subnet_.ups(i);
     const bool has_come_up = std::exchange(ups_seen_[i], ups) != ups;
     if (is_up == link_is_up_[i] && !(is_up && has_come_up)) continue;
-    // It has gone down and up at once. The other end has begun anew, and so does this one.
+    // It has gone down and up at once. The other end has restarted, and so does this one.
     if (is_up && link_is_up_[i]) set_link(now, looked_at, false);
     link_is_up_[i] = is_up;
     // A neighbour elsewhere cannot see whether the host has programs.

@@ -9,8 +9,8 @@
 // has a slot of the host (IBTA 10.2.5 leaves open how an adapter shares its port). A packet is for
 // the program that has the slot of its destination queue pair.
 //
-// A packet is the bytes from its LRH to its pad. The checks are left to whatever carries packets
-// between machines: here, they lie in this process's memory.
+// A packet is the bytes from its LRH to its pad. The checks are left to the code that carries
+// packets between machines: here, packets are in this process's memory.
 //
 // A cable whose other end is elsewhere (fabric/subnet.h) loses packets. The two ends tell each
 // other again and again how much they have sent, so that no credits are lost for ever.
@@ -157,8 +157,8 @@ class SubnetTraffic {
     virtual void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) = 0;
   };
   // Sets what carries packets over the links that lead elsewhere. It must outlive this object. The
-  // numbers of multicast packets go on from `first`, whose upper 8 bits they keep: these are those
-  // of this machine alone. The others should differ from life to life of the process, since
+  // numbers of multicast packets continue from `first`, whose upper 8 bits they keep: these are
+  // those of this machine alone. The others should differ from life to life of the process, since
   // switches elsewhere remember them.
   void set_carrier(Carrier& carrier, std::uint32_t first);
   // A packet has come from the other end. One for which its lane has no room is discarded, and
@@ -191,8 +191,8 @@ class SubnetTraffic {
     bool operator==(const At&) const = default;
   };
   static constexpr std::uint16_t cable = 0;  // of a host
-  // Copies of multicast packets come in by a port of their own, which has no neighbour. So a copy
-  // takes no credits of the link by which the original came.
+  // Copies of multicast packets come in by their own port, which has no neighbour. So a copy takes
+  // no credits of the link by which the original came.
   std::uint16_t copies_of(std::uint32_t node) const {
     return static_cast<std::uint16_t>(nodes_[node]->ports() - 1);
   }
@@ -200,7 +200,7 @@ class SubnetTraffic {
   bool is_program(At at) const {
     return is_host(at.node) && at.port != cable && at.port != copies_of(at.node);
   }
-  // The number of a multicast packet stands behind BTH in a frame's header bytes, which nothing
+  // The number of a multicast packet is stored behind BTH in a frame's header bytes, which nothing
   // else uses here.
   static constexpr std::size_t number_at = sizeof(wire::Bth);
   static std::uint32_t number_of(const port::Frame& frame);
@@ -209,7 +209,7 @@ class SubnetTraffic {
   void send_elsewhere(Time now, At at, std::uint32_t link);
   void ensure_host(std::uint32_t host);
   std::span<const std::byte> bytes_of(port::FrameRef ref);
-  // The number that stands for hosts of other machines in under_way_.
+  // The number that represents hosts of other machines in under_way_.
   std::uint32_t elsewhere() const { return static_cast<std::uint32_t>(under_way_.size() - 1); }
   bool has_place(std::uint32_t host) const;
   port::FrameRef take_in(std::span<const std::byte> packet, std::uint32_t host);

@@ -259,7 +259,7 @@ std::uint16_t Switch::choose(Time now, const port::Frame& frame,
     case PathChoice::flow:
       return choose_by_flow(frame, candidates);
     // The path is drawn at random, since round robin would lock in as well: four senders at full
-    // rate that take four paths in turn would have one path each.
+    // rate that alternate between four paths would have one path each.
     case PathChoice::packet:
       return candidates[random_.below(count)];
     case PathChoice::adaptive:

@@ -39,7 +39,7 @@ class NonMinimalRouting;
 // The ways in which a switch chooses among several shortest paths.
 enum class PathChoice : std::uint8_t {
   flow,      // by a hash of the flow's addresses and ports: ECMP
-  flowlet,   // the same, chosen anew after a gap in the flow
+  flowlet,   // the same, chosen again after a gap in the flow
   packet,    // at random for each packet: spraying
   adaptive,  // the emptiest queue, in coarse grades; any of equal ones
 };
@@ -50,15 +50,15 @@ struct SwitchSettings : port::Settings {
   Time flowlet_gap = Time::microseconds(50);
   std::uint64_t buffer_bytes = 32'000'000;  // shared by all ports
   // pfc: a port and class is asked to stop above this many bytes. If 0, the threshold is `alpha`
-  // times the rest of the shared memory (Choudhury and Hahne 1998). The class may go on
+  // times the rest of the shared memory (Choudhury and Hahne 1998). The class may resume
   // `xon_gap_bytes` below the threshold.
   std::uint32_t xoff_bytes = 0;
   double alpha = 0.125;
   std::uint32_t xon_gap_bytes = 2 * 4'178;
-  std::uint32_t headroom_bytes = 100'000;  // for each port and class, beside the shared memory
+  std::uint32_t headroom_bytes = 100'000;  // for each port and class, on top of the shared memory
   std::uint32_t lossy_queue_bytes = 0;     // longest queue of a lossy class; 0: alpha's share
-  // Credits: a frame that stands at the head of a lane's queue for this long is discarded (HOQLife,
-  // IBTA 18.2.5.4), at ports to switches and to hosts. Zero means that it may stand there
+  // Credits: a frame that has been at the head of a lane's queue for this long is discarded
+  // (HOQLife, IBTA 18.2.5.4), at ports to switches and to hosts. Zero means that it may stay there
   // indefinitely.
   Time head_lifetime;
   Time leaf_head_lifetime;
@@ -160,16 +160,16 @@ class Switch {
   // Trips the watchdog for classes that have been stopped too long. Returns true if the caller must
   // look again later.
   bool watch(Time now, std::uint16_t port);
-  // Returns how long a frame may stand at the head of a port's queues. Zero means indefinitely.
+  // Returns how long a frame may stay at the head of a port's queues. Zero means indefinitely.
   Time head_lifetime(std::uint16_t port) const {
     return is_leaf_port_[port] ? settings_->leaf_head_lifetime : settings_->head_lifetime;
   }
-  // Discards the frames that have stood there too long. Returns when to look again. Time::never()
+  // Discards the frames that have been there too long. Returns when to check again. Time::never()
   // means that no frame waits and no lane is stalled.
   Time discard_heads(Time now, std::uint16_t port) {
     return discard_heads(now, port, head_lifetime(port));
   }
-  // The same, where a frame may stand there for another time than the settings say.
+  // The same, where a frame may stay there for another time than the settings say.
   Time discard_heads(Time now, std::uint16_t port, Time lifetime);
   // Prepares the switch for routes that change: from now on it drops frames whose destination has
   // no route left. reroute() replaces the table, and avoid() keeps a port from being chosen.
@@ -244,7 +244,7 @@ class Switch {
   }
   void watch_endpoint(Time now, std::uint16_t out_port, const port::Frame& frame);
 
-  // The members that every frame touches lie together, in front.
+  // The members that every frame touches are together, in front.
   const SwitchSettings* settings_;
   port::FramePool* frames_;
   const Routes* routes_ = nullptr;

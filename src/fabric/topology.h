@@ -60,8 +60,8 @@ struct Topology {
   std::vector<Link> links;
   std::vector<std::uint32_t> ports;  // by node: its number of ports
   Shape shape;
-  // So many networks lie side by side, without a link between them: adapter h is in the network
-  // h % networks.
+  // The number of parallel networks, without a link between them: adapter h is in the network h %
+  // networks.
   std::uint32_t networks = 1;
   // The ports of an adapter are so many hosts in a row, each in another network, which is a plane.
   std::uint32_t planes = 1;  // divides networks
@@ -70,7 +70,7 @@ struct Topology {
   bool is_host(std::uint32_t node) const { return node < hosts; }
   std::uint32_t adapters() const { return hosts - aggregation_ports; }
   bool is_adapter(std::uint32_t node) const { return node < adapters(); }
-  // Returns the number of adapters if the ports of one, which lie in several planes, count once.
+  // Returns the number of adapters if an adapter's ports, in several planes, count once.
   std::uint32_t whole_adapters() const { return adapters() / planes; }
   // Returns the number of networks, each of some of the adapters, that have no way to each other:
   // whole adapter a is in the network a % separate_rails().
@@ -147,7 +147,7 @@ struct RailOptimisedSettings {
   LinkSettings uplink = {};
 };
 
-// Each rail is a network of its own: host = server · rails + rail. Each group of servers has a leaf
+// Each rail is a separate network: host = server · rails + rail. Each group of servers has a leaf
 // in it, leaf = rail · groups + group, and the leaves of a rail have so many spines. With one group
 // there are no spines.
 struct RailOnlySettings {

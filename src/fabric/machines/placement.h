@@ -20,7 +20,7 @@ struct Machine {
   std::vector<std::string> nodes;
 };
 
-// The number of a machine stands in 8 bits of the numbers of multicast packets
+// A machine's number takes 8 bits of the numbers of multicast packets
 // (fabric/subnet_traffic.h).
 inline constexpr std::size_t machines_max = 256;
 
@@ -28,9 +28,9 @@ inline constexpr std::size_t machines_max = 256;
 // there, or that another one has.
 //
 // The hosts that no machine names are divided in their order, so that each machine has about the
-// same number. A switch is where most of the hosts at its ports are. A switch without hosts is
-// where its neighbours are that have a place by then, in the order of nodes, if all have the same,
-// as the switches of a pod; otherwise it is where the next machine in turn is.
+// same number. A switch is where most of the hosts at its ports are. A switch without hosts, such
+// as a pod's, joins its neighbours' machine if all neighbours placed so far, in the order of nodes,
+// have the same one; otherwise it goes to the next machine, round robin.
 Result<std::vector<std::uint32_t>> place(const Topology& topology,
                                          std::span<const Machine> machines);
 

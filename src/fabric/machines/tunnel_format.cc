@@ -99,7 +99,7 @@ void append_packet(std::span<const std::byte> packet, std::uint8_t lane,
                    std::vector<std::byte>& out) {
   const std::size_t at = out.size();
   out.insert(out.end(), packet.begin(), packet.end());
-  // The lane of this link stands in the upper half of the first byte (IBTA 7.7.1).
+  // The lane of this link is in the upper half of the first byte (IBTA 7.7.1).
   out[at] = (out[at] & std::byte{0x0F}) | static_cast<std::byte>(lane << lane_shift);
   const auto checks = port::checks_of(std::span(out).subspan(at));
   out.insert(out.end(), checks.begin(), checks.end());

@@ -4,8 +4,8 @@
 // Each begins with a header. Packets of InfiniBand follow it as they would be on the link, from the
 // LRH to the VCRC (IBTA 7.4), and flow control packets without their CRC (IBTA 7.9.4).
 //
-// Whoever has read nothing of what a process sends cannot write a datagram that the process
-// accepts: each carries the receiver's session, a random number which the receiver tells the
+// A process that has read nothing of what another one sends cannot write a datagram that the latter
+// accepts: each carries the receiver's session, a random number that the receiver sends to the
 // machines of its fabric alone.
 
 #include <array>
@@ -43,8 +43,8 @@ struct TunnelHeader {
   std::uint8_t kind = 0;     // TunnelKind
   std::uint8_t machine = 0;  // that sends
   std::uint8_t hops = 0;     // of a packet
-  // A hello has the session of the receiver, as far as the sender has heard it. All others have it
-  // XOR that of the sender, so that one which was under way when either process ended is refused.
+  // A hello has the session of the receiver, if the sender knows it. All others have it XOR that of
+  // the sender, so that a datagram that was under way when either process ended is refused.
   be64 session;
   be32 sequence;  // grows with each datagram to a receiver, modulo 2^32
   be32 link;      // of a packet
@@ -55,7 +55,7 @@ static_assert(wire::is_wire_format<TunnelHeader, 28>);
 struct TunnelHello {
   be64 session;            // that of the sender
   be32 digest;             // digest_of()
-  std::uint8_t hears = 0;  // 1: the sender has heard the receiver in the last second
+  std::uint8_t hears = 0;  // 1: the sender received from it in the last second
   be24 reserved;
 };
 static_assert(wire::is_wire_format<TunnelHello, 16>);

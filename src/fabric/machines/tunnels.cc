@@ -9,11 +9,11 @@
 namespace tulle::fabric {
 namespace {
 
-// A process that hears of another one answers at once, but not more often than this.
+// A process that receives a hello answers at once, but not more often than this.
 constexpr Time between_answers = Time::milliseconds(10);
-// Ports are told again in turn, in case a datagram was lost: so many in each hello's time.
+// Port states are repeated round robin, in case one was lost: so many in each hello's time.
 constexpr std::size_t repeated_ports = port_records_max;
-// A process that has just been heard is told of so many ports in each hello's time.
+// A process that has just been found is sent so many ports in each hello's time.
 constexpr std::size_t first_ports = 32 * port_records_max;
 
 template <typename Record>
@@ -194,7 +194,7 @@ void Tunnels::tell_changes() {
 void Tunnels::tell_untold(std::uint32_t machine) {
   Peer& peer = peers_[machine];
   const bool is_first = peer.untold < ports_.size();
-  // After the first time, all are told in turn.
+  // After the first time, all are sent round robin.
   const std::size_t from = peer.untold % std::max<std::size_t>(ports_.size(), 1);
   const std::size_t most = is_first ? first_ports : repeated_ports;
   const std::size_t count = std::min(most, ports_.size() - from);
@@ -262,7 +262,7 @@ void Tunnels::receive(Time now, std::uint32_t machine, std::span<const std::byte
   ++counters_.invalid;
 }
 
-// A process that is not heard shows what it is. Anybody may say so.
+// Records why a silent peer's hello was refused. Anybody may have sent it.
 void Tunnels::refuse(Time now, Peer& peer, State state) {
   if (peer.state == State::heard || peer.state == State::deaf) return;
   peer.state = state;
@@ -373,7 +373,7 @@ void Tunnels::receive_packet(Time now, std::uint32_t machine, const TunnelHeader
 
 // --- time ---
 
-// If this process itself stood still, the others have had no chance to be heard.
+// If this process itself was stopped, nothing of the others could be received.
 void Tunnels::look_for_silence(Time now) {
   const Time late = now - run_at_;
   run_at_ = now;
@@ -413,8 +413,8 @@ void Tunnels::send_crossing(const Subnet::Crossing& crossing) {
   send(machine, std::move(datagram));
 }
 
-// The answer to whoever takes a link down goes out before the other end hears of that. What leaves
-// by a link that has come up goes out behind the news.
+// The answer to a request that takes a link down is sent before the other end is notified. What
+// leaves by a link that has come up is sent after the other end is notified.
 void Tunnels::follow() {
   while (subnet_.has_early_crossing()) send_crossing(*subnet_.take_crossing());
   tell_changes();

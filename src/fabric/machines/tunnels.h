@@ -69,9 +69,9 @@ class Tunnels final : public SubnetTraffic::Carrier {
 
   enum class State : std::uint8_t {
     own,
-    silent,         // nothing has been heard for a while
+    silent,         // nothing received for a while
     heard,          // all is well
-    deaf,           // it is heard, and does not hear this one
+    deaf,           // it is received, and does not receive this one
     other_version,  // its process speaks another version of these datagrams
     other_fabric,   // its process has another topology, or other machines
   };
@@ -101,8 +101,8 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint64_t session = 0;  // it has shown that it knows this process's
     std::uint64_t claimed = 0;  // in its last hello
     Time heard_at;
-    Time hears_at;                  // when it last said that it hears this one
-    bool was_excused = false;       // since then, for time in which this process stood still
+    Time hears_at;                  // when it last confirmed that it receives
+    bool was_excused = false;       // since then, for a time in which this process was stopped
     Time refused_at;                // when it last showed to be of another version or fabric
     Time hello_at = Time::never();  // when a hello was sent last
     State state = State::silent;

@@ -163,8 +163,8 @@ void spoil(base::Script& script, Bytes& bytes) {
   if (script.one_in(4)) bytes.resize(script.below(static_cast<std::uint32_t>(bytes.size())));
 }
 
-// Time passes, in which nothing more is heard of the other machine. Its links are down then, and
-// nothing waits for them.
+// Time passes without datagrams from the other machine. Its links are down then, and nothing waits
+// for them.
 void let_it_go(Here& here) {
   for (int i = 0; i < 100; ++i) {
     here.now += Time::milliseconds(50);
