@@ -190,7 +190,7 @@ MaxMin::Touched& MaxMin::take_from_heap() {
   }
 }
 
-// Adds the flows that would be faster, or slower, beside the new rates. Returns true if there are
+// Adds the flows that would be faster, or slower, at the new rates. Returns true if there are
 // any.
 bool MaxMin::grow() {
   const std::size_t before = solving_.size();

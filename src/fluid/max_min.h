@@ -5,8 +5,8 @@
 // Each flow then has a bottleneck: a link on its path that is full, and on which no flow is faster.
 //
 // A flow that comes or goes changes the rates of few others. The solver keeps all rates, computes
-// those of a small set of flows anew, and adds to the set the flows whose bottleneck is one no
-// longer, until there are none. This gives the same rates as computing all of them anew.
+// those of a small set of flows again, and adds to the set the flows whose bottleneck is one no
+// longer, until there are none. This gives the same rates as computing all of them again.
 
 #include <cstdint>
 #include <memory_resource>
@@ -16,7 +16,7 @@
 namespace tulle::fluid {
 
 using LinkIndex = std::uint32_t;
-// Flows that are active have numbers from 0 on. A number is given anew after its flow has gone.
+// Flows that are active have numbers from 0 on. A number is reused after its flow has gone.
 using FlowSlot = std::uint32_t;
 
 class MaxMin {
@@ -38,11 +38,11 @@ class MaxMin {
   // `hops_max` links.
   MaxMin(const std::vector<double>& capacities, std::uint32_t hops_max, Settings settings);
 
-  // Adds a flow with a path of at least one link, on which no link stands twice. Returns its
+  // Adds a flow with a path of at least one link, on which no link occurs twice. Returns its
   // number.
   FlowSlot add(std::span<const LinkIndex> path);
   void remove(FlowSlot flow);
-  // Computes the rates anew, after any number of flows were added and removed. Until then, no rate
+  // Computes the rates again, after any number of flows were added and removed. Until then, no rate
   // may be asked for. Returns the flows whose rates have changed, each once.
   std::span<const FlowSlot> settle();
 

@@ -4,9 +4,9 @@
 // gone. What a flow takes longer than in an empty network is the time that its share costs it, and
 // the time that its packets wait in the queues which it finds.
 //
-// A queue stands before a link that is the bottleneck of some flows, since a sender does not know
-// its fair share: it sends at the rate of its own link until something holds it back. What that is
-// decides how much stands there (Backlog).
+// There is a queue before a link that is the bottleneck of some flows, since a sender does not know
+// its fair share: it sends at its own link's rate until something limits it. What that is decides
+// how much is queued there (Backlog).
 
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,7 @@ struct Flow {
   double bytes = 0;       // on the links, with headers and gaps
   double alone = 0;       // the time that its bytes take in an empty network
   double round_trip = 0;  // of one packet there
-  // Its path, and the one of its acknowledgements, which lies behind it in Traffic::hops.
+  // Its path, and that of its acknowledgements, which is stored behind it in Traffic::hops.
   std::uint32_t first_hop = 0;
   std::uint32_t hops = 0;
   std::uint32_t hops_back = 0;
@@ -67,7 +67,7 @@ struct Findings {
   double longest = 0;            // bytes
   double longest_of_max = 0;     // the most that one had of its link's queue_bytes_max
   std::uint32_t most_bound = 0;  // the most flows that had one bottleneck at a time
-  // Paths, there and back, with a link that a bottleneck further on held up.
+  // Paths, there and back, with a link that a bottleneck further on slowed.
   std::uint64_t blocked = 0;
 };
 
@@ -80,8 +80,8 @@ class Play {
   // flows that are done, and returns false to stop.
   void run(const std::function<bool(std::uint64_t done)>& goes_on);
 
-  // The next four are for whoever starts flows by himself. All that happens at one time is followed
-  // by settle(), before which no time of an end may be asked for.
+  // The next four are for callers that start flows themselves. All that happens at one time is
+  // followed by settle(), before which no time of an end may be asked for.
   //
   // Starts a flow now, whatever its start in Traffic says, which must be now, too.
   void begin(double now, std::uint32_t flow);
