@@ -113,7 +113,7 @@ bool Groups::is_member(const Gid& gid) const {
   return found != groups_.end() && found->second.is_wanted;
 }
 
-// A group that the host only sends to exists already, or nobody hears it. Any other is made by its
+// A group that the host only sends to exists already, or has no receiver. Any other is made by its
 // first member, after the group of broadcasts. This one is made by the manager, for a partition
 // that has IP (RFC 4391 §5).
 Question Groups::join(Group& group, const Gid& gid, std::uint32_t number) const {

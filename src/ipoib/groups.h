@@ -24,7 +24,7 @@ class Groups {
 
   explicit Groups(Pkey partition);
 
-  // The port has another address, or another manager: all that was joined is joined anew. The GID
+  // The port has another address, or another manager: all that was joined is joined again. The GID
   // is the port's. `is_up` says whether there is anybody to ask.
   void join_anew(Time now, const Gid& port, bool is_up);
   // The host receives these IP groups, and no others.

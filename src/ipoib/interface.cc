@@ -285,7 +285,7 @@ std::span<const std::byte> Interface::receive(Time now, std::span<const std::byt
 
 // --- neighbours ---
 
-// RFC 826: whoever asks for this host is remembered, since this host is about to hear from it.
+// RFC 826: a node that asks for this host is remembered, since packets to it will follow.
 void Interface::hear(Time now, const ResolutionMessage& message) {
   if (message.address == own_address()) return;
   const bool is_asked = message.asks && is_own(message.target);

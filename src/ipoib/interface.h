@@ -59,7 +59,7 @@ class Interface {
 
   // Returns true if the port has changed.
   bool set_port(Time now, const PortView& port);
-  // The manager asks that everything be registered with it anew.
+  // The manager asks that everything be registered with it again.
   void register_anew(Time now);
   void set_addresses(Time now, std::vector<HostAddress> addresses);
 
@@ -100,7 +100,7 @@ class Interface {
   const Neighbours& neighbours() const { return neighbours_; }
 
  private:
-  // The packets beside those of the host that wait to be pulled.
+  // Maximum of packets that wait to be pulled, the host's own not counted.
   static constexpr std::size_t queued_max = 1'024;
 
   wire::IpoibAddress own_address() const;

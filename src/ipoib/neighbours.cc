@@ -81,7 +81,7 @@ void Neighbours::hear(Time now, const Gid& ip, const wire::IpoibAddress& address
   neighbour.wants_path = neighbour.wants_path || is_other;
   if (owed_target && neighbour.owed_targets.size() < owed_max) {
     neighbour.owed_targets.push_back(*owed_target);
-    neighbour.wants_path = true;  // the answer goes when the path is known anew
+    neighbour.wants_path = true;  // the answer goes when the path is known again
   }
   set_deadline(neighbour, neighbour.wants_path ? now : now + confirmed_for);
 }

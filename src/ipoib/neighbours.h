@@ -19,8 +19,8 @@ namespace tulle::ipoib {
 
 class Neighbours {
  public:
-  // Whoever may send packets can fill these. A new neighbour then takes the place of the one that
-  // has not been used for longest.
+  // Any sender of packets can fill these. A new neighbour then takes the place of the one that has
+  // not been used for longest.
   static constexpr std::size_t neighbours_max = 1'024;
   static constexpr std::size_t waiting_max =
       64;  // packets for one neighbour: a few long ones in parts
@@ -33,7 +33,7 @@ class Neighbours {
     QpNumber qp;
     Lid lid;
     std::uint8_t service_level = 0;
-    bool has_global = false;  // it lies behind a router
+    bool has_global = false;  // it is behind a router
     Gid gid;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
@@ -80,7 +80,7 @@ class Neighbours {
   struct Neighbour {
     std::optional<wire::IpoibAddress> address;
     std::optional<Route> route;
-    unsigned tries = 0;          // since it was last heard of
+    unsigned tries = 0;          // since it last answered
     std::uint32_t question = 0;  // for a path; 0: none is asked
     bool wants_path = false;
     bool is_refused = false;  // it was not found, and is not looked for until the deadline
