@@ -1,6 +1,6 @@
 #pragma once
 
-// A process sleeps at its bell, a socket. Whoever has the bell's button wakes it.
+// A process sleeps on its doorbell (`bell`), a socket. The other end (`button`) wakes it.
 
 #include "base/result.h"
 #include "os/unique_fd.h"

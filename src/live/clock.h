@@ -26,8 +26,8 @@ class DriverClock {
 
   explicit DriverClock(Source source = system) : source_(source) {}
 
-  // The clock's zero moves once the clock stands at `longest`, so that it stands at `kept`.
-  // Nothing waits for as long as `kept`: the longest ACK timeout is 2.4 hours (IBTA 9.7.6.1.3).
+  // The clock's zero moves once the clock shows `longest`, so that it then shows `kept`. Nothing
+  // waits for as long as `kept`: the longest ACK timeout is 2.4 hours (IBTA 9.7.6.1.3).
   static constexpr Time longest = Time::seconds(50 * 86'400);
   static constexpr Time kept = Time::seconds(86'400);
 
@@ -45,7 +45,7 @@ class DriverClock {
     rebase(Time::nanoseconds(std::min(by, last_nanosecond)));
     return kept;
   }
-  // Returns the time where nothing may be rebased. It stands still when it cannot go on.
+  // Returns the time where nothing may be rebased. It stops at the last time that it can show.
   Time peek() const {
     return Time::nanoseconds(std::min(source_() - zero_nanoseconds_, last_nanosecond));
   }

@@ -6,8 +6,8 @@
 
 namespace tulle::live {
 
-// The versions of RoCE that use an address of the device. With both, each has a GID index of its
-// own.
+// The versions of RoCE that use an address of the device. With both, each has a separate GID
+// index.
 enum class RoceVersions : std::uint8_t { v2, v1, both };
 
 // Which addresses have the first GID indices. A kernel's device begins with the link-local ones

@@ -16,8 +16,8 @@
 namespace tulle::live {
 namespace {
 
-// A program that has more rights than whoever started it takes nothing from the environment: the
-// starter would decide which agent it trusts, and which program it runs.
+// A program that has more rights than its starter takes nothing from the environment: the starter
+// would decide which agent it trusts, and which program it runs.
 const char* variable(const char* name) { return secure_getenv(name); }
 
 void read(const char* name, std::string& value) {

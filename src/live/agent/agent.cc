@@ -41,7 +41,7 @@ constexpr int no_memory_pause_microseconds = 10'000;
 constexpr std::size_t connections_max = 512;
 // What the agent needs for itself and the connections of a few programs.
 constexpr std::uint64_t files_min = 64;
-// An answer tells of all processes. Whoever asks often must not hold up others for long.
+// An answer lists all processes. A client that asks often must not hold up others for long.
 constexpr int status_answers_in_a_turn = 4;
 
 void say_ready() {
@@ -98,7 +98,7 @@ void detach() {
 
 // Takes the usual priority and all processors, as far as this user may. The agent serves all
 // programs of the host, and the one that starts it may be a batch job at the lowest priority, on a
-// processor of its own.
+// processor for itself.
 void schedule_as_usual() {
   const sched_param parameters{};
   static_cast<void>(sched_setscheduler(0, SCHED_OTHER, &parameters));

@@ -1,8 +1,8 @@
 // Plays processes before a whole host agent, which runs in a thread: their first messages and what
-// follows, in any order, with any descriptors, of the agent's own user and of another one. Beside
-// them lives a process that has a slot and does nothing. It must keep its slot and hear nothing but
-// what the agent tells every process. When the others are gone, the agent holds none of their
-// descriptors.
+// follows, in any order, with any descriptors, of the agent's own user and of another one.
+// Alongside them runs a process that has a slot and does nothing. It must keep its slot and
+// receive nothing but what the agent sends every process. When the others are gone, the agent holds
+// none of their descriptors.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ std::atomic<bool> is_ready = false;
 // own. Returns false if there is no other user in this namespace.
 bool become(uid_t user) { return syscall(SYS_setresuid, -1, user, -1) == 0; }
 
-// What the descriptors of this process stand for. Pipes are the fuzzer's, to its symbolizer.
+// What the descriptors of this process refer to. Pipes are the fuzzer's, to its symbolizer.
 std::vector<std::string> open_files() {
   std::vector<std::string> files;
   for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -275,8 +275,8 @@ class Run {
     }
   }
 
-  // The quiet process has its slot, and has heard nothing but what concerns all. The agent has let
-  // go of the others.
+  // The quiet process has its slot, and has received nothing but what concerns all. The agent has
+  // let go of the others.
   void check_quiet() {
     // What is open for a moment counts too, so one low count is enough.
     std::vector<std::string> files;

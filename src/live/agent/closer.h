@@ -4,7 +4,7 @@
 //
 // Closing may take as long as the descriptor's owner likes: a TCP socket with SO_LINGER waits for
 // its peer, and a file of a user's own file system for that user's program. The same holds for a
-// connection in which such descriptors still lie unread. The agent must not wait, so each user has
+// connection in which such descriptors are still unread. The agent must not wait, so each user has
 // a thread that closes what came from that user.
 
 #include <sys/types.h>

@@ -1,8 +1,8 @@
 // Plays hostile programs and a hostile host before the host agent's connection manager. The input
 // is a script of commands, of events that programs give back or take, and of management datagrams
-// from 127.0.0.2. Beside them lives a program that does nothing. None of its endpoints may change,
-// the agent's memory must stay bounded, and the other host must not get many more datagrams than it
-// sent.
+// from 127.0.0.2. Alongside them runs a program that does nothing. None of its endpoints may
+// change, the agent's memory must stay bounded, and the other host must not get many more datagrams
+// than it sent.
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -68,8 +68,8 @@ class AgentCore {
   explicit AgentCore(const Settings& settings);
 
   // Binds the port. If the port is taken, the agent recovers: it waits for a process that survived
-  // an earlier agent to bring the vault. It also tries again now and then, because an agent that is
-  // leaving, or was killed, lets go of its address a moment before its port.
+  // an earlier agent to bring the descriptor store. It also tries again now and then, because an
+  // agent that exits, or was killed, releases its address a moment before its port.
   Result<void> open_port();
   bool is_recovering() const { return recovering_until_.has_value(); }
 

@@ -158,7 +158,7 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
   return chosen;
 }
 
-// Returns the interfaces that a device in use keeps or gains. Loopback, which stands in while there
+// Returns the interfaces that a device in use keeps or gains. Loopback, which is used while there
 // is no other interface, gives way to the first one.
 std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo& device,
                             const std::string& names) {

@@ -56,7 +56,7 @@ constexpr std::uint32_t calls_end = 467;
 // Newer than some headers. The numbers are those of all machines (asm-generic/unistd.h).
 constexpr std::uint32_t fchmodat2_call = 452, setxattrat_call = 463, removexattrat_call = 466;
 
-// The calls that are refused. Some machines have no fork(2) of their own.
+// The calls that are refused. Some machines have no fork(2) system call.
 constexpr std::uint32_t refused_calls[] = {
     // programs and processes
     SYS_execve, SYS_execveat,
@@ -68,7 +68,7 @@ constexpr std::uint32_t refused_calls[] = {
     SYS_kcmp, SYS_kill, SYS_tkill, SYS_pidfd_send_signal, SYS_rt_sigqueueinfo,
     SYS_rt_tgsigqueueinfo, SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam,
     SYS_sched_setscheduler, SYS_setpriority, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages,
-    // other services, and other processes' memory, by ways that no file stands for. The agent's own
+    // other services, and other processes' memory, by ways that involve no file. The agent's own
     // socket is open, and UDP needs no connection.
     SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
     SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_mq_open, SYS_mq_unlink, SYS_mq_timedsend,
@@ -144,7 +144,7 @@ void allow_only(const AllowedValues& allowed, std::vector<sock_filter>& program)
 }
 
 // CAP_NET_ADMIN would let any socket replace the tables of netfilter and of multicast routing, by
-// options from 64 on. IPv6 has some of its own there.
+// options from 64 on. IPv6 has separate ones there.
 void refuse_tables(std::uint32_t call, std::vector<sock_filter>& program) {
   constexpr std::uint32_t tables = 64;
   const sock_filter part[] = {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 9),
@@ -169,7 +169,7 @@ void refuse_calls() {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, number),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, calls_end, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, absent),
-      // The flags of clone3(2) lie in memory, where no filter sees them. The C library then makes
+      // The flags of clone3(2) are in memory, where no filter sees them. The C library then makes
       // threads with clone(2).
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, absent),

@@ -25,7 +25,7 @@ class RoceV1Network {
   using Clock = std::chrono::steady_clock;
   using Asker = ConnectionNetwork::Asker;
 
-  // Peers whose MAC addresses are kept. Whoever is on the link may make up peers; those that are
+  // Peers whose MAC addresses are kept. Any node on the link may make up peers; those that are
   // forgotten for them are asked for again.
   static constexpr std::size_t neighbours_max = 4'096;
 

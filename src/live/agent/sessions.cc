@@ -166,7 +166,7 @@ void AgentCore::open(Session& session) {
   std::vector<int> fds = {group_->socket(session.slot), counters->fd(), lock->get(),
                           group_->vault()};
   UniqueFd process_end;
-  // The socket, the lock and the vault would let a process disturb all others.
+  // The socket, the lock and the descriptor store would let a process disturb all others.
   if (session.peer.uid != geteuid()) {
     auto relay = Relay::create(group_->socket(session.slot));
     if (!relay) {

@@ -83,7 +83,7 @@ ConnectionService::Endpoint* ConnectionService::find(EndpointId id) {
   return found == endpoints_.end() ? nullptr : &found->second;
 }
 
-// A program names only endpoints of its own channel.
+// A program names only endpoints on its own channel.
 ConnectionService::Endpoint* ConnectionService::find(const Channel& channel, EndpointId id) {
   Endpoint* endpoint = find(id);
   return endpoint != nullptr && endpoint->channel == channel.number ? endpoint : nullptr;

@@ -88,9 +88,9 @@ class ConnectionNetwork {
 };
 
 // Returns the device's GID that is `wanted`, which is that of `address`, or nothing if it is not
-// the device's. A loopback address that the device lacks stands for the device's first GID, of the
-// same family if possible. Of an address that both versions of RoCE use, it is RoCE v2's, unless v1
-// is asked for.
+// the device's. A loopback address that the device lacks means the device's first GID, of the same
+// family if possible. Of an address that both versions of RoCE use, it is RoCE v2's, unless v1 is
+// asked for.
 std::optional<LocalAddress> local_address(const DeviceInfo& device, const SocketAddress& address,
                                           const Gid& wanted, bool of_roce_v1 = false);
 bool is_loopback(const SocketAddress& address);

@@ -15,8 +15,8 @@
 
 namespace tulle::live {
 
-// Stands in front of a packet in the ring. A packet of wire::flow_control_bytes is a flow control
-// packet. All others are longer.
+// Precedes a packet in the ring. A packet of wire::flow_control_bytes is a flow control packet. All
+// others are longer.
 struct CapturedAt {
   std::uint32_t node = 0;
   std::uint32_t port = 0;  // from 1 on

@@ -35,8 +35,8 @@ struct FabricDataPort {
 };
 // `button` is that of the program's own bell. The caller keeps it.
 Result<FabricDataPort> open_data_port(const FabricPlace& place, int button);
-// Makes this process one of the host's IP network, where the hosts have networks of their own. It
-// must have one thread. Waits while the fabric makes the network.
+// Makes this process one of the host's IP network, where the hosts have their own networks. It must
+// have one thread. Waits while the fabric makes the network.
 Result<void> enter_host_network(const FabricPlace& place);
 // Opens a channel to the connection manager of the host.
 struct FabricChannel {
@@ -50,7 +50,7 @@ Result<int> fabric_process(const std::string& socket);
 // Returns all nodes of a fabric.
 Result<FabricNodes> fabric_status(const std::string& socket);
 Result<FabricMachines> fabric_machines(const std::string& socket);
-// Begins a capture of all links. It goes on while the connection is open.
+// Begins a capture of all links. It continues while the connection is open.
 struct FabricCapture {
   UniqueFd connection;
   CaptureRing ring;

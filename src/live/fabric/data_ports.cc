@@ -102,7 +102,7 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
 }
 
 // Sends what the client left in its rings: the last acknowledgement may be among it. A ring has no
-// more records than are read here, though whoever else has the memory may go on to write.
+// more records than are read here, though another holder of the memory may continue to write.
 void DataPorts::close(Time now, std::uint32_t client) {
   Port* port = find(client);
   if (port == nullptr) return;
@@ -160,7 +160,7 @@ bool DataPorts::read(Time now, Port& port) {
   }
   if (taken == 0) return false;
   port.rings.tell();
-  port.is_awake = true;  // it may have been held back, and asleep
+  port.is_awake = true;  // it may have been asleep, waiting for room
   return true;
 }
 
@@ -255,7 +255,7 @@ bool DataPorts::send_to_sleep() {
   for (const auto& port : ports_) {
     if (!port->is_awake) continue;
     port->rings.fall_asleep();
-    // The next packet of a lane that is held back waits for room, and not for a ring.
+    // The next packet of a full lane waits for room, and not for a ring.
     bool has_more = false;
     const std::uint32_t lanes = port->rings.lanes_in_use() & ~port->held_back_lanes;
     for (std::uint32_t left = lanes; left != 0 && !has_more; left &= left - 1) {

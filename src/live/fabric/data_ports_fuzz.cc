@@ -1,7 +1,7 @@
 // Programs on a fabric's hosts write any bytes into their rings, flags and places, at any time, and
 // come and go, and a manager writes any tables of arbitration. The fabric's process must touch no
 // memory but theirs, every turn must come to an end, and once the hostile programs are gone, two
-// others must hear each other as before.
+// others must receive each other's packets as before.
 
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -35,8 +35,8 @@ Result<UniqueFd> file_of(std::span<const std::byte> bytes) {
   return file;
 }
 
-// Returns the size of a file that nobody can change any more. Another file could keep whoever reads
-// it waiting.
+// Returns the size of a file that nobody can change any more. Any other file could keep its reader
+// waiting.
 std::optional<std::size_t> size_of(const UniqueFd& file) {
   auto size = size_of_shared_memory(file.get());
   const bool is_fixed = size && (fcntl(file.get(), F_GET_SEALS) & F_SEAL_WRITE) != 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Datagrams between a program and the fabric. A long one lies in a sealed memory file beside its
-// message.
+// Datagrams between a program and the fabric. A long one is in a sealed memory file that travels
+// with its message.
 
 #include <cstddef>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What lies in a fabric's folder: its socket, and the files of subnet managers on its hosts.
+// What is in a fabric's folder: its socket, and the files of subnet managers on its hosts.
 
 #include <string>
 

@@ -109,7 +109,7 @@ std::uint16_t HostConnections::lid_at(std::uint32_t host) const {
   return subnet_.node(host).port_info(host_port).lid;
 }
 
-// Another machine may say anything of its own hosts' LIDs. Those of the hosts here are known.
+// Another machine may report any LIDs of its hosts. Those of the hosts here are known.
 std::optional<std::uint32_t> HostConnections::host_with(std::uint16_t lid) const {
   std::optional<std::uint32_t> elsewhere;
   for (std::uint32_t host = 0; host < subnet_.topology().adapters(); ++host) {

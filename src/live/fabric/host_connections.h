@@ -5,8 +5,8 @@
 // groups.
 //
 // Programs name hosts by the addresses of the hosts' IP network, as on a cluster with IPoIB they
-// name them by the addresses of IPoIB. A host's GID stands in the table of addresses, so that
-// nobody needs to be asked for it.
+// name them by the addresses of IPoIB. A host's GID is in the table of addresses, so that nobody
+// needs to be asked for it.
 
 #include <cstdint>
 #include <optional>

@@ -4,8 +4,8 @@
 // hostname, an Ethernet interface with its own address, and a file of all hosts' names. A bridge
 // joins the hosts. They reach one another by IP, and nothing else.
 //
-// A process of its own, the keeper, makes the namespaces, so that the fabric's process never waits
-// for it. Without privileges, all of them lie in one user namespace, in which the fabric's user is
+// A separate process, the keeper, makes the namespaces, so that the fabric's process never waits
+// for it. Without privileges, all of them are in one user namespace, in which the fabric's user is
 // the same user. The namespaces have no names: they go when the fabric and the programs in them
 // have ended, however these end.
 
@@ -29,7 +29,7 @@
 
 namespace tulle::live {
 
-// Returns the IPv4 address of a host, as text: 10.0.0.1 is that of h0. All lie in 10.0.0.0/16,
+// Returns the IPv4 address of a host, as text: 10.0.0.1 is that of h0. All are in 10.0.0.0/16,
 // which has room for more hosts than a subnet has LIDs.
 std::string host_address(std::uint32_t host);
 std::array<std::uint8_t, 4> host_address_bytes(std::uint32_t host);

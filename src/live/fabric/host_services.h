@@ -27,13 +27,13 @@ class HostServices {
  public:
   using Delivery = management::DatagramService::Delivery;
 
-  // The subnet and its managers must outlive this object. Null means that it has none of its own.
+  // The subnet and its managers must outlive this object. Null means that it has no managers.
   HostServices(fabric::Subnet& subnet, fabric::SubnetManagers* managers)
       : subnet_(subnet), managers_(managers), hosts_(subnet.topology().adapters()) {}
 
   HostPort describe(std::uint32_t host, const std::string& manager_file) const;
   InfinibandPort port_of(std::uint32_t host) const;
-  // Returns true, once, if a manager has asked that the programs of a host register anew.
+  // Returns true, once, if a manager has asked that the programs of a host register again.
   bool take_reregistration(std::uint32_t host) {
     return subnet_.take_reregistration(host, host_port);
   }

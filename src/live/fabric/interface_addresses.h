@@ -15,8 +15,8 @@ class InterfaceAddresses {
   // `index` is the interface's.
   explicit InterfaceAddresses(int index) : index_(index) {}
 
-  // Asks the kernel for all addresses. Whoever owns the socket calls this once, and again if the
-  // kernel has dropped what it had to say.
+  // Asks the kernel for all addresses. The owner of the socket calls this once, and again if the
+  // kernel has dropped messages.
   void ask(int socket);
   // Reads what the kernel has said. Returns true if addresses have changed.
   bool read(int socket);

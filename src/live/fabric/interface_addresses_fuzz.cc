@@ -1,4 +1,4 @@
-// Whoever administers a host's network can send any bytes in the kernel's name. What is read of
+// An administrator of a host's network can send any bytes in the kernel's name. What is read of
 // them keeps within its bounds.
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 
 // The interfaces of IP over InfiniBand of a software fabric's hosts. Each is a network interface in
 // the host's namespace (TUN), whose packets this process has, and behind it the state machine
-// (ipoib/interface.h), which has a place of its own at the host's port.
+// (ipoib/interface.h), which has its own place at the host's port.
 //
 // A host has an interface for each partition of its port: ib0 for the first, ib0.8001 for another.
 
@@ -47,7 +47,7 @@ class IpInterfaces {
   void take(Time now, HostNetworks::Answer answer);
   // Managers may have set ports.
   void follow(Time now);
-  // A manager asks that the host register with it anew.
+  // A manager asks that the host register with it again.
   void register_anew(Time now, std::uint32_t host);
   // Returns the hosts that have interfaces.
   std::vector<std::uint32_t> hosts() const;

@@ -15,7 +15,7 @@ Result<void> keep_capabilities();
 // order, except for those that it is in already. It stays in its folder.
 //
 // Where a user namespace is among them, the process keeps its capabilities, so that a program can
-// change the host's network and go on to other hosts. They count in namespaces of this user alone.
+// change the host's network and enter other hosts. They count in namespaces of this user alone.
 Result<void> enter_namespaces(std::span<const UniqueFd> namespaces);
 
 }  // namespace tulle::live

@@ -292,7 +292,7 @@ Result<void> carry_out(int socket, const Request& request, std::span<const Uniqu
   return change_interface(request);
 }
 
-// Carries a request out in a process of its own, since it does not stay in the bridge's namespaces.
+// Carries a request out in a separate process, since it does not stay in the bridge's namespaces.
 // What has been made before something fails goes with the process.
 void handle(int socket, const Request& request, std::span<const UniqueFd> namespaces,
             const Keeper& keeper) {

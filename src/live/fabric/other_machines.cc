@@ -223,8 +223,8 @@ wire::IpUdp OtherMachines::headers(std::uint32_t from, std::uint32_t to) const {
   return headers;
 }
 
-// Returns a datagram as it goes out, which may lie in `room`. It is empty if it cannot be sealed:
-// nothing goes out in clear.
+// Returns a datagram as it is sent, which may be in `room`. It is empty if it cannot be sealed:
+// nothing is sent in clear.
 std::span<const std::byte> OtherMachines::datagram_to_send(
     const fabric::Tunnels::Outgoing& outgoing, std::span<std::byte> room) {
   if (socket_.seal() == nullptr) return outgoing.datagram;

@@ -56,7 +56,7 @@ static_assert(sessions_max == 1'024, "the text says it");
 constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the
-// services, too, with numbers of their own.
+// services, too, with separate numbers.
 constexpr std::uint32_t own_clients = 1u << 31;
 constexpr std::uint32_t administration_clients = 1u << 30;
 // The lowest bits of an event's datum say what kind of thing its address belongs to.
@@ -156,7 +156,7 @@ class FabricServer {
   UniqueFd epoll_;
   HostNetworks* networks_;  // null: the hosts share this machine's network
   fabric::Subnet subnet_;
-  std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none of its own
+  std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none
   HostServices hosts_;
   DataPorts data_ports_;
   Captures captures_{data_ports_.traffic()};
@@ -313,7 +313,7 @@ void FabricServer::take_network(HostNetworks::Answer answer) {
   }
 }
 
-// Tells all users of a port that they must register with the manager anew.
+// Notifies all users of a port that they must register with the manager again.
 void FabricServer::pass_reregistrations() {
   const auto pass = [this](std::uint32_t host) {
     if (!hosts_.take_reregistration(host)) return;

@@ -20,11 +20,11 @@ struct FabricOptions {
   std::string name = "default";
   std::string folder;  // of its socket and files; it belongs to this user alone
   fabric::Topology topology;
-  bool has_manager = false;  // it has a subnet manager of its own
+  bool has_manager = false;  // it has its own subnet manager
   // That manager's M_Key and SM_Key, which other managers know; 0: it has no M_Key. Without a
   // value, it has an M_Key that nobody else knows.
   std::optional<std::uint64_t> manager_key{};
-  // The hosts have IP networks of their own, where this machine can make them.
+  // The hosts have their own IP networks, where this machine can make them.
   bool has_networks = false;
   bool keeps_rates = false;  // packets take time on its links
   // The machines over which it is spread, and the one that has each node; empty: this one has all.

@@ -172,7 +172,7 @@ struct Bound {
   SocketAddress address;
 };
 struct Destroyed {
-  // Events lie on the channel, which is now held as by command::Hold.
+  // Events are queued on the channel, which is now held as by command::Hold.
   bool is_held = false;
 };
 

@@ -1,13 +1,13 @@
 #pragma once
 
 // The messages between programs and the host agent over a SOCK_SEQPACKET connection, one message a
-// packet. Braces list the attached descriptors.
+// packet. Braces list the attached descriptors; store is the descriptor store.
 //
 //   list        Hello → Devices
-//   open        Hello → Opened with {socket, counters, lock, vault}   disconnecting frees the slot
+//   open        Hello → Opened with {socket, counters, lock, store}   disconnecting frees the slot
 //               A process of another user than the agent's gets {relay, counters} (relay.h).
 //   membership  Membership → MembershipChanged                        of a process with a relay
-//   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died
+//   rejoin      Rejoin with {store, counters} → Accepted              after an agent died
 //   find_peer   Hello → PeerProcess with {table, doorbell}            for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
@@ -196,7 +196,7 @@ struct Attribute {
 struct GidsHeld {
   static constexpr auto kind = MessageKind::gids_held;
   std::uint32_t version = 0;
-  std::array<std::uint64_t, 4> indices{};  // bit n % 64 of word n / 64 stands for GID index n
+  std::array<std::uint64_t, 4> indices{};  // bit n % 64 of word n / 64 is for GID index n
 };
 
 struct Expose {

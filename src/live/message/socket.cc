@@ -52,7 +52,7 @@ UniqueFd new_socket() {
   return UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// The place of a path: its folder, which is opened once, and the name in it. Whoever may write
+// The place of a path: its folder, which is opened once, and the name in it. A user who may write
 // above the folder can move it, and cannot lead this process elsewhere.
 struct Place {
   UniqueFd folder;

@@ -42,7 +42,7 @@ Result<std::array<std::uint64_t, counter_count>> host_counters();
 
 // Starts an agent and waits until it is ready.
 Result<void> start_agent(const Settings& settings);
-// Returns the path of the `tulle` executable: TULLE_EXECUTABLE, else beside this library or
+// Returns the path of the `tulle` executable: TULLE_EXECUTABLE, else next to this library or
 // program, else on the PATH.
 Result<std::string> find_executable(const Settings& settings);
 

@@ -31,7 +31,7 @@ class AgentLink {
 
   // Returns true if a new agent would accept this process.
   bool may_reconnect() const { return static_cast<bool>(rights_.vault); }
-  // Returns the vault's descriptor, or -1 if there is none.
+  // Returns the descriptor of the descriptor store, or -1 if there is none.
   int vault() const { return rights_.vault.get(); }
   // Returns the connection's descriptor, or -1 while there is no agent.
   int socket() const { return connection_.get(); }

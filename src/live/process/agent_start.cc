@@ -132,7 +132,7 @@ Result<std::string> find_executable(const Settings& settings) {
                  EPERM};
   }
   const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
-  // An installed library lies in lib/tulle or lib, an installed program in bin, and a library in a
+  // An installed library is in lib/tulle or lib, an installed program in bin, and a library in a
   // build folder in lib/shim.
   for (const char* relative : {"tulle", "../bin/tulle", "../../bin/tulle", "../../../bin/tulle"}) {
     const std::string candidate = (here / relative).lexically_normal().string();
@@ -160,7 +160,7 @@ Result<void> start_agent(const Settings& settings) {
     return Error{fmt::format("cannot make a pipe: {}", std::strerror(errno)), errno};
   }
   UniqueFd in(ends[0]);
-  // The pipe's end must lie above the standard descriptors: the program may have closed these, and
+  // The pipe's end must be above the standard descriptors: the program may have closed these, and
   // the child's copies are made over them.
   UniqueFd out(fcntl(ends[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   close(ends[1]);

@@ -246,9 +246,9 @@ int ConnectionChannel::report(EndpointId endpoint, ConnectionEventType type, std
   return ask(command::Report{endpoint, type, status, argument});
 }
 
-// The program may not have taken all events of an endpoint that it destroys. Those that lie on the
-// socket must not keep its descriptor readable. So the channel takes all events back, while the
-// agent sends nothing, and the agent then sends the events of other endpoints again.
+// The program may not have taken all events of an endpoint that it destroys. Those that are still
+// on the socket must not keep its descriptor readable. So the channel takes all events back, while
+// the agent sends nothing, and the agent then sends the events of other endpoints again.
 int ConnectionChannel::destroy(EndpointId endpoint, std::uint32_t& events_taken) {
   const std::lock_guard lock(command_mutex_);
   {

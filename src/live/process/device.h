@@ -79,9 +79,9 @@ class Device {
   void progress();
   // Called when a caller polled and found nothing. If this has happened often in a row, gives the
   // lock and the processor to other threads, takes the lock back, and returns true: the caller must
-  // look again. On a machine with more pollers than cores, the peer may be waiting for a processor.
-  // By then the empty poll is out of date, and the program might go on to an event that came after
-  // the completion, such as the end of its connection.
+  // poll again. On a machine with more pollers than cores, the peer may be waiting for a processor.
+  // By then the empty poll is out of date, and the program might continue with an event that came
+  // after the completion, such as the end of its connection.
   [[nodiscard]] bool let_others_run(std::unique_lock<std::mutex>& held);
   // Called when a caller is about to sleep or has armed a completion queue. The device's thread
   // takes over at once.

@@ -486,8 +486,8 @@ void Device::Impl::set_leased(bool leased) {
   tell_who_looks(leased);
 }
 
-// Tells local peers who looks at their rings: a caller, all the time; or whoever is told, when it
-// is told.
+// Publishes which thread polls this process's rings: a polling caller, or the thread that the
+// doorbell wakes.
 void Device::Impl::tell_who_looks(bool a_caller) {
   if (rings_ != nullptr) rings_->set_polled(a_caller);
 }
@@ -498,7 +498,7 @@ int Device::Impl::receive_from_memory(Time at) {
 }
 
 int Device::Impl::receive(Time at) {
-  // Otherwise whoever calls was woken, perhaps by the socket, and nobody else looks at it.
+  // Otherwise the caller was woken, perhaps by the socket, which nobody else polls.
   const bool is_looked_after = leased_ || sleeper_.holder() != nullptr;
   const int from_memory = receive_from_memory(at) > 0 ? 1 : 0;
   if (from_memory > 0) {
@@ -569,7 +569,7 @@ void Device::Impl::settle(Time at) {
   if (transmitter_.blocked_socket() >= 0) [[unlikely]]
     watch_blocked_socket();
   if (at >= published_ + publish_interval) publish(at);
-  // The thread goes on with a long transfer, since the caller may not poll but look at its memory.
+  // The thread continues a long transfer, since the caller may check its memory without polling.
   const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
   if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
   const Time next_send =
@@ -577,7 +577,7 @@ void Device::Impl::settle(Time at) {
   wake_at(std::min(adapter_->next_deadline(), next_send));
   const bool has_unread = rings_ != nullptr && rings_->is_unfinished();
   const bool has_unsent = fabric_ != nullptr ? fabric_->has_more() : transmitter_.has_more();
-  if (is_awake_ && !must_go_on) return;  // the caller goes on
+  if (is_awake_ && !must_go_on) return;  // the caller continues
   if (has_unsent || has_unread) [[unlikely]]
     wake();
 }
@@ -690,11 +690,11 @@ void Device::Impl::forget_in_child() {
   if (fabric_ != nullptr) fabric_->forget_in_child();
   if (direct_path_) direct_path_->forget_in_child();
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
-  // their numbers, which the program might otherwise be given for files of its own.
+  // their numbers, which the program might otherwise be given for its own files.
   transmitter_.forget_vault();
   if (roce_v1_ != nullptr) roce_v1_->replace_sockets(wakeup_.get());
   const bool is_replaced = dup3(wakeup_.get(), socket_.get(), O_CLOEXEC) >= 0;
-  if (!is_replaced) socket_.reset();  // the process's limit lies below the number
+  if (!is_replaced) socket_.reset();  // the process's limit is below the number
 }
 
 }  // namespace tulle::live

@@ -122,14 +122,14 @@ void Device::Impl::answer_bell() {
   settle(at);
 }
 
-// Looks for packets until has_come() is true or the time is over, and longer while packets come
-// without what it looks for. Others get the lock between two looks. Peers take the caller for awake
-// meanwhile, and on until end_awake() if something came and `stays_awake` is true. Returns what
-// has_come() returned last.
+// Polls for packets until has_come() is true or the time is over, and longer while packets come
+// other than those that it waits for. Others get the lock between two polls. Peers take the caller
+// for awake meanwhile, and on until end_awake() if something came and `stays_awake` is true.
+// Returns what has_come() returned last.
 //
 // The caller keeps its processor: on a busy machine a yield would cost it a slice of milliseconds,
-// and whoever wakes preempts it anyway. A look that took longer than it should was interrupted, and
-// counts as one in vain, since a sleeper would have been woken sooner.
+// and any thread that wakes up preempts it anyway. A poll that took longer than it should was
+// interrupted, and counts as one in vain, since a sleeper would have been woken sooner.
 template <typename HasCome>
 bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come) {
   const std::int64_t longest = busy_poll_.begin().to_nanoseconds();
@@ -168,7 +168,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
     const std::int64_t clock = DriverClock::system();
     if (std::exchange(moved, packets_by_memory()) != moved) moved_at = clock;
     is_over = clock >= std::min(moved_at + longest, began + looks_in_row_max * longest);
-    if (is_over) end_awake();  // whoever sends from now on rings
+    if (is_over) end_awake();  // senders ring from now on
     const Time at = now();
     const MemoryTurn turn(at);
     found = take(at);

@@ -69,7 +69,7 @@ void EventChannel::count_one() {
   const char ring = 1;
   const long sent = syscall(SYS_sendto, button_.load(), &ring, sizeof ring,
                             MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
-  // The button can be shut down by whoever has it. The listener must wake all the same.
+  // The button can be shut down by its holder. The listener must wake all the same.
   if (sent < 0 && errno != EAGAIN) shutdown(bell_.load(), SHUT_RDWR);
 }
 
@@ -98,7 +98,7 @@ bool EventChannel::take_one() {
   return poll(&readable, 1, 0) > 0 && read(count_.get(), &one, sizeof(one)) >= 0;
 }
 
-// Takes the event that one of the count stood for. Returns false if it was forgotten between the
+// Takes the event that one of the count represented. Returns false if it was forgotten between the
 // read and the lock.
 bool EventChannel::take(Item& item) {
   const std::lock_guard lock(mutex_);
@@ -165,7 +165,7 @@ void EventChannel::detach(std::span<const int> fds) {
 }
 
 // Like pop(), this blocks in a call that a signal restarts if the application asked for that. No
-// such call waits for two things, so whoever pushes an event rings too.
+// such call waits for two things, so a thread that pushes an event rings too.
 int EventChannel::await_bell(int bell, int button) {
   bell_.store(bell);
   button_.store(button);

@@ -4,8 +4,8 @@
 // readable while an event waits, and honours an O_NONBLOCK that the application sets on it. The
 // class is thread-safe.
 //
-// Other descriptors may be attached for a while: then whoever sleeps on the channel's descriptor
-// wakes when one of them becomes readable, which may well bring an event.
+// Other descriptors may be attached for a while: then a thread that sleeps on the channel's
+// descriptor wakes when one of them becomes readable, which may well bring an event.
 
 #include <atomic>
 #include <cstdint>

@@ -20,7 +20,7 @@ class EventChannel;
 class SleeperLease {
  public:
   static constexpr Time check_interval = Time::milliseconds(1);
-  // Arms that follow each other within this time are in a row. A holder to whom nothing comes for
+  // Arms that follow each other within this time are in a row. A holder that receives nothing for
   // this time loses the lease.
   static constexpr Time patience = Time::milliseconds(20);
   static constexpr std::uint32_t arms_min = 3;  // arms in a row before a lease

@@ -4,7 +4,7 @@
 // is read, because a program that seals nothing should not get another library into its process.
 //
 // The library clears itself away when the program exits, while datagrams may still come to the
-// device's thread. Whoever calls the library holds a LibcryptoUse. At exit the calls under way end
+// device's thread. Each caller of the library holds a LibcryptoUse. At exit the calls under way end
 // before the library goes, and there are no further ones.
 
 #include <openssl/crypto.h>

@@ -6,7 +6,7 @@
 // In the manner of Google's PSP, each datagram is sealed by itself, with a nonce that its header
 // carries, and a sender's key follows from the common key without any exchange of messages. The
 // header looks like a BTH as far as the host's steering reads it: the opcode is one of those that
-// IBTA leaves to manufacturers, and the destination's queue pair number lies at its place.
+// IBTA leaves to manufacturers, and the destination's queue pair number is at its place.
 //
 //   bytes  0       opcode 0xFE
 //          1       version 2
@@ -156,7 +156,7 @@ class Seal {
   std::uint64_t sent_ = 0;
   ForkMark fork_mark_;
   std::map<SenderCipher::SenderId, Sender> senders_;
-  std::list<SenderCipher::SenderId> by_silence_;  // the one heard last is the first
+  std::list<SenderCipher::SenderId> by_silence_;  // the latest sender is the first
   std::int64_t not_before_ = 0;                   // unknown senders must have sealed since then
   std::vector<std::byte> opened_;
 };

@@ -78,8 +78,8 @@ void FabricPath::stop_full(device::Adapter& adapter, Time now, std::uint32_t lan
   adapter.port().handle_control(now, port::Control::of(stop));
 }
 
-// Lets lanes go on that have room again, or that have waited for too long. Returns true if there
-// were such.
+// Resumes lanes that have room again, or that have waited for too long. Returns true if there were
+// such.
 bool FabricPath::resume_lanes(device::Adapter& adapter, Time now) {
   std::uint32_t resumed = 0;
   look_again_ = now + look_again_after;
@@ -121,7 +121,7 @@ void FabricPath::set_polled(bool is_polled) {
   if (std::exchange(is_polled_, is_polled) == is_polled) return;
   if (is_polled) return rings_.stay_awake();
   rings_.fall_asleep();
-  // Whoever polled looked for room by itself.
+  // A polling thread checked for room by itself.
   if (full_lanes_ != 0) rings_.wait_for_room();
 }
 

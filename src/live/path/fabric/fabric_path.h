@@ -24,7 +24,7 @@ class FabricPath final : public RingPath {
   // Pulls and sends packets until the adapter has no more for lanes that have room, or a fixed
   // number is sent. The program's memory may go meanwhile: a packet whose payload is gone is lost.
   void transmit(device::Adapter& adapter, Time now);
-  // Returns true if transmit() stopped although it could go on.
+  // Returns true if transmit() stopped although it could continue.
   bool has_more() const { return has_more_; }
   // Returns when transmit() must look again whether there is room, should nobody ring.
   Time next_deadline() const { return full_lanes_ != 0 ? look_again_ : Time::never(); }

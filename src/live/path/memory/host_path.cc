@@ -90,7 +90,7 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   entry->key.store(region.key, std::memory_order_seq_cst);
 }
 
-// Lists the file in which some of the region lies. Returns its number, or 0 if there is none.
+// Lists the file that holds some of the region. Returns its number, or 0 if there is none.
 std::uint64_t HostPath::show_file(const verbs::MemoryRegion& region) {
   if (shared_ == nullptr) return 0;
   const auto file = shared_->expose(this, region);

@@ -15,8 +15,8 @@
 // it and copies by itself, under the same checks and without a system call.
 //
 // The driver's turns bound how long a transfer holds the device's lock. In each turn all transfers
-// together move turn_bytes at most. A transfer that is longer goes on in the driver's next turns,
-// between which other callers get the lock.
+// together move turn_bytes at most. A longer transfer continues in the driver's next turns, between
+// which other callers get the lock.
 
 #include <sys/uio.h>
 
@@ -41,7 +41,7 @@ class HostPath final : public transport::DirectPath {
   // Returns true if the address is one of this host's.
   using IsLocal = std::function<bool(const Gid& gid)>;
 
-  // Regions whose memory lies in files of `shared` are shown to peers. Null means that this process
+  // Regions whose memory is in files of `shared` are shown to peers. Null means that this process
   // shares none.
   static Result<std::unique_ptr<HostPath>> create(std::uint32_t own_slot, FindPeer find_peer,
                                                   IsLocal is_local,
@@ -73,7 +73,7 @@ class HostPath final : public transport::DirectPath {
     allowance_ = turn_bytes;
     has_unfinished_ = false;
   }
-  // Returns true if a transfer of this turn must go on in the next one.
+  // Returns true if a transfer of this turn must continue in the next one.
   bool has_unfinished() const { return has_unfinished_; }
 
   // Totals of what this side has moved.

@@ -70,7 +70,7 @@ class GuardedRegion {
 
 class HostilePeer {
  public:
-  // These lie at the same addresses in the peer.
+  // These are at the same addresses in the peer.
   static inline std::uint64_t proof = 0x1234'5678'9ABC'DEF0;
   static inline std::array<std::byte, std::size_t{64} * 1024> memory{};
 
@@ -168,7 +168,7 @@ struct HostileConnection {
                    QpAttribute::destination_qp | QpAttribute::rq_psn |
                    QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
   }
-  // Goes on from RTR to RTS.
+  // Continues from RTR to RTS.
   void start_sending(device::Adapter& adapter) {
     using verbs::QpAttribute;
     transport::QueuePairAttributes to;

@@ -1,8 +1,8 @@
 #pragma once
 
-// A file descriptor that must not be mistaken for another one. It lies among the program's
-// descriptors, and a program may close all that it finds there and open files of its own under
-// their numbers.
+// A file descriptor that must not be mistaken for another one. It is among the program's
+// descriptors, and a program may close all that it finds there and open its own files under their
+// numbers.
 
 #include <sys/types.h>
 

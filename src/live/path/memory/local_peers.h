@@ -62,7 +62,7 @@ class LocalPeers {
   // longer what the table describes. Called once.
   void live_with_this_thread();
   // Called in a forked child, which shares the file with its parent: from now on this object uses
-  // memory of its own.
+  // separate memory.
   void forget_in_child();
 
   // Returns the process whose numbers include this one, or null if it is no local peer.

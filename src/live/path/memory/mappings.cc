@@ -137,8 +137,8 @@ bool is_of_region_file(const Mapping& mapping) {
   return mapping.name.starts_with(fmt::format("/memfd:{} ", region_file_name));
 }
 
-// The kernel gives these names, and no program can give them to a file of its own. Rings of
-// io_uring, virtual machines, sockets that share memory and the like come first.
+// The kernel gives these names, and no program can give them to its own files. Rings of io_uring,
+// virtual machines, sockets that share memory and the like come first.
 bool may_hold_pages(const Mapping& mapping) {
   const std::string_view name = mapping.name;
   for (const std::string_view first : {"anon_inode:", "socket:", "/[aio]"}) {

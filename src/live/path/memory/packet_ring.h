@@ -1,8 +1,8 @@
 #pragma once
 
 // A ring of packets in memory, from one process of a host to another: one writer, one reader. The
-// writer's memory holds the packets, and the reader cannot change them. The reader says in memory
-// of its own how far it has read, so that neither trusts the other: whatever stands there makes the
+// writer's memory holds the packets, and the reader cannot change them. The reader publishes in its
+// own memory how far it has read, so that neither trusts the other: any value there makes the
 // writer wait or the reader stop, and lets neither touch memory outside of the ring.
 //
 // A record begins on a cache line with one word, which says how long the record is. The word is 0

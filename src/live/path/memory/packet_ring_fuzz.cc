@@ -15,7 +15,7 @@ namespace {
 
 using base::Script;
 
-// The ring and nothing else: AddressSanitizer sees each byte beside it.
+// The ring and nothing else: AddressSanitizer sees each byte next to it.
 struct alignas(PacketRing::line_bytes) Memory {
   std::byte bytes[PacketRing::ring_bytes];
 };

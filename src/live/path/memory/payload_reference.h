@@ -1,7 +1,7 @@
 #pragma once
 
 // A payload that stays in its writer's memory. The record of a packet of a long message does not
-// hold the payload but says where it lies. The reader copies it once, to where it belongs.
+// hold the payload but says where it is. The reader copies it once, to where it belongs.
 //
 // The writer's program leaves the bytes as they are until its request completes. Mostly the request
 // completes because the reader has all of it. Where it completes for another reason, the writer

@@ -168,7 +168,7 @@ void PayloadRun::copy(LocalPeer& writer, Result& result) {
   for (Item& item : items) item.payload = nullptr;
 }
 
-// Returns false if some payload lies in no file that the writer shows, from before the copy until
+// Returns false if some payload is in no file that the writer shows, from before the copy until
 // after it. The files of regions that are withdrawn lose their content.
 bool PayloadRun::copy_mapped(LocalPeer& writer) {
   const auto find = [&](const PayloadReference::Piece& piece) {

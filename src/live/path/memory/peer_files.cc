@@ -18,7 +18,7 @@
 namespace tulle::live {
 namespace {
 
-// All memory files of the system lie on one device, which no program can mount.
+// All memory files of the system are on one device, which no program can mount.
 struct MemoryFiles {
   std::uint32_t major = 0;
   std::uint32_t minor = 0;

@@ -4,7 +4,7 @@
 // regions without system calls (live/path/memory/shared_regions.h).
 //
 // The peer lists its files in its table. This process trusts nothing that the table says of them:
-// it maps only memory files of its own user whose size is sealed, and no further than they are
+// it maps only memory files of the same user whose size is sealed, and no further than they are
 // long. What it maps of one peer is limited.
 
 #include <array>
@@ -37,7 +37,7 @@ class PeerFiles {
   // is the peer's, and `pid` its process.
   std::byte* find(const PeerTable& table, int pid, std::uint64_t number, std::uint64_t address,
                   std::uint64_t bytes);
-  // Returns the same for bytes that lie at this address in the peer's address space now.
+  // Returns the same for bytes that are at this address in the peer's address space now.
   std::byte* find_now(const PeerTable& table, int pid, std::uint64_t address, std::uint64_t bytes);
   // Unmaps the files that the table no longer lists.
   void sweep(const PeerTable& table);

@@ -23,8 +23,8 @@ namespace tulle::live {
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
   static constexpr std::uint32_t layout_version = 10;
-  // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
-  // that set is full, the entry is not exposed and packets serve instead.
+  // The tables are sets of eight entries. An entry is in the set that its number hashes to. If that
+  // set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
   static constexpr std::size_t qp_sets = 4'096;
   static constexpr std::size_t key_sets = 8'192;
@@ -101,8 +101,8 @@ struct PeerTable {
   // table describes. When the process dies, and also before exec(2) gives it other memory, the
   // kernel marks the mutex's word, which is its first.
   alignas(8) pthread_mutex_t life{};
-  // The owner's own visit to another process. It has a cache line of its own, since the owner
-  // changes it with each transfer and visitors read what is around it.
+  // The owner's own visit to another process. It has a separate cache line, since the owner changes
+  // it with each transfer and visitors read what is around it.
   alignas(64) std::atomic<std::uint64_t> visit{Visit::none};
 
   // Odd while the owner looks at its rings only when it is told of a record, by its doorbell. The
@@ -112,8 +112,8 @@ struct PeerTable {
   // No entry of `files` from here on was ever used.
   std::atomic<std::uint32_t> file_places{0};
 
-  // Counts for each queue pair how often the owner's program may have been given back memory in
-  // which payloads that rings refer to lie.
+  // Counts for each queue pair how often the owner's program may have been given back memory that
+  // holds payloads to which rings refer.
   std::array<std::atomic<std::uint32_t>, recalls_max> recalls{};
   std::array<Outbox, slots> outboxes{};
   std::array<Inbox, slots> inboxes{};

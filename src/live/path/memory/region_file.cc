@@ -30,8 +30,8 @@ std::byte* at_address(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Libraries that replace mmap and mremap, to follow what a program does with its memory, need not
-// hear of pages that stay where they are. Returns null if the system refuses.
+// Libraries that replace mmap and mremap, to follow what a program does with its memory, need no
+// notice of pages that stay where they are. Returns null if the system refuses.
 std::byte* map(void* at, std::uint64_t bytes, int protection, int flags, int fd = -1,
                std::uint64_t file_at = 0) {
   const long mapped = syscall(SYS_mmap, at, bytes, protection, flags, fd, file_at);
@@ -82,7 +82,7 @@ std::uint64_t in_steps(PageRange pages, Move&& move) {
   return at;
 }
 
-// A cancelled thread would leave others held back, so that calls which are cancellation points are
+// A cancelled thread would leave others suspended, so that calls which are cancellation points are
 // made without the C library.
 ssize_t write_at(int fd, const std::byte* memory, std::uint64_t bytes, std::uint64_t at) {
   return syscall(SYS_pwrite64, fd, memory, bytes, at);
@@ -216,8 +216,8 @@ bool replace_by_copy(const SharedPart& part) {
   return is_ready;
 }
 
-// Does the same for the only thread of a process. The kernel can join the new mapping with those
-// beside it, which it cannot if pages were moved there.
+// Does the same for the only thread of a process. The kernel can join the new mapping with its
+// neighbours, which it cannot if pages were moved there.
 bool refill(const SharedPart& part) {
   if (!part.file.fd.is_intact()) return replace_by_copy(part);
   std::byte* const memory = part.memory();

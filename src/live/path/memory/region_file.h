@@ -3,7 +3,7 @@
 // Moves pages of a program's private memory to a memory file, so that other processes can map them,
 // and back. The pages keep their addresses, and the program notices nothing.
 //
-// Nothing here allocates memory or takes a lock while other threads are held back, since one of
+// Nothing here allocates memory or takes a lock while other threads are suspended, since one of
 // those may hold the lock of the allocator.
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct PageRange {
 
 struct RegionFile {
   KeptDescriptor fd;
-  // pages.begin lies at the file's start. The file is longer than the pages, so that a program may
+  // pages.begin is at the file's start. The file is longer than the pages, so that a program may
   // let its mapping grow (mremap(2)) and finds zeros there, as in private memory.
   PageRange pages;
 };
@@ -65,17 +65,17 @@ Result<RegionFile> make_region_file(PageRange pages);
 // Says who else may write to the pages while they move.
 struct OtherThreads {
   bool exist = false;
-  WriterHold* hold = nullptr;  // null: they cannot be held back
+  WriterHold* hold = nullptr;  // null: they cannot be suspended
 };
 
 // Moves the pages, which nothing in mappings.h must keep from moving, to their empty file. Pages of
-// zeros take no memory in it. Other threads must be held back. Signals of the calling thread are
+// zeros take no memory in it. Other threads must be suspended. Signals of the calling thread are
 // blocked meanwhile. If the system refuses halfway, file.pages becomes those that moved. Returns
 // false if none did.
 [[nodiscard]] bool move_to_file(RegionFile& file, OtherThreads others);
 
-// Makes the pages private again that `mappings` tells of, and frees their memory in the file. If
-// threads exist that cannot be held back, the pages become private copies of the file's where it
+// Makes the pages private again that `mappings` lists, and frees their memory in the file. If
+// threads exist that cannot be suspended, the pages become private copies of the file's where it
 // has data; where it has none, what another process writes to the file later appears in pages that
 // the program has not written to. Returns false if some pages are still shared.
 [[nodiscard]] bool move_back(const RegionFile& file, std::span<const FileMapping> mappings,
@@ -85,7 +85,7 @@ struct OtherThreads {
 void free_unmapped(const RegionFile& file, std::span<const FileMapping> mappings);
 
 // Gives a forked child copies of the pages that it shares with its parent. The child has one
-// thread. Where memory is short, pages that the child does not write to go on following the
+// thread. Where memory is short, pages that the child does not write to continue to follow the
 // parent's. Calls `progress` every now and then.
 void copy_for_child(const RegionFile& file, const std::function<void()>& progress);
 

@@ -11,8 +11,8 @@ namespace tulle::live {
 
 #ifdef TULLE_HAS_RESTARTABLE_CALLS
 
-// A sequence begins at 1, where it looks at both words, and ends at 2. If the thread is stopped or
-// loses the processor in it, it goes on at 4, before which the kernel demands RSEQ_SIG behind an
+// A sequence begins at 1, where it checks both words, and ends at 2. If the thread is stopped or
+// loses the processor in it, it resumes at 4, before which the kernel demands RSEQ_SIG behind an
 // undefined instruction. `rcx` and `r11`, which a system call overwrites anyway, hold what is
 // compared.
 #define BEGIN_SEQUENCE                    \

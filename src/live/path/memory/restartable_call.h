@@ -1,10 +1,10 @@
 #pragma once
 
 // A system call, or a copy, that is made only if some words still have their values at the moment
-// of the call. The thread cannot be stopped, or wait for a processor, between the look at the words
-// and the call: the kernel then makes it look again (restartable sequences, rseq(2)). So a thread
-// that is stopped or asleep outside of the call will not make it later on, unless the words allow
-// it. A copy ends where the thread is stopped in it, and does not go on.
+// of the call. The thread cannot be stopped, or wait for a processor, between the check of the
+// words and the call: the kernel then makes it check again (restartable sequences, rseq(2)). So a
+// thread that is stopped or asleep outside of the call will not make it later on, unless the words
+// allow it. A copy ends where the thread is stopped in it, and does not resume.
 
 #include <atomic>
 #include <cstddef>
@@ -30,7 +30,7 @@ std::optional<long> call_if_unchanged(const ExpectedWord& first, const ExpectedW
                                       long number, const long (&arguments)[6]);
 
 // Copies bytes from lower addresses to higher ones, up to 8 at a time and the last ones by
-// themselves, so that whoever sees the last byte sees the others too. An aligned word of 8 bytes is
+// themselves, so that a reader of the last byte sees the others too. An aligned word of 8 bytes is
 // written at once. Returns false if a word differed or the thread was interrupted; some bytes may
 // have been copied then. The longer the copy, the likelier is an interruption.
 [[nodiscard]] bool copy_if_unchanged(const ExpectedWord& first, const ExpectedWord& second,

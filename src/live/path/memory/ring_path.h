@@ -40,7 +40,7 @@ class RingPath {
  private:
   // Takes that many packets at most. Returns how many it took.
   virtual int take_all(device::Adapter& adapter, Time now, int packets) = 0;
-  // Makes whoever sends from now on ring.
+  // Makes senders ring from now on.
   virtual void ask_to_be_rung() = 0;
 
   bool is_unfinished_ = false;
@@ -55,7 +55,7 @@ inline int RingPath::receive(device::Adapter& adapter, Time now) {
     taken += take_all(adapter, now, packets_max - taken);
     must_tell |= taken != before;
     if (is_polled_ || !must_tell || taken >= packets_max) break;
-    // Whoever sends from now on rings again. What was sent before is read now.
+    // Senders ring again from now on. What was sent before is read now.
     ask_to_be_rung();
     must_tell = false;
   }

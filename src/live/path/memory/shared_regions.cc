@@ -106,7 +106,7 @@ bool has_room(std::size_t files) {
 }
 
 // Returns the number of this process's threads, or 0 if it is unknown. The folder has one link for
-// each, and two of its own.
+// each, and two for itself.
 std::uint64_t threads() {
   struct stat status {};
   return stat("/proc/self/task", &status) == 0 && status.st_nlink > 2 ? status.st_nlink - 2 : 0;
@@ -263,7 +263,7 @@ class SharedRegions::Moving {
 
 struct SharedRegions::Others {
   bool exist = false;
-  std::optional<WriterHold> hold;  // absent: they cannot be held back
+  std::optional<WriterHold> hold;  // absent: they cannot be suspended
 
   explicit Others(int own_threads)
       : exist(threads() != 1 + static_cast<std::uint64_t>(own_threads)) {
@@ -474,8 +474,8 @@ void SharedRegions::release(Files::iterator at, const FileMappings& mappings, Ot
 // A file's pages keep their content when a process gives them up, so the file must give them up.
 // The kernel refuses MADV_FREE for them, which allows what MADV_DONTNEED does. While pages move,
 // the caller waits, and no pages begin to move before its call has ended: what it gives up would
-// otherwise come back with the copy. Whoever moves pages allocates nothing meanwhile, so that it
-// does not wait for this.
+// otherwise come back with the copy. A thread that moves pages allocates nothing meanwhile, so that
+// it does not wait for this.
 int SharedRegions::advise(void* memory, std::size_t bytes, int advice, Madvise* next) {
   constexpr int dontneed_locked = 24;  // MADV_DONTNEED_LOCKED of Linux 5.18
   if (advice != MADV_DONTNEED && advice != MADV_FREE && advice != dontneed_locked) {
@@ -511,14 +511,14 @@ SharedRegions::Counters SharedRegions::counters() const {
   return counters;
 }
 
-// The child copies what it shares with its parent before either goes on, so that it finds what the
-// parent had when it called fork(2).
+// The child copies what it shares with its parent before either continues, so that it finds what
+// the parent had when it called fork(2).
 void SharedRegions::before_fork() {
   moving_mutex_.lock();
   mutex_.lock();
   if (files_.empty()) return;
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return;  // then the parent goes on at once
+  if (pipe2(ends, O_CLOEXEC) != 0) return;  // then the parent continues at once
   child_is_ready_.reset(ends[0]);
   child_tells_.reset(ends[1]);
 }

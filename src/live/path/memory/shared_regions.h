@@ -1,23 +1,23 @@
 #pragma once
 
-// The registered memory of this process that other processes of its user may map
-// (`tulle run --share-memory`). When the program registers private memory, those pages that lie
-// whole within the region move to a memory file (live/path/memory/region_file.h). They move back
-// when no region needs them any more.
+// Registered memory that other processes of the same user may map (`tulle run --share-memory`).
+// When the program registers private memory, those pages that are wholly within the region move to
+// a memory file (live/path/memory/region_file.h). They move back when no region needs them any
+// more.
 //
 // Memory stays where it is, and peers use system calls to reach it, if it is anything but ordinary
 // private memory (live/path/memory/mappings.h); if the program has registered it before, since
-// peers may be writing to it; if other threads cannot be held back while it moves; and beyond a
+// peers may be writing to it; if other threads cannot be suspended while it moves; and beyond a
 // number of files.
 //
-// A program may unmap registered memory and map other memory there. The file then goes on to serve
-// the regions that were registered before, as an adapter goes on with the pages that it knows, and
-// serves no other.
+// A program may unmap registered memory and map other memory there. The file then continues to
+// serve the regions that were registered before, as an adapter continues with the pages that it
+// knows, and serves no other.
 //
 // Memory that cannot move back, because a device or an asynchronous call may hold its pages by
 // then, keeps its file until the program unmaps it.
 //
-// There is one object for all devices of a process. It has a lock of its own and is used with and
+// There is one object for all devices of a process. It has its own lock and is used with and
 // without a device's.
 
 #include <array>
@@ -102,13 +102,13 @@ class SharedRegions {
   // Lets memory be shared in a program that gives up no pages.
   void enable_without_advice() { is_enabled_ = true; }
   bool is_enabled() const { return is_enabled_.load(); }
-  // Threads of Tulle's own, which write to no memory before it is registered, are not held back.
+  // Tulle's own threads, which write to no memory before it is registered, are not suspended.
   void note_own_thread(int change) { own_threads_ += change; }
 
   // Moves pages of a range that the program is about to register, if that can be done. The caller
   // keeps the hold until the region is exposed. Holds no device's lock.
   Hold share(const void* memory, std::uint64_t bytes);
-  // Called when a region becomes known to peers. Returns the file in which some of it lies, which
+  // Called when a region becomes known to peers. Returns the file that holds some of it, which
   // stays until the region is withdrawn.
   std::optional<Shown> expose(const void* owner, const verbs::MemoryRegion& region);
   // Counts how often a file was found that is not where its pages were. The caller of expose() then
@@ -139,7 +139,7 @@ class SharedRegions {
   enum class Unshared : std::uint8_t {
     kind,        // parts are not ordinary private memory, or the kernel cannot be asked
     devices,     // a device or an asynchronous call may hold pages of this process
-    threads,     // other threads cannot be held back while pages move
+    threads,     // other threads cannot be suspended while pages move
     registered,  // peers can reach some of it already, by another region
     room,        // files, descriptors or memory are scarce
   };
@@ -191,14 +191,14 @@ class SharedRegions {
   void tell_parent() const;
   void await_child();
 
-  // Moving takes long, and expose() must not wait for it with a device's lock. So whoever moves
-  // pages holds the first lock all the time, and takes the second only to look at the rest.
+  // Moving takes long, and expose() must not wait for it with a device's lock. So a thread that
+  // moves pages holds the first lock all the time, and takes the second only to read the rest.
   std::mutex moving_mutex_;
   mutable std::mutex mutex_;
   PageRange moving_;  // to a file, at this moment
   std::atomic<bool> is_enabled_{false};
   std::atomic<int> own_threads_{0};
-  Files files_;  // by their first page; whoever erases one holds both locks
+  Files files_;  // by their first page; erasing one needs both locks
   std::unordered_map<const verbs::MemoryRegion*, Exposed> exposed_;
   Coverage covered_;  // by exposed regions
   std::uint64_t numbers_ = 0;

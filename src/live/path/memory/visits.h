@@ -1,16 +1,16 @@
 #pragma once
 
-// The visits of other processes to a process's memory. A visitor notes in its own table
-// (live/path/memory/peer_table.h) whom it visits, looks at the owner's table, writes to the owner's
-// memory and notes that it has left. Before memory goes away, the owner changes its table and then
-// waits until every visit that began earlier cannot write any more. A visitor's note is in memory
-// that only the visitor can write to, so that no other process can hide a visit.
+// The visits of other processes to a process's memory. A visitor notes the owner in its own table
+// (live/path/memory/peer_table.h), reads the owner's table, writes to the owner's memory and notes
+// that it has left. Before memory goes away, the owner changes its table and then waits until every
+// visit that began earlier cannot write any more. A visitor's note is in memory that only the
+// visitor can write to, so that no other process can hide a visit.
 //
 // The owner waits for nobody's good will. A visitor writes by a restartable call
 // (live/path/memory/restartable_call.h), so one that is stopped, frozen, asleep or dead, as the
-// kernel reports, is no longer to be waited for: if it ever goes on, it looks at the table again.
-// The owner waits only while the visitor may be inside of its system call, and for patience at
-// most.
+// kernel reports, is no longer to be waited for: if it ever resumes, it checks the table again. The
+// owner waits only while the visitor may be inside of its system call, and for the timeout
+// (`patience`) at most.
 
 #include <atomic>
 #include <chrono>

@@ -6,8 +6,8 @@
 namespace tulle::live {
 namespace {
 
-// Memory that the kernel charges for a message beside its bytes: struct sk_buff and the rest of its
-// pages.
+// Memory that the kernel charges for a message besides its bytes: struct sk_buff and the rest of
+// its pages.
 constexpr std::size_t message_overhead_bytes = 2'048;
 
 }  // namespace

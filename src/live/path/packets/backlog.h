@@ -3,8 +3,8 @@
 // Tracks how much room the receive buffers of this host's processes have. UC and UD have no window.
 // A link between real adapters would hold the sender back (with credits or PFC), but a full socket
 // buffer loses datagrams, and a program that trusts its network waits for them indefinitely. All
-// sockets of the host lie in the vault, so the sender can ask the kernel how full the receiver's
-// is.
+// sockets of the host are in the descriptor store, so the sender can ask the kernel how full the
+// receiver's is.
 //
 // A receiver that takes nothing for long (because it was stopped, say) must not hold up datagrams
 // to other processes. When the patience time is over, its datagrams are sent all the same until
@@ -26,13 +26,13 @@ class Backlog {
  public:
   static constexpr Time patience = Time::milliseconds(1'000);
 
-  // Nothing is ever held back if there is no vault.
+  // Nothing is ever delayed if there is no descriptor store.
   explicit Backlog(UniqueFd vault) : vault_(std::move(vault)) {}
 
   // Returns true if a message of `bytes` (all its datagrams) may go to a slot of this host now.
   // Asks the kernel only when the room that it reported last is used up.
   bool admits(std::uint32_t slot, std::size_t bytes, Time now);
-  // Closes all descriptors. From then on nothing is held back.
+  // Closes all descriptors. From then on nothing is delayed.
   void forget() {
     vault_.reset();
     for (Receiver& receiver : receivers_) receiver = {.is_known = true, .socket = {}};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Frames on their way from a process to `tulle capture`. The ring lies in shared memory and has one
+// Frames on their way from a process to `tulle capture`. The ring is in shared memory and has one
 // writer and one reader, so that a capture costs the data path a copy and no system call. A full
 // ring drops frames and counts them.
 

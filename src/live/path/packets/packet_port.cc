@@ -165,8 +165,8 @@ int PacketPort::filter_receiver() const {
   return set_option(receiver_.get(), SOL_SOCKET, SO_ATTACH_FILTER, filter);
 }
 
-// Tells the interface which frames to receive beside its own and broadcasts. The kernel counts how
-// often a socket has made the same request.
+// Registers the frames to receive in addition to the interface's own and broadcasts. The kernel
+// counts how often a socket has made the same request.
 int PacketPort::change_membership(int option, const device::FlowRule& rule) {
   packet_mreq request{};
   request.mr_ifindex = interface_index_;

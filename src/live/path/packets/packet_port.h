@@ -17,7 +17,7 @@
 // Frames that come from the same kernel, as over veth and loopback, may lack parts that a wire
 // would have brought. A checksum that was left to the hardware is filled in here. A batch of
 // segments that was never cut up is longer than any frame, and is dropped. VLAN tags, which the
-// kernel keeps beside the frame, are put back.
+// kernel keeps outside the frame, are put back.
 
 #include <linux/if_packet.h>
 #include <sys/socket.h>

@@ -2,10 +2,10 @@
 
 // The way of datagrams to a process of another user than the host agent's.
 //
-// Whoever holds a socket of the port's group can change how the kernel steers the datagrams of the
+// Any holder of a socket of the port's group can change how the kernel steers the datagrams of the
 // whole port (SO_ATTACH_REUSEPORT_CBPF, SO_DETACH_REUSEPORT_BPF), and would receive those of other
 // users. Such a process therefore gets one end of a pair of Unix sockets. The agent receives for
-// its slot and passes the datagrams on. The process sends by sockets of its own, so only one
+// its slot and passes the datagrams on. The process sends by separate sockets, so only one
 // direction takes this way.
 //
 // A process that does not read loses datagrams, as on any network. Nobody waits for it.

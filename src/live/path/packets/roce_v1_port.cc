@@ -46,7 +46,7 @@ int bind_to_protocol(int socket, std::uint16_t protocol) {
 }
 
 // Passes frames of RoCE v1 to these queue pairs, and to groups, which the multicast queue pair
-// number stands for (IBTA 9.2). The kernel has taken a tag off already.
+// number represents (IBTA 9.2). The kernel has taken a tag off already.
 int filter(int socket, QpNumber first_qp, std::uint32_t qp_count) {
   constexpr std::uint32_t type_offset = 12;
   constexpr std::uint32_t qp_offset = bth_offset + 4;  // one byte, and the number's three

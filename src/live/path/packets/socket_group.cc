@@ -48,12 +48,12 @@ struct flock lock_of(std::uint32_t slot) {
   return lock;
 }
 
-// Returns another open file description of a memfd, which can hold a lock of its own.
+// Returns another open file description of a memfd, which can hold a separate lock.
 UniqueFd reopen(int fd) {
   return UniqueFd(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC));
 }
 
-// Returns duplicates of the vault's descriptors: the sockets by slot, then the ledger.
+// Returns duplicates of the store's descriptors: the sockets by slot, then the ledger.
 Result<std::vector<UniqueFd>> look_into(int vault) {
   auto message = peek_message(vault);
   if (!message) return message.error();
@@ -124,7 +124,7 @@ Result<SocketGroup> SocketGroup::recover(UniqueFd vault) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof(name);
   getsockname(group.sockets_[0].get(), reinterpret_cast<sockaddr*>(&name), &bytes);
-  // The port lies at the same place in sockaddr_in and sockaddr_in6.
+  // The port is at the same place in sockaddr_in and sockaddr_in6.
   group.port_ = ntohs(reinterpret_cast<const sockaddr_in*>(&name)->sin_port);
   if (auto mapped = group.map_ledger(); !mapped) return mapped.error();
   return group;

@@ -6,12 +6,12 @@
 //
 // The program knows sockets by their place in the group, and Linux fills a gap with the last socket
 // of the group. So no socket may ever be closed while others live, no matter which process dies,
-// the host agent included. This is why there is a vault: a socket pair into which all sockets were
-// sent as SCM_RIGHTS and from which no process takes them. Descriptors in flight stay open, and
-// every process holds the vault. A new agent reads the group back, in order, with MSG_PEEK, which
-// duplicates descriptors.
+// the host agent included. This is why there is a descriptor store (`vault`): a socket pair into
+// which all sockets were sent as SCM_RIGHTS and from which no process takes them. Descriptors in
+// flight stay open, and every process holds the store. A new agent reads the group back, in order,
+// with MSG_PEEK, which duplicates descriptors.
 //
-// The vault also holds the ledger: a memfd with a record for each slot, and a lock (of an open file
+// The store also holds the ledger: a memfd with a record for each slot, and a lock (of an open file
 // description) for each slot in use. Only the slot's process owns the lock's descriptor, so the
 // lock goes with the process even if no agent was there to see it.
 
@@ -36,15 +36,15 @@ struct SlotRecord {
   std::array<char, 32> device{};
 };
 
-// Returns a duplicate of a slot's socket, or nothing if the descriptor is no vault or no duplicate
-// can be had.
+// Returns a duplicate of a slot's socket, or nothing if the descriptor is no descriptor store or no
+// duplicate can be had.
 UniqueFd socket_in(int vault, std::uint32_t slot);
 
 class SocketGroup {
  public:
   // Binds the port. The error is EADDRINUSE if the port is taken.
   static Result<SocketGroup> create(std::uint16_t port);
-  // Restores the group from a vault that a process kept.
+  // Restores the group from a descriptor store that a process kept.
   static Result<SocketGroup> recover(UniqueFd vault);
 
   int vault() const { return vault_.get(); }

@@ -180,7 +180,7 @@ void Transmitter::compose(std::size_t count) {
 bool Transmitter::joins(const Message& message, const device::Datagram& datagram, int socket,
                         std::size_t bytes, std::size_t pieces) const {
   const bool all_equal_so_far = message.bytes == message.count * message.segment_bytes;
-  // A message's datagrams lie side by side, so nothing joins behind one that was lost.
+  // A message's datagrams are contiguous, so nothing joins behind one that was lost.
   const bool is_next = &datagram == &datagrams_[message.first + message.count];
   const std::size_t first_piece =
       static_cast<std::size_t>(headers_[message_count_ - 1].msg_hdr.msg_iov - pieces_.data());

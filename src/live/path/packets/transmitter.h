@@ -101,7 +101,7 @@ class Transmitter {
   bool send_frames(Time now);
   void add_frame(device::Datagram& datagram);
   struct Pulled {
-    std::size_t by_udp = 0;  // datagrams, which lie in datagrams_
+    std::size_t by_udp = 0;  // datagrams, which are in datagrams_
     std::size_t in_all = 0;
   };
   Pulled pull(device::Adapter& adapter, Time now);

@@ -193,7 +193,7 @@ std::uint16_t port_of(int socket) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof(name);
   getsockname(socket, reinterpret_cast<sockaddr*>(&name), &bytes);
-  sockaddr_in in;  // the port lies at the same place in sockaddr_in6
+  sockaddr_in in;  // the port is at the same place in sockaddr_in6
   std::memcpy(&in, &name, sizeof(in));
   return ntohs(in.sin_port);
 }

@@ -2,9 +2,9 @@
 
 // The options of every UDP socket of a device, and the control data that goes with each datagram.
 //
-// The sockets are IPv6 sockets with IPv4 mapped into them, so that an address is a GID as it
-// stands. If the host has no IPv6, they are IPv4 sockets. They stay unconnected, because Linux then
-// writes IPv4 identification 0 (k for the k-th segment of one call), which the ICRC covers
+// The sockets are IPv6 sockets with IPv4 mapped into them, so that an address is a GID as it is. If
+// the host has no IPv6, they are IPv4 sockets. They stay unconnected, because Linux then writes
+// IPv4 identification 0 (k for the k-th segment of one call), which the ICRC covers
 // (docs/decisions/004-udp-sockets-without-privileges.md).
 
 #include <netinet/in.h>
