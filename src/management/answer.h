@@ -45,7 +45,7 @@ inline bool asks(const wire::MadHeader& header) {
 }
 
 // Copies the request into the answer and makes its header that of an answer. `status_bits` are the
-// class's own bits beside the status.
+// class's own bits next to the status.
 inline void begin_answer(Request request, Status status, std::uint16_t status_bits, Answer answer) {
   std::memmove(answer.data(), request.data(), answer.size());
   wire::MadHeader header = header_of(request);

@@ -77,8 +77,8 @@ class DatagramService {
     unknown_agent,  // the client has no such agent
   };
 
-  // Says that a client is an opening of the port by this program. A client of which nothing is said
-  // is one of its own.
+  // Declares a client to be an opening of the port by this program. A client that is not declared
+  // is an opening by itself.
   void enter(ClientId client, std::uint32_t program) { programs_[client] = program; }
   // Registers an agent and returns its number within the client, from 0 on.
   struct Registered {

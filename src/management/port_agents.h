@@ -16,8 +16,8 @@ bool needs_counters(Request request);
 [[nodiscard]] bool answer(Request request, const subnet::Identity& identity,
                           const performance::Counters& counters, Answer answer);
 
-// The route of a request: to an address beside it, or directed hop by hop, as the request itself
-// says. A directed route ends at this port or leads on.
+// The route of a request: to an address that travels with it, or directed hop by hop, as the
+// request itself says. A directed route ends at this port or leads on.
 enum class Way : std::uint8_t { addressed, directed_here, directed_on };
 Way way_of(Request request);
 

@@ -1,4 +1,4 @@
-// Any management datagram gets an answer of its own, or none. An answer is a response with the
+// Any management datagram gets its own answer, or none. An answer is a response with the
 // transaction ID of its question, nothing answers a response, and an answer that needs no counters
 // has none.
 

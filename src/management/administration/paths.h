@@ -54,7 +54,7 @@ inline constexpr std::uint8_t path_life_time = 18;
 
 enum class PathOutcome : std::uint8_t { ok, unknown_gid, bad_question, enough, unfinished };
 
-// Where a search goes on: it may be for all pairs of a subnet.
+// Where a search resumes: it may be for all pairs of a subnet.
 struct PathCursor {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -62,8 +62,8 @@ struct PathCursor {
 };
 
 // Hands each path to the caller, which returns false when it has enough. The search follows at most
-// `budget` paths, which it lowers by what it has done. If that is too little, it goes on where the
-// cursor is when it is called again, with the same view and question.
+// `budget` paths, which it lowers by what it has done. If that is too little, it resumes at the
+// cursor when it is called again, with the same view and question.
 using TakePath = std::function<bool(const wire::PathRecord&)>;
 PathOutcome find_paths(const View& view, std::uint64_t mask, const wire::PathRecord& question,
                        PathCursor& cursor, std::size_t& budget, const TakePath& take);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Subscriptions to notices (IBTA 13.4.11, 15.2.5.12): who wants to hear of which, and the reports
-// that are under way. A report is sent until it is answered, a few times.
+// Subscriptions to notices (IBTA 13.4.11, 15.2.5.12): who subscribes to which, and the reports that
+// are under way. A report is sent until it is answered, a few times.
 
 #include <cstddef>
 #include <cstdint>

@@ -489,9 +489,9 @@ template void Manager::send(const Route&, std::uint64_t, const wire::cm::Disconn
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::ServiceIdReply&);
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::AlternatePathResponse&);
 
-// Keeps a REJ in place of what was kept. A side that gives up before it hears from its peer does
-// not know the peer's ID. The info of the REJ is then the sender's GUID, by which the peer finds
-// the connection (IBTA 12.6.7.2, reason 4).
+// Keeps a REJ in place of what was kept. A side that gives up before it receives anything from its
+// peer does not know the peer's ID. The info of the REJ is then the sender's GUID, by which the
+// peer finds the connection (IBTA 12.6.7.2, reason 4).
 void Manager::keep_reject(Connection& connection, Subject subject, Reason reason,
                           std::span<const std::byte> private_data) {
   wire::cm::Reject message;

@@ -233,8 +233,8 @@ void Manager::handle(const Received& received,
 }
 
 // Finds the connection that a REJ names: by both IDs if both sides know both. A peer that gave up
-// before it heard from this side knows only its own ID, which its GUID completes. If this side does
-// not know the peer's ID, its own ID must suffice.
+// before it received anything from this side knows only its own ID, which its GUID completes. If
+// this side does not know the peer's ID, its own ID must suffice.
 Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message,
                                             const Received& received) {
   if (message.remote_id == 0) {

@@ -27,7 +27,7 @@ bool needs_counters(Request request);
 // Writes the answer of a node with one port, whose counters are those of all programs of the host
 // and cannot be set. Returns false if the request gets none. The request must be of class 0x04.
 [[nodiscard]] bool answer(Request request, const Counters& counters, Answer answer);
-// Does the same for a node that has counters of its own, by port from 0 on. Port 0 is a switch's
+// Does the same for a node with its own counters, by port from 0 on. Port 0 is a switch's
 // management port. A Set takes back all counters of the ports that it selects.
 [[nodiscard]] bool answer_by_port(Request request, std::span<Counters> by_port, Answer answer);
 

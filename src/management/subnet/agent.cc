@@ -9,7 +9,7 @@ namespace tulle::management::subnet {
 namespace {
 
 constexpr std::uint8_t port = 1;
-// IBTA 14.2.5.6: LinkWidth 2 is 4x. LinkSpeed 1 is 2.5 Gb/s, the least that can be reported beside
+// IBTA 14.2.5.6: LinkWidth 2 is 4x. LinkSpeed 1 is 2.5 Gb/s, the least that can be reported next to
 // the extended speeds. LinkSpeedExt 2 is 25.78125 Gb/s.
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_sdr = 1;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The subnet management agent of a RoCE port (IBTA 14.2). It tells the port's identity to programs
-// of its own host. The port has no QP0, no LID and no subnet manager (IBTA A16.2.1), so nothing can
-// be set and no other host asks.
+// The subnet management agent of a RoCE port (IBTA 14.2). It reports the port's identity to
+// programs on its own host. The port has no QP0, no LID and no subnet manager (IBTA A16.2.1), so
+// nothing can be set and no other host asks.
 
 #include <cstdint>
 #include <string_view>
@@ -28,7 +28,7 @@ struct Identity {
 // 0x81.
 [[nodiscard]] bool answer(Request request, const Identity& identity, Answer answer);
 
-// Returns true if the request's route ends at this port. A directed route that goes on leads
+// Returns true if the request's route ends at this port. A directed route that continues leads
 // nowhere.
 bool stays_here(Request request);
 

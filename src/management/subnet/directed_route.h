@@ -15,7 +15,7 @@ struct RouteStep {
     discard,  // the route is broken, and no node answers (IBTA 14.2.2.2, 14.2.2.4)
     here,     // the route ends at this node
     on,       // the packet leaves by `port`
-    by_lid,   // the directed part is over, and the packet goes on to its LID
+    by_lid,   // the directed part is over, and the packet continues to its LID
   };
   Kind kind = Kind::discard;
   std::uint8_t port = 0;
@@ -28,7 +28,7 @@ struct RouteStep {
 // node that is no switch forwards nothing. The packet must be of class 0x81.
 RouteStep take_step(Answer packet, bool is_switch, std::uint8_t in_port, std::uint8_t ports);
 
-// Returns the LID to which a packet goes on after the directed part of its route.
+// Returns the LID to which a packet continues after the directed part of its route.
 std::uint16_t lid_after_route(Request packet);
 
 // Returns true if a packet goes by LID before the directed part of its route.

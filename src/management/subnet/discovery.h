@@ -1,8 +1,8 @@
 #pragma once
 
 // Discovery of a subnet (IBTA 14.4.2): from the manager's own node outwards, each port whose link
-// is up is asked what lies behind it. What a node answers is believed only as far as it fits what
-// other nodes have answered, and there are bounds to what one discovery takes in.
+// is up is asked what is behind it. A node's answer is believed only if it fits what other nodes
+// have answered, and the size of a discovery is bounded.
 
 #include <cstdint>
 #include <map>
@@ -37,7 +37,7 @@ class Discovery {
  public:
   explicit Discovery(const DiscoveryLimits& limits = {}) : limits_(limits) {}
 
-  // Begins anew. A master takes back the switches' note that a port has changed, before it looks at
+  // Begins again. A master takes back the switches' note that a port has changed, before it polls
   // the ports.
   void begin(Exchange& exchange, bool is_master);
   // Takes a reply, and asks on. The discovery is over when the exchange is.

@@ -502,8 +502,8 @@ void Manager::begin_groups() {
   ask(groups_.questions(graph_, members_));
 }
 
-// Switches note changes. A port with a key hears from its manager, whose lease ends otherwise, and
-// says whether it still protects itself.
+// Switches note changes. A port with a key receives requests from its manager, whose lease ends
+// otherwise, and reports whether it still protects itself.
 void Manager::begin_light_sweep() {
   phase_ = Phase::looking;
   for (std::uint32_t index = 0; index < graph_.nodes.size(); ++index) {

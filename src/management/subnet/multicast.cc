@@ -29,7 +29,7 @@ class Trees {
       ports_[{at->first, lid}].set(at->second);
       join(lid, at->first);
     }
-    // Nobody hears those who send if there is no receiver.
+    // Without a receiver, nothing that is sent arrives.
     if (root == no_node) return;
     for (const std::uint64_t guid : members.senders) {
       if (const auto at = place_of(guid)) join(lid, at->first);

@@ -121,7 +121,7 @@ class Node {
 
   // Says whether a subnet manager runs at a port.
   void set_manager(Time now, std::uint8_t port, bool is_manager);
-  // Returns true, once, if a manager has asked that a port's clients register anew.
+  // Returns true, once, if a manager has asked that a port's clients register again.
   bool take_reregistration(std::uint8_t port);
   // Writes a trap that is due, for the manager of the port that is returned. Returns nothing if
   // none is due.

@@ -40,7 +40,7 @@ Data block_of(std::vector<Field>& table, std::size_t block, std::size_t entries)
 
 }  // namespace
 
-// An adapter's port 0 in a modifier stands for the port that received the request.
+// An adapter's port 0 in a modifier means the port that received the request.
 std::uint32_t Node::port_of_modifier(std::uint32_t modifier, std::uint8_t in_port) const {
   return modifier == 0 && !is_switch() ? in_port : modifier;
 }
@@ -61,7 +61,7 @@ wire::NodeInfo Node::node_info(std::uint8_t in_port) const {
 }
 
 // A switch's ports share the addresses and the key of port 0, and show none. The key is shown to
-// whoever has it, or where it protects nothing (IBTA 14.2.4).
+// requesters that have it, or where it protects nothing (IBTA 14.2.4).
 wire::PortInfo Node::shown_port_info(std::uint32_t number, std::uint8_t in_port,
                                      std::uint64_t key) const {
   wire::PortInfo info = ports_[number].info;
@@ -227,7 +227,7 @@ void Node::set_addresses(std::uint8_t number, const wire::PortInfo& wanted) {
   info.subnet_timeout = wanted.subnet_timeout & (client_reregister | 0x1F);
 }
 
-// Zero leaves an enabled width or speed as it is. All ones stand for all that the port supports.
+// Zero leaves an enabled width or speed as it is. All ones mean all that the port supports.
 void Node::set_link_limits(std::uint8_t number, const wire::PortInfo& wanted) {
   wire::PortInfo& info = ports_[number].info;
   constexpr std::uint8_t all_widths = 0xFF;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint8_t client_reregister = 0x80;  // in PortInfo's subnet_timeout
 constexpr std::size_t in_block = wire::linear_entries_in_block;
 
-// Zero stands for no change in what is a link's own affair (IBTA 14.2.5.6).
+// Zero means no change in what is a link's own affair (IBTA 14.2.5.6).
 wire::PortInfo without_changes(wire::PortInfo info) {
   info.link_width_enabled = 0;
   info.speed_active_and_enabled = halves(upper_half(info.speed_active_and_enabled), 0);
@@ -139,7 +139,7 @@ std::vector<Question> state_questions(const Graph& graph, wire::PortState from,
 void KnownTables::forget_gone(const Graph& graph) {
   std::set<std::uint64_t> here;
   for (const GraphNode& node : graph.nodes) {
-    // A switch without LIDs has started anew.
+    // A switch without LIDs has restarted.
     const bool is_new = node.switch_info.linear_top == 0 || node.end_port().info.lid == 0;
     if (node.is_switch() && !is_new) here.insert(node.info.node_guid);
   }

@@ -21,7 +21,7 @@ struct PortSettings {
   // manager that is there asks each port more often.
   std::uint16_t key_lease_seconds = 60;
   std::uint8_t subnet_timeout = 18;  // 4.096 us * 2^18 is a second
-  bool reregisters = false;          // adapters are to ask for their groups and notices anew
+  bool reregisters = false;          // adapters are to ask again for groups and notices
 };
 
 // Returns the Sets that give each port its LID, its manager and the limits of its link. The LIDs

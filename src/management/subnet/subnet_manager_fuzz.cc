@@ -1,6 +1,6 @@
 // A subnet manager asks, and a script says which of its questions are answered, with what, and what
-// strangers send besides. The manager stays within its limits, its sweeps end, and it goes on to
-// say who it is.
+// strangers send besides. The manager stays within its limits, its sweeps end, and it continues to
+// report who it is.
 
 #include <cstring>
 
