@@ -11,10 +11,10 @@
 #include <time.h>
 
 /*
- * The first MPI message between two ranks tells how long each piece is. If all pieces together are
- * short, as they mostly are, it has them with it, and no other message follows: MPI libraries send
+ * The first MPI message between two ranks has the length of each piece. If all pieces together are
+ * short, as they mostly are, they are in that message, and no other one follows: MPI libraries send
  * so many bytes without asking the receiver first. Longer pieces follow, each straight from where
- * it lies.
+ * it is stored.
  */
 enum { short_bytes_max = 3700, part_bytes_max = 1 << 30 };
 enum { tag_first = 1, tag_piece = 2 };
@@ -85,8 +85,8 @@ static long now(void) {
 }
 
 /*
- * Tells of the ranks for which a request waits. The requests stay as they are; those of a rank
- * stand behind each other.
+ * Reports the ranks for which a request waits. The requests stay as they are; those of a rank
+ * follow each other.
  */
 static void tell_of_silence(void) {
   uint32_t count = 0;

@@ -1,7 +1,7 @@
 /*
- * What `tulle` and the small libraries that speak to an MPI library say to each other. There is one
- * such library for Open MPI and one for MPICH, since each MPI has an ABI of its own. `tulle` loads
- * one of them only if mpirun has started it, and so needs no MPI otherwise.
+ * The interface between `tulle` and the small libraries that call an MPI library. There is one such
+ * library for Open MPI and one for MPICH, since each MPI has its own ABI. `tulle` loads one of them
+ * only if mpirun has started it, and so needs no MPI otherwise.
  */
 #ifndef TULLE_MPI_PLUGIN_H
 #define TULLE_MPI_PLUGIN_H
@@ -15,7 +15,7 @@ extern "C" {
 /* The version of this interface. It changes with every change here. */
 #define TULLE_MPI_VERSION 3u
 
-/* A message lies in at most so many pieces. */
+/* The maximum number of pieces of a message. */
 #define TULLE_MPI_PIECES_MAX 32
 
 struct tulle_mpi_piece {
@@ -33,8 +33,8 @@ struct tulle_mpi_message {
 typedef void* (*tulle_mpi_room)(void* context, uint32_t rank, uint64_t bytes);
 
 /*
- * Hears for which ranks, in rising order and at least one, this one has waited as long as set by
- * watch(). A rank among them may itself wait for another one.
+ * Is called with the ranks, in rising order and at least one, for which this one has waited as long
+ * as set by watch(). A rank among them may itself wait for another one.
  */
 /* NOLINTNEXTLINE(modernize-use-using): this is C. */
 typedef void (*tulle_mpi_silence)(const uint32_t* ranks, uint32_t count);
@@ -50,7 +50,7 @@ struct tulle_mpi {
   const char* (*exchange)(const struct tulle_mpi_message* to, tulle_mpi_room room, void* context);
   /*
    * Sets a function that is called once in each exchange() that waits for so many nanoseconds, with
-   * the ranks for which it waits. The exchange goes on waiting.
+   * the ranks for which it waits. The exchange continues to wait.
    */
   void (*watch)(uint64_t nanoseconds, tulle_mpi_silence told);
   void (*end)(void);

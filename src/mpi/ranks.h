@@ -32,7 +32,7 @@ class Ranks final : public sim::Processes {
   void exchange_pieces(const std::vector<sim::Pieces>& to, std::vector<Bytes>& from) override;
 
   // Sets a function that is called once in each exchange that waits for so many seconds, with the
-  // ranks for which it waits, in rising order. The exchange goes on waiting.
+  // ranks for which it waits, in rising order. The exchange continues to wait.
   void watch(std::uint32_t seconds, tulle_mpi_silence told);
   // Ends all ranks at once.
   [[noreturn]] void abort(int status);
