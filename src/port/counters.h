@@ -21,7 +21,7 @@ struct Counters {
   std::uint64_t credit_stalls = 0;     // times that all waiting frames lacked credits
   std::uint64_t pkey_dropped_in = 0;   // frames of a partition that may not enter here
   std::uint64_t pkey_dropped_out = 0;  // frames of a partition that may not leave here
-  // Frames that stood at the head of their queue too long, or arrived while their lane discarded
+  // Frames that were at the head of their queue too long, or arrived while their lane discarded
   // everything.
   std::uint64_t discarded = 0;
   std::uint64_t unmapped = 0;  // frames dropped on their way to this port: no lane for their level

@@ -2,7 +2,7 @@
 
 // A frame on its way through a fabric. The fields that a switch acts on come first. The transport's
 // headers are carried as bytes. A payload is carried only as its length; if a simulation has its
-// bytes, they lie elsewhere.
+// bytes, they are stored elsewhere.
 
 #include <array>
 #include <cstddef>

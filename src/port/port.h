@@ -30,7 +30,7 @@
 
 namespace tulle::port {
 
-// The members that every frame touches lie together, in front.
+// The members that every frame touches are together, in front.
 class alignas(64) Port {
  public:
   // Frames have a lifetime at the head of their queue if `has_head_lifetime` (IBTA 18.2.5.4), which
@@ -78,7 +78,7 @@ class alignas(64) Port {
   // --- memory for frames that came in ---
 
   // Counts the bytes of a class that came in by this port and have not left, and those of them that
-  // lie in the headroom. The owner decides where a frame finds room, and keeps these counts.
+  // are in the headroom. The owner decides where a frame finds room, and keeps these counts.
   struct Held {
     std::uint32_t bytes = 0;
     std::uint32_t headroom_bytes = 0;
@@ -86,9 +86,9 @@ class alignas(64) Port {
   const Held& held(std::uint32_t lane) const { return lanes_[lane].held; }
   Held& held(std::uint32_t lane) { return lanes_[lane].held; }
 
-  // PFC: decides that the neighbour must stop classes, or may go on. The neighbour is told, and
-  // told again if it was told before. Return true if there was no control message to send before
-  // and is one now.
+  // PFC: decides that the neighbour must stop classes, or may resume. The neighbour is notified,
+  // and again if it was notified before. Returns true if there was no control message to send
+  // before and is one now.
   bool stop(std::uint8_t class_bits);
   bool resume(std::uint8_t class_bits);
   std::uint8_t stopping() const { return stopping_; }
@@ -146,8 +146,8 @@ class alignas(64) Port {
   // Takes the link down. Until bring_up(), frames for the port are lost, and its neighbour stops
   // nothing. The owner must empty the queues.
   void take_down(Time now);
-  // Brings the link up again. Its credits are counted anew (IBTA 7.9.4: a link's initialisation
-  // sets FCTBS and ABR to 0), and the neighbour is sent the current state of flow control.
+  // Brings the link up again. Its credits start from zero (IBTA 7.9.4: a link's initialisation sets
+  // FCTBS and ABR to 0), and the neighbour is sent the current flow control state.
   void bring_up();
 
   // Lets the port mark the frames that it sends even if it is a victim of congestion (IBTA annex
@@ -211,7 +211,7 @@ class alignas(64) Port {
   std::unique_ptr<Credits> credits_;  // null without credits
   std::unique_ptr<Watch> watch_;      // null unless heads have a lifetime or congestion is marked
   std::array<Lane, classes> lanes_;
-  VlArbiter arbiter_;  // beside the counters, as in front it would push a class off the cache line
+  VlArbiter arbiter_;  // here, since in front it would push a class off the cache line
 
  public:
   ManagementLane management;

@@ -16,7 +16,7 @@ namespace tulle::port {
 // The ways in which a port makes its neighbour stop.
 enum class FlowControl : std::uint8_t {
   none,
-  pfc,      // a class is asked to stop, and to go on (IEEE 802.1Qbb)
+  pfc,      // a class is asked to stop, and to resume (IEEE 802.1Qbb)
   credits,  // a lane sends only as much as it was told fits (IBTA 7.9)
 };
 
@@ -35,7 +35,7 @@ struct Settings {
   std::uint8_t lossless_classes = 0xFF;           // classes that PFC protects
   std::uint32_t pause_quanta = pause_quanta_max;  // pause time of a request to stop, until renewed
   // If a neighbour keeps a class stopped for this long, the frames that wait for it and those that
-  // arrive are dropped until the class may go on: one stuck adapter must not stop a fabric. Zero
+  // arrive are dropped until the class may resume: one stuck adapter must not stop a fabric. Zero
   // means no watchdog.
   Time watchdog;
   // Credits: a lane that discards this many frames in a row discards all arriving frames for eight

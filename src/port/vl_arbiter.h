@@ -2,8 +2,8 @@
 
 // Chooses which virtual lane of a port sends next (IBTA 7.6.9). A port has two tables of lanes and
 // weights, one of high and one of low priority. The entries of a table take turns. An entry may
-// send whole packets while any of its weight is left. A packet that exceeds the weight is not held
-// against the next turn, so that weights of less than a packet stand for a packet (Mellanox OFED's
+// send whole packets while any of its weight is left. The excess of a packet over the weight is not
+// charged to the next turn, so that weights of less than a packet mean a packet (Mellanox OFED's
 // manual: with an MTU of 4 KB weights should be multiples of 64). The table of high priority comes
 // first, until it has sent its limit without an opportunity for the other table.
 

@@ -2,7 +2,7 @@
 
 // A framing is what a port puts around a transport packet: headers in front of BTH, and checks
 // behind the payload. It is a row of functions. An adapter has the framing that its configuration
-// names, and knows nothing else of what is on the wire. A new framing is a row of its own.
+// names, and knows nothing else of what is on the wire. A new framing is a new row.
 
 #include <array>
 #include <cstddef>
@@ -58,8 +58,8 @@ struct Arrival {
   // checks, and its bytes may change at any time. This is a copy of the first header_bytes_max of
   // them. Empty: the bytes are a frame, and nobody else's.
   std::span<const std::byte> head = {};
-  // Shared memory: the headers of a packet whose payload lies elsewhere. The bytes are the payload,
-  // which may lie already where it will be written. Null: the bytes begin with the headers.
+  // Shared memory: the headers of a packet whose payload is stored elsewhere. The bytes are the
+  // payload, which may already be where it will be written. Null: the bytes begin with the headers.
   const wire::Packet* packet = nullptr;
   // The framing of the frame, if it is not that of the adapter's configuration.
   const struct Framing* framing = nullptr;

@@ -40,7 +40,7 @@ struct DecodedLinkHeaders {
 std::array<std::byte, wire::icrc_bytes + wire::vcrc_bytes> checks_of(
     std::span<const std::byte> packet);
 
-// Frames a packet whose payload lies in `pieces`, in order.
+// Frames a packet whose payload is in `pieces`, in order.
 void encode(const wire::LocalPath& path, const wire::Packet& packet, Pieces pieces,
             FrameBytes& frame);
 

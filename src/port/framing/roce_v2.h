@@ -25,7 +25,7 @@ std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber rem
 inline constexpr std::size_t udp_payload_bytes_max =
     wire::header_bytes_max + 4096 + 3 + wire::icrc_bytes;
 
-// Frames a packet whose payload lies in `pieces`, in order; their sum is the payload's length.
+// Frames a packet whose payload is in `pieces`, in order; their sum is the payload's length.
 // packet.pad_count gives the pad.
 void encode(const wire::IpUdp& ip, const wire::Packet& packet, Pieces pieces, FrameBytes& frame);
 
