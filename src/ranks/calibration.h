@@ -14,7 +14,7 @@ namespace tulle::ranks {
 // These are the times of messages of one size.
 struct SizeTimes {
   std::uint64_t bytes = 0;
-  double alone = 0;   // seconds a message, between two processes with nothing beside them
+  double alone = 0;   // seconds a message, between two processes with no other load
   double stored = 0;  // processor seconds for each message, while all ranks send and store
   double added = 0;   // the same while all ranks send and add
   double busy = 0;    // cores that the ranks had meanwhile

@@ -13,7 +13,7 @@ namespace tulle::ranks {
 namespace {
 
 constexpr std::uint64_t staging_bytes_max = 64u << 20;  // of a rank, unless two slots take more
-// Receive requests beside those of the chunks: messages that tell of taken chunks.
+// Receive requests besides those of the chunks: messages that report taken chunks.
 constexpr std::uint32_t spare_requests = 4;
 
 Error failed(const char* call, int number) {

@@ -60,7 +60,7 @@ Result<bool> FrameSocket::read() {
     if (read_.size() < sizeof head) continue;
     std::memcpy(&head, read_.data(), sizeof head);
     if (head.bytes > longest_) return Error{"it sent something that is no message of a rank"};
-    // Whoever sends many frames at once waits until these were taken.
+    // A rank that sends many frames at once waits until these were taken.
     if (read_.size() >= sizeof head + head.bytes) return true;
   }
 }

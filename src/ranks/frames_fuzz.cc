@@ -52,7 +52,7 @@ void check(std::span<const char> bytes, std::uint32_t longest, std::size_t piece
     TULLE_CHECK(::send(stranger.get(), some.data(), some.size(), 0) ==
                 static_cast<ssize_t>(some.size()));
     bytes = bytes.subspan(some.size());
-    // More may have come than one call reads, since whoever sends many frames waits.
+    // More may have come than one call reads, since a sender of many frames waits.
     for (bool goes_on = true; goes_on && !is_refused;) {
       auto is_open = leader.read();
       is_refused = !is_open;

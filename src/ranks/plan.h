@@ -1,7 +1,7 @@
 #pragma once
 
-// A plan is what a group of ranks does: a graph of tasks, where its bytes lie, and how often it is
-// done.
+// A plan is what a group of ranks does: a graph of tasks, where its bytes are stored, and how often
+// it is done.
 
 #include <chrono>
 #include <cstdint>

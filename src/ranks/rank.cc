@@ -272,7 +272,7 @@ Result<void> Rank::sleep() {
   const int period = static_cast<int>(std::chrono::milliseconds(life_period).count());
   ::poll(waiting.data(), waiting.size(), period);
   if ((waiting[0].revents & POLLIN) != 0) endpoint_.take_event();
-  // Nothing is to be heard now, unless the run is over.
+  // The leader sends nothing now, unless the run is over.
   if (waiting[1].revents != 0) {
     auto is_open = leader_.read();
     if (!is_open) return Error{""};

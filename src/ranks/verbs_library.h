@@ -1,7 +1,7 @@
 #pragma once
 
 // The functions of libibverbs that ranks call, from a library that is loaded while the program
-// runs. So `tulle` starts where there is none, and takes the drop-in beside it without a search.
+// runs. So `tulle` starts where there is none, and takes the drop-in next to it without a search.
 
 #include <infiniband/verbs.h>
 
