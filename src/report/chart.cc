@@ -81,7 +81,7 @@ std::string data_of(const std::vector<Series>& series) {
   return text;
 }
 
-// Returns the range from the start of the bars to the end of the longest bar and the text beside
+// Returns the range from the start of the bars to the end of the longest bar and the text next to
 // it.
 std::string bars_range(const Chart& chart) {
   double least = 0;

@@ -18,7 +18,7 @@ struct Point {
 // bar.
 struct Series {
   std::string name;
-  std::string note;  // further text, beside a bar or behind the name in the legend
+  std::string note;  // further text, next to a bar or behind the name in the legend
   std::vector<Point> points;
 };
 

@@ -11,7 +11,7 @@
 namespace tulle::report {
 namespace {
 
-// A row for a variant, or for one kind of its traffic, which stands below the variant.
+// A row for a variant, or below it for one kind of its traffic.
 struct Row {
   std::string name;
   const Figures* figures;
@@ -22,7 +22,7 @@ struct Row {
   bool all_finished() const { return tally.finished == tally.flows; }
 };
 
-// `mark` stands before the names of kinds.
+// `mark` precedes the names of kinds.
 std::vector<Row> rows_of(const std::vector<Outcome>& outcomes, std::string_view mark) {
   std::vector<Row> rows;
   for (const Outcome& outcome : outcomes) {

@@ -9,7 +9,7 @@
 namespace tulle::report {
 namespace {
 
-// Turns a value into the number that stands for it in JSON, with all its bits.
+// Turns a value into the number that represents it in JSON, with all its bits.
 struct ToNumber {
   double operator()(std::uint64_t count) const { return static_cast<double>(count); }
   double operator()(double number) const { return number; }

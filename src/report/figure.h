@@ -25,8 +25,8 @@ using Value = std::variant<std::uint64_t, double, Time, Rate>;
 enum class Form : std::uint8_t { count, number, per_cent, rate };
 enum class Best : std::uint8_t { none, least, most };
 
-// The column of a figure where variants stand side by side. It is shown only if a variant has
-// something in it.
+// The column of a figure in a table that compares variants side by side. It is shown only if a
+// variant has something in it.
 struct Column {
   std::uint8_t place = 0;    // from the left, from 1 on; 0 means that there is no such column
   Best best = Best::none;    // the value that is marked as the best
@@ -38,7 +38,7 @@ struct SummaryColumn {
   std::uint8_t place = 0;  // from the left, from 1 on; 0 means that there is no such column
   std::uint8_t width = 0;
   std::uint8_t digits = 0;        // behind the point, for a number
-  bool is_close = false;          // one blank, not two, stands before it
+  bool is_close = false;          // one blank, not two, before it
   bool of_all_arrived = false;    // no value unless every receiver was told
   std::string_view heading = {};  // if empty, it is the figure's
 };

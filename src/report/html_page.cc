@@ -211,7 +211,7 @@ std::string loss_note(const Outcome& outcome) {
 
 // --- the page -----------------------------------------------------------------------------------
 
-// Escapes what could end the element in which JSON stands.
+// Escapes what could end the element that contains the JSON.
 std::string without_markup(std::string_view json) {
   std::string out;
   out.reserve(json.size());

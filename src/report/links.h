@@ -14,7 +14,7 @@ namespace tulle::report {
 struct LinkLoad {
   std::size_t row = 0;
   double utilisation = 0;  // share of the time that it sent, 0 to 1
-  double waited_us = 0;    // it was paused, or took to send the longest queue that stood before it
+  double waited_us = 0;    // it was paused, or took to send the longest queue before it
   double queue_max_bytes = 0;
   double paused_us = 0;
   double dropped = 0;  // frames

@@ -51,7 +51,7 @@ class Pcapng {
   // interface. Returns the interface's number, from 0 on.
   std::uint32_t interface(Buffer& out, const CaptureInterface& interface);
 
-  // Appends an Enhanced Packet Block for a packet whose bytes lie in `pieces`, in order.
+  // Appends an Enhanced Packet Block for a packet whose bytes are in `pieces`, in order.
   // `original_bytes` is its length on the wire, which exceeds the sum of the pieces if the payload
   // is not kept (or is a ghost). `damaged` says that the packet failed the link layer's check.
   void packet(Buffer& out, Time when, Direction direction, std::uint32_t interface,

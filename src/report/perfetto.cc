@@ -73,7 +73,7 @@ void add_spans(const Spans& spans, TraceWriter& writer) {
   std::ranges::stable_sort(ordered, {}, [](const Span& span) {
     return std::tuple(span.row, span.is_message, span.is_message ? span.phase : 0, span.start);
   });
-  // The key is the row and the phase, of which 0 stands for computations.
+  // The key is the row and the phase; phase 0 means computations.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> tracks;
   for (const Span& span : ordered) {
     const std::pair key{span.row, span.is_message ? span.phase + 1 : 0};
@@ -112,7 +112,7 @@ void add_counters(const Timeline& timeline, TraceWriter& writer) {
     if (!is_used) continue;
     const std::uint64_t track =
         writer.add_counter(std::string(counter.name), std::string(counter.unit));
-    // A value counts from its event on: that of an interval stands at the interval's start.
+    // A value counts from its event on: that of an interval is at the interval's start.
     Time at = Time::zero();
     for (const Moment& moment : timeline.moments) {
       writer.add_value(track, at, counter.value(moment, seconds));

@@ -105,7 +105,7 @@ struct UnitWords {
 constexpr std::array<UnitWords, 4> units = {
     UnitWords{"_us", ", us"}, {"_gbps", ", Gb/s"}, {"_bytes", ", bytes"}, {"_percent", ", %"}};
 
-// Returns the words for a figure that has none of its own: its name and unit.
+// Returns the words for a figure without its own: its name and unit.
 std::string words_of(std::string name) {
   std::string_view unit;
   for (const UnitWords& known : units) {
@@ -423,8 +423,8 @@ Result<Chart> draw(const PictureSettings& picture, const Results& results) {
                     "table [report]",
                     picture.file, picture.link[0], picture.link[1])};
   }
-  // If no flow is done, figures of flows do not exist yet. The chart says so beside the place of
-  // the bars.
+  // If no flow is done, figures of flows do not exist yet. The chart says so in the place of the
+  // bars.
   const bool of_flows =
       picture.kind != PictureKind::bars || flow_figure(name_and_kind(picture.show).first);
   if (is_empty && !of_flows) {

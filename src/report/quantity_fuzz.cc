@@ -1,5 +1,5 @@
-// Reads any text as a time, a rate and a number of bytes. What is accepted lies in the range that
-// the readers promise, and is text again.
+// Reads any text as a time, a rate and a number of bytes. What is accepted is in the range that the
+// readers promise, and is text again.
 
 #include <string_view>
 

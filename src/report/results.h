@@ -10,8 +10,8 @@
 namespace tulle::report {
 
 // Writes FOLDER/summary.json: {"scenario", "title", "variants": […]}, or, if there is only one
-// variant, its figures beside these. For each variant it writes flows.csv and links.csv,
-// samples.csv if there are samples, and hosts.csv if hosts have a kernel's stack. They lie in a
+// variant, its figures next to these. For each variant it writes flows.csv and links.csv,
+// samples.csv if there are samples, and hosts.csv if hosts have a kernel's stack. They are in a
 // folder of the variant's name if there are several, of which some may have no results. Files
 // appear whole or not at all.
 Result<void> write_results(const std::string& folder, const Results& results, bool are_several);
