@@ -136,7 +136,7 @@ class Stream {
   bool can_send() const { return protocol_.is_writable() && protocol_.can_send(); }
 
   void post(const StreamWrite& write) {
-    // Reading the bytes shows whether they lie where they may.
+    // Reading the bytes shows whether they are where they may be.
     std::vector<std::byte> copy(write.bytes.begin(), write.bytes.end());
     posted_.push_back(write.work_id);
   }

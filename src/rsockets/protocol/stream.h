@@ -47,7 +47,7 @@ class StreamProtocol {
   // Ends a stream that is connected: in order, or by a failure.
   void disconnect(int error);
   void fail(int error);
-  // Shuts one side or both (SHUT_RD, SHUT_WR, SHUT_RDWR). Returns what the peer must hear of it.
+  // Shuts one side or both (SHUT_RD, SHUT_WR, SHUT_RDWR). Returns what to send the peer.
   std::optional<Control> shut(int how);
 
   bool has_data() const { return receiver_.has_data(); }

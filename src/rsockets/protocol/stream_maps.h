@@ -22,8 +22,8 @@ class StreamMaps {
 
   // Returns false if the peer has no entry left for a further map that it may write.
   bool has_room() const { return free_index() < peer_.bytes; }
-  // A map that the peer may not write has no entry, and the peer never hears of it. The caller may
-  // add a map that the peer may write while has_room().
+  // A map that the peer may not write has no entry, and the peer is never notified of it. The
+  // caller may add a map that the peer may write while has_room().
   void add(std::uint64_t offset, const TargetEntry& memory, bool is_writable);
   void remove(std::uint32_t key);
 
@@ -41,7 +41,7 @@ class StreamMaps {
   // The peer wrote its entry `index`, which is read now and at no other time. Returns false if
   // there is no such entry.
   bool learn(std::uint32_t index);
-  // Finds the peer's memory that lies at an offset. Returns nothing if none is mapped there.
+  // Finds the peer's memory at an offset. Returns nothing if none is mapped there.
   std::optional<TargetEntry> find(std::uint64_t offset) const;
 
  private:

@@ -23,7 +23,7 @@ bool StreamReceiver::take_credit() {
 
 bool StreamReceiver::handle_data(std::uint32_t bytes) {
   if (!take_credit() || offered_bytes_ == 0) return false;
-  // Halves are offered whole and filled in turn, so that this is the rest of the one being filled.
+  // Halves are offered whole and filled alternately, so this is the rest of the one in use.
   const std::uint32_t rest = (offered_bytes_ - 1) % half_bytes() + 1;
   if (bytes == 0 || bytes > rest) return false;
   offered_bytes_ -= bytes;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The receiving half of a stream: a buffer of two halves that the peer writes, the messages that
-// arrived in it, and what the peer is told that it may send. The peer's word is checked against
-// that, since a message says only how long it is: where it lies follows from all before it.
+// arrived in it, and what the peer may send. The peer's word is checked against that, since a
+// message says only how long it is: where it is stored follows from all before it.
 
 #include <sys/uio.h>
 

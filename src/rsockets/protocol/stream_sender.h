@@ -20,7 +20,7 @@ namespace tulle::rsockets {
 struct StreamWrite {
   std::uint64_t work_id = 0;         // what handle_sent() takes
   std::span<const std::byte> bytes;  // valid until posted, and in the send buffer until completed
-  bool is_inline = false;            // posting copies the bytes, which may lie anywhere
+  bool is_inline = false;            // posting copies the bytes, which may be anywhere
   bool has_immediate = true;
   std::uint32_t message = 0;  // the immediate
   std::uint64_t address = 0;  // the peer's memory
@@ -37,9 +37,9 @@ class StreamSender {
   void start(std::span<std::byte> buffer, std::span<std::byte> list, const SocketSizes& sizes);
   // The peer's first half, and the number of messages that it takes.
   void open(const TargetEntry& half, std::uint16_t credits);
-  // The peer takes messages up to this count. If it has offered a half with that, the half stands
-  // in the list's next entry, where it is read once and no sooner. Returns false if it is more than
-  // a peer has to offer.
+  // The peer takes messages up to this count. If it has offered a half with that, the half is in
+  // the list's next entry, where it is read once and no sooner. Returns false if it is more than a
+  // peer has to offer.
   bool allow(std::uint16_t messages, bool has_half);
 
   bool can_send() const;
@@ -53,7 +53,7 @@ class StreamSender {
   // Takes up to `bytes` into the ring, for memory of the peer's. The caller may call it while
   // can_send().
   StreamWrite write_direct(std::span<const std::byte> from, const TargetEntry& to);
-  // Tells the peer of the map `index`, whose entry lies at `address`. The entry must fit inline.
+  // Sends the peer the map `index`, whose entry is at `address`. The entry must fit inline.
   StreamWrite write_map(const MapEntry& entry, std::uint32_t index, std::uint64_t address,
                         std::uint32_t key);
   // The caller may call these while can_control().

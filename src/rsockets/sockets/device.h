@@ -116,8 +116,8 @@ class DatagramQueue : public QueuePair {
   virtual int post_send(std::uint64_t work_id, std::span<const std::byte> datagram,
                         std::uint32_t local_key, const AddressHandle& to,
                         std::uint32_t qp_number) = 0;
-  // The address header in front of a datagram, which the network writes, goes to a place of its
-  // own.
+  // The address header in front of a datagram, which the network writes, goes to a separate
+  // place.
   virtual int post_receive(std::uint64_t work_id, std::span<std::byte> address_header,
                            std::span<std::byte> datagram, std::uint32_t local_key) = 0;
 };
@@ -129,7 +129,7 @@ class Device {
   // Changes nothing of the sizes: a queue of these sizes, or an error.
   virtual int create_datagram_queue(const sockaddr_storage& local, const SocketSizes& sizes,
                                     std::unique_ptr<DatagramQueue>& out) = 0;
-  // A UDP socket of the kernel's, whatever stands in front of the C library. Returns -1 and sets
+  // A UDP socket of the kernel's, whatever replaces the C library's calls. Returns -1 and sets
   // errno on failure.
   virtual int kernel_socket(int domain) = 0;
 };

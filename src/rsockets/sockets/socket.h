@@ -64,7 +64,7 @@ class Socket {
   virtual int accept(std::shared_ptr<Socket>& out) = 0;
   virtual int connect(const sockaddr_storage& address) = 0;
   virtual int shutdown(int how) = 0;
-  // After this call the descriptor may stand for something else.
+  // After this call the descriptor may refer to something else.
   virtual void close() = 0;
 
   // The caller may pass null for `from` and `to`.

@@ -300,7 +300,7 @@ void Stream::fail(int error) {
 }
 
 // Ends the connection if the connection manager reports that the peer is gone, perhaps without a
-// message of its own, or if the host agent is gone.
+// message from it, or if the host agent is gone.
 void Stream::notice_disconnect() {
   Lock lock(mutex_);
   for (;;) {
