@@ -17,7 +17,7 @@ namespace tulle::scenario {
 // A frame of so many packets of 4,096 bytes and their headers is measured in 16 bits.
 inline constexpr std::uint32_t train_packets_max = 15;
 
-// Returns how many packets a frame should stand for (host.train) so that the run of a training step
+// Returns how many packets a frame should represent (host.train) so that the run of a training step
 // ends in minutes: the least number with which there are no more than 2^27 frames of data. It is 1
 // for all other traffic, and if the scenario says the number itself.
 std::uint32_t automatic_train(const Setup& setup);
@@ -28,7 +28,7 @@ Result<void> check_length(const Setup& setup);
 // Reports errors to the findings. If there are any, the setup must not be used.
 Setup build_setup(TableReader root, const std::string& folder);
 
-// The functions below build parts of a setup, each in a file of its own.
+// The functions below build parts of a setup, each in a separate file.
 // Adds the ports of aggregation nodes to the topology, if a collective of [traffic] uses them. The
 // setup must have its kind of network.
 void build_aggregation(TableReader traffic, const std::string& folder, Setup& setup);

@@ -65,7 +65,7 @@ void build_aggregation(TableReader traffic, const std::string& folder, Setup& se
   if (traffic.findings().any() || servers.servers < 2) return;
   const std::string_view lacks = missing(setup);
   if (!lacks.empty()) return traffic.wrong("algorithm", lacks);
-  // A quarter of the latency lies in each of the two links inside of the switch, and in each of the
+  // A quarter of the latency is in each of the two links inside of the switch, and in each of the
   // two ways between a node and its ports.
   workload::Aggregation& aggregation = setup.aggregation;
   constexpr Time least = Time::nanoseconds(1);

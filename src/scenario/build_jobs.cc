@@ -74,8 +74,8 @@ class Cluster {
   Random random_;
 };
 
-// Reads what the job does. The keys that a short name stands for are put under its own, and live in
-// `derived`.
+// Reads what the job does. The keys that a short name abbreviates are put under its own, and are
+// kept in `derived`.
 void read_workload(Request& job, std::deque<toml::table>& derived) {
   TableReader& table = job.table;
   const std::string workload = table.text("workload", "");
@@ -221,7 +221,7 @@ void build_jobs(std::vector<TableReader> tables, const JobSettings& cluster, Set
     if (findings.any()) return;
     jobs.push_back(std::move(job));
   }
-  constexpr std::uint64_t placements = 0x9A00'0000'0000'0000;  // draws of their own
+  constexpr std::uint64_t placements = 0x9A00'0000'0000'0000;  // its own draws
   Cluster free(cluster.servers.servers, cluster.seed ^ placements);
   for (const bool is_explicit : {true, false}) {
     for (Request& job : jobs) {

@@ -231,7 +231,7 @@ void check_stream_flows(TableReader& table, const Flows& flows, const Setup& set
                                      flows.size(), workload::stream_flows_max));
 }
 
-// Fails if a flow has no way, since its ends are on rails that are networks of their own.
+// Fails if a flow has no way, since its ends are on rails that are separate networks.
 Result<void> check_rails(const Flows& flows, const fabric::Topology& topology) {
   const std::uint32_t rails = topology.separate_rails();
   if (rails == 1) return {};
@@ -253,8 +253,8 @@ Result<std::vector<std::uint32_t>> deal(Flows& flows, std::uint32_t queue_pairs,
   return workload::deal_over_planes(flows, topology.planes, sprays);
 }
 
-// A job says itself when its messages begin, and no flows go beside it. The keys that all patterns
-// have in common were read.
+// A job itself defines when its messages begin, and excludes other flows. The keys that all
+// patterns have in common were read.
 void build_job(TableReader& table, Pattern pattern, std::vector<TableReader> jobs,
                const std::string& folder, Setup& setup) {
   const JobSettings settings{folder, read_servers(table, folder, setup.topology),
@@ -309,7 +309,7 @@ void build_traffic(TableReader table, std::vector<TableReader> jobs, const std::
   }
   const bool sprays = read_plane(table, topology);
   auto flows = build_kind(table, folder, topology, own_seed);
-  // More traffic beside the pattern, such as a victim of an incast.
+  // More traffic on top of the pattern, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
   if (flows && !more_name.empty()) {
     auto more = read_flows(folder, more_name, topology.whole_adapters());

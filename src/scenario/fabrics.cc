@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names the profiles that lie beside a fabric by their paths, wherever the scenario comes from.
+// Replaces the names of profiles next to a fabric by their paths, wherever the scenario comes from.
 // Others are looked up when the fabric is built.
 void name_profiles(toml::table& keys, const fs::path& folder) {
   for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {

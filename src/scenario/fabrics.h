@@ -18,7 +18,7 @@ namespace tulle::scenario {
 
 // Reads the text of a fabric: its own `title`, `sources` and `default`, and tables of a scenario's
 // keys. `file` is FOLDER/NAME.toml, which need not exist. The fabric has its name, the errors have
-// its path, and profiles that the fabric names lie in FOLDER/../profiles.
+// its path, and profiles that the fabric names are in FOLDER/../profiles.
 Result<Fabric> parse_fabric(std::string_view text, const std::string& file);
 
 // Reads all fabrics of a folder, in the order of their names.
@@ -26,7 +26,7 @@ Result<std::vector<Fabric>> read_fabrics(const std::string& folder);
 
 // Returns the fabrics that `names` lists as "a,b,c", in that order; all of them for "all"; or for
 // "" those that are compared by default, and that go with so many planes. FILE.toml is a fabric in
-// a file of its own. The error lists the names that exist.
+// a separate file. The error lists the names that exist.
 Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
                                            const std::string& names, std::uint32_t planes = 1);
 
@@ -43,9 +43,9 @@ struct WorkloadOptions {
   // file or folder (traces/reader.h); or another file: FILE.toml, a scenario, or FILE.csv, flows.
   std::string workload;
   std::optional<std::uint32_t> gpus;
-  std::vector<JobOption> others;  // jobs that run beside that one, each on GPUs of its own
+  std::vector<JobOption> others;  // jobs alongside that one, each on its own GPUs
   std::string placement;          // of several jobs; empty means the default
-  std::uint32_t storage = 0;      // servers beside those of the GPUs, for a step's checkpoints
+  std::uint32_t storage = 0;      // servers besides those of the GPUs, for a step's checkpoints
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
   std::string algorithm;  // of a collective; empty means the usual one
   std::string protocol;   // of a collective; empty means simple
@@ -61,7 +61,7 @@ struct WorkloadOptions {
   std::vector<std::string> set;  // as for Scenario::read
 };
 
-// Networks of a job's servers. With "rail-only" each rail is a network of its own.
+// Networks of a job's servers. With "rail-only" each rail is a separate network.
 inline constexpr std::array<std::string_view, 2> rail_topologies = {"rail-optimised", "rail-only"};
 
 struct Workload {

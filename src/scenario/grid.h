@@ -43,7 +43,7 @@ struct Grid {
 };
 
 // Returns all combinations of the knobs' values. Those of the last knob change fastest. The error
-// says that a key stands twice, or that there are too many points.
+// reports a key that occurs twice, or too many points.
 Result<Grid> grid_of(const std::vector<Knob>& knobs);
 // Reads a file of points: a list [[point]], each with some keys of the scenario and their values.
 Result<Grid> read_points(const std::string& path);

@@ -22,13 +22,13 @@ struct NamedCollective {
 };
 std::span<const NamedCollective> collectives();
 
-// The keys of a job that a name stands for. All values are text.
+// The keys of a job that a name abbreviates. All values are text.
 struct JobKeys {
   std::string title;
   std::vector<std::pair<std::string_view, std::string>> keys;
 };
 
-// The files of named jobs lie in these folders.
+// The files of named jobs are in these folders.
 struct JobFolders {
   std::filesystem::path models;  // MODEL.toml of step:MODEL and serve:MODEL
   std::filesystem::path files;   // models that are named FILE.toml, and traces

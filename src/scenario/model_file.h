@@ -17,7 +17,7 @@ struct ModelFile {
   workload::ServingSettings serving;
 };
 
-// Reads a file's text. Profiles of GPUs lie in `folder`. The error is one line with the file's path
+// Reads a file's text. Profiles of GPUs are in `folder`. The error is one line with the file's path
 // and the key's place.
 Result<ModelFile> parse_model_file(std::string_view text, const std::string& path,
                                    const std::string& folder);

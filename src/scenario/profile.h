@@ -12,7 +12,7 @@
 
 namespace tulle::scenario {
 
-// Reads profiles/KIND/NAME.toml, if the key `profile` names one. It lies beside the scenario, or it
+// Reads profiles/KIND/NAME.toml, if the key `profile` names one. It is next to the scenario, or it
 // comes with Tulle.
 template <typename Read>
 void read_profile(TableReader& table, const std::string& folder, std::string_view kind,

@@ -26,7 +26,7 @@ struct Variant {
   std::string title;
 };
 
-// A fabric to be compared with others: a file of scenario keys, with a title of its own.
+// A fabric to be compared with others: a file of scenario keys, with its own title.
 struct Fabric {
   std::string name;  // name of the file, without .toml
   std::string title;

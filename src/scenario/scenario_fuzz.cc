@@ -116,7 +116,7 @@ void check_workload(std::string_view text) {
   const bool names_rails = std::ranges::find(rail_topologies, words[7]) != rail_topologies.end();
   if (!words[7].empty()) options.topology = names_rails ? words[7] : tables + words[7];
   if (!words[8].empty()) options.planes = static_cast<std::uint32_t>(words[8].size());
-  // Another job beside the first one reads no files.
+  // Another job alongside the first one reads no files.
   if (words[9].find_first_of("./") != std::string::npos) return;
   if (!words[9].empty()) {
     options.gpus = 16;

@@ -27,7 +27,7 @@ struct SampleSettings {
   std::vector<std::uint32_t> nodes;  // nodes whose ports are sampled
 };
 
-// A kind of traffic with a name, so that its results stand apart. It has the messages from
+// A kind of traffic with a name, so that its results are separate. It has the messages from
 // first_message to the first message of the next kind.
 struct TrafficKind {
   std::string name;
