@@ -20,8 +20,8 @@ inline constexpr std::uint32_t vendor_part_id = 0;
 inline constexpr std::uint32_t hardware_version = 0;
 inline constexpr int verbs_abi_version = 1;
 
-// A packet engine in software has no rate of its own. The device reports four lanes of EDR, which
-// is about what a WRITE moves between two processes of one host. Programs choose by the rate: UCX
+// A packet engine in software has no inherent rate. The device reports four lanes of EDR, which is
+// about what a WRITE moves between two processes of one host. Programs choose by the rate: UCX
 // takes a slow device for no better than its own copies, and with one lane it copied messages of up
 // to 256 KiB piece by piece (docs/performance.md).
 inline constexpr std::uint8_t link_width_4x = 2;  // IBTA 14.2.5.6, LinkWidthActive

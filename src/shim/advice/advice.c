@@ -1,7 +1,7 @@
 /* Preloaded by `tulle run --share-memory` into programs whose registered memory moves to files that
    other processes can map (live/path/memory/shared_regions.h). A program that gives up such pages
    with madvise(2) must find zeros there afterwards, as in private memory. So the program's calls
-   come here first, and go on to whoever shares the memory.
+   come here first, and are passed to the code that shares the memory.
 
    The library is written in C and uses nothing but the C library, because it lives in every
    program, also in those that bring another C++ runtime. */
@@ -31,7 +31,7 @@ static int ask_kernel(void* memory, size_t bytes, int advice) {
 }
 
 /* Other libraries replace madvise too, and find out by a call whether they have done so. So calls
-   go on to the next library. An allocator may call before that has been looked up. */
+   are passed to the next library. An allocator may call before that has been looked up. */
 static _Atomic(madvise_function*) next;
 
 __attribute__((constructor)) static void find_next(void) {

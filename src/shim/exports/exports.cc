@@ -38,7 +38,7 @@ Bytes piece(Bytes from, std::uint64_t offset, std::uint64_t size) {
   return from.subspan(offset, size);
 }
 
-// Returns an empty text if the offset lies outside the table, or if the text has no end.
+// Returns an empty text if the offset is outside the table, or if the text has no end.
 std::string_view text_at(Bytes table, std::uint64_t offset) {
   if (offset >= table.size()) return {};
   const auto* start = reinterpret_cast<const char*>(table.data()) + offset;

@@ -81,7 +81,7 @@ int wait_for(int descriptor, int timeout_milliseconds) {
 
 extern "C" {
 
-// Beside the documented errors, this returns -EIO where no sockets can be had (EMFILE and the
+// Besides the documented errors, this returns -EIO where no sockets can be had (EMFILE and the
 // like).
 int umad_open_port(const char* ca_name, int portnum) try {
   const auto all = devices();

@@ -1,6 +1,6 @@
 // These functions of rdma-core 53 and later find the subnet management interface (SMI, on QP0) and
 // the general services interface (GSI, on QP1) that belong together. Some adapters show the two as
-// devices of their own. Here one device is both, as a kernel's RoCE device is for libibumad.
+// separate devices. Here one device is both, as a kernel's RoCE device is for libibumad.
 
 #include <algorithm>
 #include <cerrno>
@@ -62,8 +62,8 @@ int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) try {
   return fail(ENOMEM);
 }
 
-// A null name stands for the first device, and port 0 for its port, if that has a link. Returns 1
-// if there is no such device or port.
+// A null name means the first device, and port 0 its port, if that has a link. Returns 1 if there
+// is no such device or port.
 int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, umad_ca_pair* pair,
                                      unsigned) try {
   if (pair == nullptr) {

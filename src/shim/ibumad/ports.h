@@ -52,7 +52,7 @@ Result<std::vector<Device>> find_devices();
 const Device* find_device(const std::vector<Device>& all, const char* name);
 
 inline constexpr int only_port = 1;
-// 0 stands for any port.
+// 0 means any port.
 constexpr bool is_port(int number) { return number == 0 || number == only_port; }
 
 // A datagram as it crosses the API: the fields in front, and what follows. One of a transaction of

@@ -103,7 +103,7 @@ class RocePort final : public OpenPort {
       : device_(device), own_end_(std::move(own_end)) {}
 
   // Programs may register for every class, that of subnet management too, although a RoCE port has
-  // no QP0: tools register for it beside the class that they are about.
+  // no QP0: tools register for it in addition to the class that they are about.
   int add(const Registration&, int& agent) override {
     const std::lock_guard lock(mutex_);
     const auto free = std::find(agents_.begin(), agents_.end(), false);

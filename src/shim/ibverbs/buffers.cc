@@ -26,7 +26,7 @@ bool has(const RegionRequest& request, std::uint64_t field) {
   return (request.fields & field) != 0;
 }
 
-// Returns true if the range lies within the buffer, and the protection domain is the buffer's.
+// Returns true if the range is within the buffer, and the protection domain is the buffer's.
 bool is_within_buffer(const RegionRequest& request, const ibv_pd* pd) {
   const ibv_buf* buffer = request.buffer;
   if (buffer == nullptr || buffer->pd != pd || !has(request, region_field::address)) return false;

@@ -364,8 +364,8 @@ ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size
   return static_cast<ssize_t>(count);
 }
 
-// This function is of the private node, but ibv_devinfo calls it. Type 0 stands for InfiniBand and
-// RoCE v1, type 1 for RoCE v2.
+// This function is of the private node, but ibv_devinfo calls it. Type 0 means InfiniBand and RoCE
+// v1, type 1 RoCE v2.
 int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int* type) {
   if (ibv == nullptr || type == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);

@@ -19,7 +19,7 @@
 namespace tulle::shim {
 namespace {
 
-// Stands in place of a provider's operations: it is readable, and like no provider's.
+// Takes the place of a provider's operations: it is readable, and like no provider's.
 struct ProviderOperations {
   const char* name;
   const void* rest[15];

@@ -117,7 +117,7 @@ void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& condition, std::uint32_
 }
 
 // The channel's descriptor was readable, and no event came. The program may have polled it and must
-// not be held up, so that it gets an event of one of its queues although no completion has come. A
+// not be delayed, so that it gets an event of one of its queues although no completion has come. A
 // program expects such events: a completion may have been polled before its event was taken. A
 // queue that is not armed gets the event only if none is.
 void raise_for(Context& context, const ibv_comp_channel& channel) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The objects that programs hold. Each extends a struct of the C API with what stands behind it. A
+// The objects that programs hold. Each extends a struct of the C API with the object's own state. A
 // program sees only the C struct, whose address is the object's.
 //
 // Locks. `Context::lock()` is the device's lock. It guards the adapter, all objects of the adapter,
@@ -122,7 +122,7 @@ struct Context : verbs_context {
   }
 };
 
-// Holds together a protection domain for which several of the programs' objects stand: the one that
+// Holds together a protection domain that several of the programs' objects refer to: the one that
 // was allocated, and those that were imported. The domain goes with the last of them.
 struct SharedPd {
   std::vector<Pd*> holders;
@@ -138,7 +138,7 @@ struct Allocator {
 // of the number, which is a kernel driver's, is 0.
 enum class Resource : std::uint64_t { queue_pair = 1, completion_queue, shared_receive_queue };
 
-// Frees an object. An object of a parent domain lies in memory from the domain's allocator.
+// Frees an object. An object of a parent domain is in memory from the domain's allocator.
 template <typename T>
 void free_object(T* object) {
   const std::shared_ptr<Allocator> allocator = std::move(object->allocator);
@@ -180,7 +180,7 @@ struct Pd : ibv_pd {
   verbs::ProtectionDomain* pd = nullptr;
   std::shared_ptr<SharedPd> shared;
   std::uint32_t parents = 0;  // parent domains over it
-  // Members of a parent domain: it stands over `base`, with a thread domain and an allocator.
+  // Members of a parent domain: it extends `base` with a thread domain and an allocator.
   Pd* base = nullptr;
   Td* td = nullptr;
   std::shared_ptr<Allocator> allocator;
@@ -201,7 +201,7 @@ struct Dm : ibv_dm {
 };
 
 // State that the programs' objects of one region share: the object that was registered, and those
-// that were imported. Any of them deregisters the region; the others then stand for nothing.
+// that were imported. Any of them deregisters the region; the others then refer to nothing.
 struct SharedMr {
   std::vector<Mr*> holders;
   std::shared_ptr<DeviceMemory> device_memory;

@@ -7,8 +7,8 @@
 // function.
 //
 // When rdma-core has a new node, the node becomes the default here and is added to libibverbs.map,
-// and today's default becomes an old node of TULLE_SINCE_65. The macros stand behind the
-// definition, in the same file.
+// and today's default becomes an old node of TULLE_SINCE_65. The macros follow the definition, in
+// the same file.
 
 #define TULLE_DEFAULT_NODE(name) __asm__(".symver " #name ", " #name "@@@IBVERBS_PRIVATE_65");
 #define TULLE_OLD_NODE(name, number)                                               \

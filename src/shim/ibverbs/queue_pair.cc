@@ -311,7 +311,7 @@ std::uint64_t operations_of(ibv_qp_type type) {
   return type == IBV_QPT_UC ? uc_operations : ud_operations;
 }
 
-// Returns the attributes that may be given beside those that all queue pairs have. A queue pair
+// Returns the attributes that may be given besides those that all queue pairs have. A queue pair
 // that spreads what it receives sends nothing.
 std::uint32_t offered_to(const ibv_qp_init_attr_ex& attributes, bool spreads) {
   std::uint32_t offered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;

@@ -41,7 +41,7 @@ void SendEntries::complete(bool has_succeeded) {
     signalled_.pop_front();
     return;
   }
-  // The first that fails, and each behind it, has a completion of its own.
+  // The first that fails, and each behind it, has its own completion.
   if (freed_ < posted_) ++freed_;
   while (!signalled_.empty() && signalled_.front() < freed_) signalled_.pop_front();
 }

@@ -1,5 +1,5 @@
 // Posts work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work
-// is staged beside the queue pair and posted all at once at the end, because ibv_wr_abort and any
+// is staged outside the queue pair and posted all at once at the end, because ibv_wr_abort and any
 // error must leave the queue as it was. Setters may be called in any order, but always after their
 // builder: they complete the last item.
 

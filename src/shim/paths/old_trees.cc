@@ -81,7 +81,7 @@ std::vector<Tree> trees_in(const std::string& own_folder) {
 }  // namespace
 
 TreesAtRest::TreesAtRest(const std::string& own_folder) : folder_(open_folder(own_folder)) {
-  // Whoever holds the lock may be stopped.
+  // The process that holds the lock may be stopped.
   for (int i = 0; i < looks_max && flock(folder_.get(), LOCK_SH | LOCK_NB) != 0; ++i) {
     usleep(look_microseconds);
   }

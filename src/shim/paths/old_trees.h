@@ -1,7 +1,7 @@
 #pragma once
 
-// Each network namespace, agent and set of options has a tree of half a megabyte, in a folder that
-// often lies in memory. A machine that makes namespaces for years must not collect theirs.
+// Each network namespace, agent and set of options has a tree of half a megabyte, often in a folder
+// in memory. A machine that makes namespaces for years must not collect theirs.
 
 #include <cstddef>
 #include <optional>

@@ -217,7 +217,7 @@ static int text_file(const struct recipe* recipe, bool closes_on_exec) {
   return file;
 }
 
-/* Without /proc nobody can tell where a file lies. */
+/* Without /proc a file's place is unknown. */
 __attribute__((noinline)) static bool is_below(int file, const char* tree) {
   char link[32], path[PATH_MAX];
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);

@@ -9,9 +9,9 @@
    If `file` is a recipe (tree.cc makes them), that is a file with the text that the recipe leads
    to, and `file` is closed. Otherwise it is `file` itself. Where a kernel would fail to read the
    attribute, reading the descriptor fails with EINVAL. Recipes are on the tree's `device`. Files on
-   other devices are not looked into, because reading a kernel's own attribute may have effects.
-   Nor are files that do not lie below `tree`, a path without links: whoever wrote one there would
-   decide what the program sees, and to whom it connects. `tree` is null for a file that was opened
+   other devices are not examined, because reading a kernel's own attribute may have effects. Nor
+   are files that are not below `tree`, a path without links: a user who wrote one there would
+   decide what the program sees, and where it connects. `tree` is null for a file that was opened
    by a path of the tree. */
 __attribute__((visibility("hidden"))) int tulle_text_instead_of(int file, dev_t device,
                                                                 const char* tree);

@@ -73,8 +73,8 @@ class Writer {
   void remove(const fs::path& path) { unlink((root_ / path).c_str()); }
 
  private:
-  // Returns the name under which a file is made. It lies in the tree's root, since programs list
-  // the folders below.
+  // Returns the name under which a file is made. It is in the tree's root, since programs list the
+  // folders below.
   fs::path fresh_name(const fs::path& path) const {
     std::string name = path.string();
     std::ranges::replace(name, '/', '_');
@@ -288,7 +288,7 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
   tree.file(port / "pkeys/0", "0xffff");
 }
 
-// Writes what a bus shows of the device, below its class directory. The folder of its driver lies
+// Writes what a bus shows of the device, below its class directory. The folder of its driver is
 // where the preloaded library answers too.
 void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& device) {
   tree.file(parent / "numa_node", "-1");

@@ -1,6 +1,6 @@
 // Each process opens its devices once and leaves them open. Contexts that this library hands out
-// stay valid as long as it is loaded, whatever becomes of the ids. A forked child opens devices of
-// its own: those of its parent have the parent's queue pair numbers and do not work in the child.
+// stay valid as long as it is loaded, whatever becomes of the ids. A forked child opens separate
+// devices: those of its parent have the parent's queue pair numbers and do not work in the child.
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #pragma once
 
-// The connection manager's objects that programs hold. Each extends a struct of the C API with what
-// stands behind it. A program sees only the C struct, whose address is the object's.
+// The connection manager's objects that programs hold. Each extends a struct of the C API with the
+// object's own state. A program sees only the C struct, whose address is the object's.
 //
 // Locks. The registry's mutex (ids.cc) guards which ids exist and how many events of each were
 // taken, so that no id is freed between finding it and counting an event of it. The mutex of an id
@@ -51,7 +51,7 @@ struct Device {
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;  // the default domain, made for the first id
   ibv_xrcd* xrcd = nullptr;
-  ibv_cq* empty = nullptr;  // nothing completes there; whoever polls it takes in what has come
+  ibv_cq* empty = nullptr;  // nothing completes there; polling it takes in what has come
   ibv_device_attr attributes = {};
 
   // Takes in the packets that have come for this process.

@@ -53,12 +53,12 @@ void unlock(pthread_mutex_t* mutex, const sigset_t* before);
 // call of rsockets, too.
 int entry_of(int fd);
 int value_of(int fd);
-// Forgets a descriptor, and closes what it stands for with the last one. Returns what rclose()
-// does. In a signal handler, within a call of rsockets, that waits for the call's end: the call may
-// hold locks.
+// Forgets a descriptor, and closes what it refers to with the last one. Returns what rclose() does.
+// In a signal handler, within a call of rsockets, that waits for the call's end: the call may hold
+// locks.
 int leave(int fd);
-// Lets a descriptor stand for an rsocket, whose value is its number plus one, or a copy for what
-// the original stands for, and closes what the descriptor stood for before, as leave() does.
+// Makes a descriptor refer to an rsocket, whose value is its number plus one, or a copy to what the
+// original refers to, and closes what the descriptor referred to before, as leave() does.
 // stand_for() returns false if there is no memory, share() its first argument.
 int stand_for(int fd, int value);
 int share(int fd, int value);
@@ -71,7 +71,7 @@ void let_go(const int* socket);
 #define HELD __attribute__((cleanup(let_go)))
 // Returns the poll set behind a descriptor of epoll, or -1 if there is none.
 int poll_set_of(int fd);
-// Lets a descriptor of epoll stand for a poll set. Returns false if there is no memory.
+// Makes a descriptor of epoll refer to a poll set. Returns false if there is no memory.
 int stand_for_poll_set(int fd, int set);
 // Returns true for a descriptor of a forked child's parent; of a socket, it says once that the
 // child cannot use it.

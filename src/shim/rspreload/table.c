@@ -17,7 +17,7 @@
 #include "preload.h"
 
 // An entry is the number of an rsocket plus one, or of a poll set plus one, negated. 0 means that
-// the descriptor is not ours. In a forked child, those of its parent have values of their own.
+// the descriptor is not ours. In a forked child, those of its parent have separate values.
 enum { page_entries = 1024, pages_max = 1024 };
 enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
 static _Atomic(atomic_int*) pages[pages_max];
@@ -174,7 +174,7 @@ int is_parents_socket(int fd) {
   return 1;
 }
 
-// Counts the program's descriptors that stand for the same rsocket or poll set.
+// Counts the program's descriptors that refer to the same rsocket or poll set.
 static int count_of(int value) {
   int count = 0;
   for (int page = 0; page < pages_max; ++page) {
@@ -214,7 +214,7 @@ int leave(int fd) {
   return place != NULL ? replace(place, fd, 0, 0) : 0;
 }
 
-// Lets a descriptor stand for what the value says. A number that is still in the table was closed
+// Makes a descriptor refer to what the value names. A number that is still in the table was closed
 // by a call that is not ours, or dup2() replaces it. Returns false if there is no memory.
 int stand_for(int fd, int value) {
   atomic_int* place = place_of(fd, value != 0);
@@ -224,7 +224,7 @@ int stand_for(int fd, int value) {
 
 int stand_for_poll_set(int fd, int set) { return stand_for(fd, -(set + 1)); }
 
-// Lets a copy of a descriptor stand for the same.
+// Makes a copy of a descriptor refer to the same.
 int share(int fd, int value) {
   if (fd >= 0 && value != 0) stand_for(fd, value);
   return fd;
