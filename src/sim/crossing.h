@@ -17,7 +17,7 @@
 
 namespace tulle::sim {
 
-// Two threads write and read a crossing by turns, so that no cache line has two crossings.
+// Two threads write and read a crossing alternately, so no cache line has two crossings.
 struct alignas(64) Crossing {
   struct NoticeArrival {
     Event event;
@@ -62,7 +62,7 @@ struct alignas(64) Crossing {
   static constexpr std::size_t fetched = 12;  // frames ahead
 };
 
-// The same, as it lies in a Crossing, or in a message of another process.
+// The same, as it is stored in a Crossing, or in a message of another process.
 struct CrossingView {
   CrossingView() = default;
   explicit CrossingView(const Crossing& crossing)

@@ -27,9 +27,9 @@ struct SlowHost {
   std::int64_t bits_per_second = 0;
   Time from = Time::zero();
   Time until = Time::never();
-  // With PFC the host asks its neighbour to stop if it holds more than this many bytes, and to go
-  // on at half. Without flow control it loses the excess. With credits, the buffers of its lanes
-  // are its memory.
+  // With PFC the host asks its neighbour to stop if it holds more than this many bytes, and to
+  // resume at half. Without flow control it loses the excess. With credits, the buffers of its
+  // lanes are its memory.
   std::uint32_t buffer_bytes = 256 * 1'024;
 };
 

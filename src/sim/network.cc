@@ -52,8 +52,8 @@ bool Network::play(Time until, Application& application) {
   return goes_on_;
 }
 
-// An exception leaves the parts as they are, and no round can follow. All threads still meet, so
-// that none waits for one that is gone. Other processes would wait: whoever has them ends them.
+// An exception leaves the parts as they are, and no round can follow. All threads still
+// synchronise, so none waits for one that is gone. Other processes would wait until ended.
 void Network::play_rounds(Part& part, Time until, Application& application) {
   std::exception_ptr& failure = failures_[part.number() - first_part_];
   const auto plan = [&] {
@@ -112,8 +112,8 @@ void Network::meet(Time until, Application& application) {
   has_met_ = round_.is_last;
 }
 
-// Returns what this process says at a meeting. Only if its next round would go on after `until`
-// does it look for the earliest event among those of all nodes, which takes time.
+// Returns this process's report at a barrier. Only if its next round would continue after `until`
+// does it search all nodes for the earliest event, which takes time.
 RoundReport Network::report(Time until, Application& application) {
   RoundReport report{all_.round + 1, Time::never().ps, Time::never().ps, 1};
   for (const auto& part : parts_) {

@@ -55,7 +55,7 @@ class Network {
   // than hosts. All nodes are in one part if there is no team, or if a link has no delay, since
   // nothing can then happen at the same time; there must then be one process.
   //
-  // Each process has its own nodes alone. Whoever asks for one of another process has a bug.
+  // Each process has its own nodes alone. Asking for a node of another process is a bug.
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings, Team* team = nullptr, Processes* processes = nullptr);
   ~Network();
@@ -84,16 +84,16 @@ class Network {
   void attend(std::uint32_t host) { part_of(host).attend(host); }
   // Plans an event for the application. In answer to an event, an event at another host must be at
   // least lookahead() later. Where there are several processes, each of them plans all other events
-  // before anything happens, and has those of its own hosts.
+  // before anything happens, and keeps those at its own hosts.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
   // Has Application::meet_request() called at a host before anything reaches it that is sent from
   // now on. It is called at once if the host is in the same part as the one whose turn it is.
   void request(std::uint32_t host, std::uint32_t token, std::uint32_t note,
                Application& application);
   // Lets events happen until nothing is left to happen until then. `until` must not be earlier than
-  // in the previous call. Returns false if the application does not go on. All processes call this
-  // with the same time, and it returns the same to all. Throws what an application has thrown, and
-  // std::runtime_error, with one line, if another process has sent something damaged.
+  // in the previous call. Returns false if the application does not continue. All processes call
+  // this with the same time, and it returns the same to all. Throws what an application has thrown,
+  // and std::runtime_error, with one line, if another process has sent something damaged.
   bool play(Time until, Application& application);
   // Lets events happen until one concerns the application, or the next is later than `until`. For
   // networks of one thread.
@@ -115,7 +115,7 @@ class Network {
   // Reroutes around links that are down. Without it, all frames for a dead port are lost.
   // `recovery` must outlive the network. The caller must call this before anything has happened.
   void follow(const fabric::Recovery& recovery);
-  // Sets an observer of lost frames, beside on_send().
+  // Sets an observer of lost frames, in addition to on_send().
   void on_loss(std::function<void(const Loss&)> told) {
     order_by_time();
     observers_.on_loss = std::move(told);

@@ -30,7 +30,7 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
-  // One frame of the simulation stands for so many packets of a message. Above 1, mtu_bytes and the
+  // One frame of the simulation represents so many packets of a message. Above 1, mtu_bytes and the
   // segments of TCP are those of that many packets together.
   std::uint32_t train_packets = 1;
   // PFC: an adapter that has asked its neighbour to stop for this long asks no longer, and loses
@@ -92,7 +92,7 @@ const port::Framing& framing_of(const NetworkSettings& settings);
 const port::Overhead& overhead(const NetworkSettings& settings);
 // Returns the delay of a frame from one node to its neighbour besides their link's: that of
 // adapters, of the switch that it comes to, and of error correction. Ports of aggregation nodes
-// have none, and links to them lie inside of a switch.
+// have none, and links to them are inside of a switch.
 Time delay_around(const fabric::Topology& topology, const NetworkSettings& settings,
                   std::uint32_t from, std::uint32_t to);
 // Returns the rate of each node's fastest link, in bits a second.

@@ -1,7 +1,7 @@
 #pragma once
 
-// A part of a simulated network: the nodes that one thread moves. It has virtual time, frames and
-// future events of its own. What one of its nodes sends to a node of another part, of this process
+// A part of a simulated network: the nodes that one thread moves. It has its own virtual time,
+// frames and future events. What one of its nodes sends to a node of another part, of this process
 // or of another one, crosses over between two rounds (sim/crossing.h).
 //
 // Nodes take turns. In its turn, a node goes through its events of a round. A round is no longer
@@ -33,7 +33,7 @@ namespace tulle::sim {
 
 class alignas(64) Part {
  public:
-  // The application is asked whether to go on after so many events, some tens of milliseconds.
+  // The application may stop the run after so many events, some tens of milliseconds.
   static constexpr std::uint64_t events_between_looks = 1 << 16;
 
   // The nodes, the observers and the other parts, of which it is the one of that number, must
@@ -59,7 +59,7 @@ class alignas(64) Part {
 
   // --- the application's side ---
 
-  void attend(std::uint32_t host);  // one of its own
+  void attend(std::uint32_t host);  // of this part
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
   // Lets events happen until one concerns the application, or the next is later than `until`.
   NetworkEvent run(Time until);
@@ -76,7 +76,7 @@ class alignas(64) Part {
   // rounds in succession apart.
   void play(Time start, Time end, unsigned parity, Application& application);
   // Plays until nothing is left to happen until then, if there is no other part. Returns false if
-  // the application does not go on.
+  // the application does not continue.
   bool play_alone(Time until, Application& application);
   // Takes what another part has sent to it in the round of that parity. Called between rounds.
   void take_from(Part& other, unsigned parity, Application& application);

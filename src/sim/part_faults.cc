@@ -200,7 +200,7 @@ void Part::watch_host(std::uint32_t number) {
   }
 }
 
-// --- frames that stand at the head of a queue too long ---
+// --- frames that stay at the head of a queue too long ---
 
 // Plans a check of the heads of a port's queues, because a frame waits there.
 void Part::plan_head_watch(LinkEnd& end) {
@@ -209,7 +209,7 @@ void Part::plan_head_watch(LinkEnd& end) {
   plan_once(end.watchdog_planned, now_ + lifetime, end, watchdog);
 }
 
-// Discards frames that have stood at the head of a queue too long, and plans the next check for the
+// Discards frames that have been at the head of a queue too long, and plans the next check for the
 // earliest time at which another may have.
 void Part::watch_heads(LinkEnd& end) {
   fabric::Switch& at = switches_[end.node - hosts()];

@@ -11,7 +11,7 @@
 
 namespace tulle::sim {
 
-// The bytes of one message, which lie in several places. Their order counts.
+// The bytes of one message, which are in several places. Their order counts.
 using Pieces = std::vector<std::span<const std::byte>>;
 
 // The processes that simulate one network together. Each has its own parts of it (sim/part.h) in

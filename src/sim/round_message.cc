@@ -15,7 +15,7 @@ constexpr std::size_t lent_bytes_min = 16'384;
 // There may be a piece of copied bytes before, between and behind those that are lent.
 constexpr std::size_t lent_max = (Processes::pieces_max - 1) / 2;
 
-// Stands before a part's share, and tells the numbers of what is in it.
+// Precedes a part's share, and gives the numbers of what is in it.
 struct ShareHead {
   std::uint64_t part = 0;
   std::uint64_t frames = 0;  // and their arrivals
@@ -29,7 +29,7 @@ static_assert(sizeof(ShareHead) == line);
 
 constexpr std::size_t padding_behind(std::size_t bytes) { return (line - bytes % line) % line; }
 
-// Takes what lies in a message. Each function returns false if it is not there.
+// Takes what is in a message. Each function returns false if it is not there.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> left) : left_(left) {}

@@ -21,10 +21,10 @@ struct RoundReport {
   // Start of the earliest round in which something is to happen there, also by what it has sent, in
   // ps.
   std::int64_t earliest_round = 0;
-  // The earliest such event, if that round goes on after the time until which all play, or the
+  // The earliest such event, if that round continues after the time until which all play, or the
   // round's start, which is no later. In ps.
   std::int64_t earliest_event = 0;
-  std::uint64_t goes_on = 1;  // 0: its application does not go on
+  std::uint64_t goes_on = 1;  // 0: its application does not continue
 };
 
 // A message on its way out. Long lists stay where they are until it is sent.

@@ -29,8 +29,8 @@ namespace {
 constexpr std::uint32_t hosts = 4;
 constexpr std::uint32_t refused_token = 7;
 
-// This application takes any token that is not refused_token, but is asked and told of its own
-// hosts alone.
+// This application takes any token that is not refused_token, but is called for its own hosts
+// alone.
 class Nobody final : public Application {
  public:
   void handle_completions(Time, std::uint32_t host) override { TULLE_CHECK(host < hosts / 2); }

@@ -7,7 +7,7 @@
 // node after the other, and finds its data in the cache. Conservative parallel simulation calls
 // this delay lookahead (Chandy and Misra 1979, Fujimoto 1990).
 //
-// Each node has a calendar queue (Brown 1988) whose days are rounds. Events lie unsorted in blocks,
+// Each node has a calendar queue (Brown 1988) whose days are rounds. Events are unsorted in blocks,
 // so that adding one takes constant time, whatever their number. Events beyond the kept rounds wait
 // in a heap. These are timeouts, and packets only on links many times as long as the shortest.
 
@@ -91,7 +91,7 @@ class Rounds {
   // Returns when the round of a moment begins.
   Time round_of(Time at) const { return Time{at.ps - at.ps % length_}; }
   Time length() const { return Time{length_}; }
-  // All events from take() lie in [start(), end()).
+  // All events from take() are in [start(), end()).
   Time start() const { return Time{start_}; }
   Time end() const { return Time{end_}; }
 
@@ -104,7 +104,7 @@ class Rounds {
   }
   // Returns the node that next_node() will return.
   std::uint32_t peek_node() const { return node_from(cursor_); }
-  // The room of a block of events. Events lie in the first places of it.
+  // The room of a block of events. Events fill it from the first place on.
   static constexpr std::size_t block_events = 8;
   using Events = std::array<Event, block_events>;
   // Takes a node's events before end(), in no particular order. Calls give(Events, number) with up

@@ -74,7 +74,7 @@ class Turn {
     bool operator()(const Event& a, const Event& b) const { return a.before(b); }
   };
 
-  // So many of these stand behind the known events. No event is after them.
+  // So many of these follow the known events. No event is after them.
   static constexpr std::size_t lasts = ahead + 1;
   static constexpr Event last{std::numeric_limits<std::int64_t>::max(), 0xFFFF'FFFF, 0xFFFF'FFFF};
 
