@@ -284,7 +284,7 @@ Result<void> MatrixReader::add_starts() {
   return {};
 }
 
-// A source knows when a connection of its own is done, and when it has received one.
+// A source knows when its own connection is done, and when it has received one.
 Result<void> MatrixReader::wait_for(const Connection& connection, const Connection& before) {
   if (before.source == connection.source) return trace_->wait(connection.send, before.send);
   if (before.destination == connection.source) {

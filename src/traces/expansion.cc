@@ -15,8 +15,8 @@ using Kind = Node::Kind;
 
 namespace {
 
-// Channel 0 has the messages of sends. Each group has channels of its own: two for each adapter of
-// a server at most (two trees), of which a server has at most 1,024.
+// Channel 0 has the messages of sends. Each group has separate channels: two for each adapter of a
+// server at most (two trees), of which a server has at most 1,024.
 constexpr std::uint32_t group_channels = 4'096;
 std::uint32_t channel_of(std::uint32_t group, std::uint32_t channel) {
   return 1 + group * group_channels + channel % group_channels;
@@ -247,8 +247,8 @@ void Expansion::add_messages(std::span<const Index> calls, const TaskGraph& mess
   end_collective(calls, messages, first);
 }
 
-// A rank's call ends when all messages to and from the rank have ended that none of its own waits
-// for.
+// A rank's call ends with its last messages: all to and from the rank that its own messages do not
+// wait for.
 void Expansion::end_collective(std::span<const Index> calls, const TaskGraph& messages,
                                Task first) {
   std::vector<bool> is_awaited_here(messages.size()), is_awaited_there(messages.size());

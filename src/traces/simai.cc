@@ -7,7 +7,7 @@
 //   UPDATE_NS
 //
 // Each rank does the same: forward through all layers, then backward, input gradients before weight
-// gradients. It waits for a collective, except for those of weight gradients, which go on beside
+// gradients. It waits for a collective, except for those of weight gradients, which overlap with
 // what follows. Ranks are dealt as Megatron-LM does by default: tensor groups are innermost, then
 // come expert groups, then what is left of the data's replicas, then the pipeline's stages.
 

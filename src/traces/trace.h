@@ -55,7 +55,7 @@ struct Node {
   std::uint64_t bytes = 0;       // send: of the message; collective: as CollectiveSettings counts
   std::uint64_t tag = 0;         // send, receive: a receive takes the first send of its tag
   Time duration = Time::zero();  // computation
-  // Where it stands: a line, or the number that the file gives it.
+  // Where it is in the file: a line, or the number that the file gives it.
   std::uint32_t file = 0;
   std::uint64_t number = 0;
 };
