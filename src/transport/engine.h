@@ -4,8 +4,8 @@
 //
 // A QueuePair (queue_pair.h) keeps what every transport has: the ladder of states, the attributes,
 // the two work queues and the completions. Its Engine keeps the protocol: what a request becomes on
-// the wire, and what an arriving packet does. Each transport implements one Engine in a folder of
-// its own and describes itself in a Transport row (transport.h).
+// the wire, and what an arriving packet does. Each transport implements one Engine in a separate
+// folder and describes itself in a Transport row (transport.h).
 //
 // An engine has no input or output. The queue pair hands it packets and deadlines, and pulls
 // packets from it. Each of these calls returns the queue pair's Agenda, so that the adapter asks a
@@ -93,8 +93,8 @@ class Engine {
 
   // --- congestion marks (IBTA annex A10) ---
 
-  // A switch marked this packet (FECN). Returns true if the sender must be told by a notification
-  // packet of its own, false if the engine's next packet tells it.
+  // A switch marked this packet (FECN). Returns true if the sender must be notified by a separate
+  // packet, false if the engine's next packet notifies it.
   virtual bool handle_mark(const wire::Packet&, const wire::Path&) { return true; }
   // Completes the address of that notification; the queue pair has set its connected peer's.
   virtual void address_notification(OutgoingPacket&) const {}

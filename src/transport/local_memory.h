@@ -23,8 +23,8 @@ class QueuePair;
 [[nodiscard]] bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset,
                           std::uint32_t bytes, OutgoingPacket& out);
 // Each writes a payload to the SGEs of a send or receive request from `offset`. It returns false on
-// a local protection error, or if the SGEs are too short. A device that withholds payload shows the
-// edges of the message that lie in this payload later.
+// a local protection error, or if the SGEs are too short. A device that withholds payload later
+// shows the edges of the message that are in this payload.
 [[nodiscard]] bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset,
                            Payload payload, Edges edges = {});
 [[nodiscard]] bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,

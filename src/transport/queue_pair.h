@@ -114,7 +114,7 @@ class QueuePair {
   }
   bool send_queue_draining() const;
 
-  // --- control; the adapter has checked what lies beyond this queue pair (GID index, limits) ---
+  // --- control; the adapter has checked what is outside this queue pair (GID index, limits) ---
 
   verbs::VerbsStatus modify(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask);
   // Checks a request as post_send does, apart from the state and the room in the queue.

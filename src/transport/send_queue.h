@@ -67,8 +67,8 @@ struct SendWqe {
   }
 };
 
-// The part of a WQE beside its fixed part: for UD the destination, for a bind the window, for XRC
-// the number of the shared receive queue.
+// The part of a WQE that follows its fixed part: for UD the destination, for a bind the window, for
+// XRC the number of the shared receive queue.
 struct DatagramTarget {
   verbs::AddressVector to;
   QpNumber qp;

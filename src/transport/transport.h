@@ -27,7 +27,7 @@ enum class Receives : std::uint8_t {
   from_any_queue,    // its own receive queue or a shared one
   from_own_queue,    // its own receive queue alone
   from_named_queue,  // XRC: the shared receive queue that each arriving request names, whose
-                     // protection domain and completion queue stand for the queue pair's
+                     // protection domain and completion queue replace the queue pair's
   nothing,
 };
 
@@ -77,7 +77,7 @@ struct Transport {
   // True if a queue pair may use any port of its adapter. Queue pairs that something else than the
   // adapter schedules use the first.
   constexpr bool has_any_port() const { return scheduled_by == ScheduledBy::adapter; }
-  // True if a queue pair may have a receive queue of its own.
+  // True if a queue pair may have its own receive queue.
   constexpr bool has_receive_queue() const {
     return receives == Receives::from_any_queue || receives == Receives::from_own_queue;
   }

@@ -29,7 +29,7 @@ namespace tulle::transport {
 
 inline constexpr std::byte undefined_byte{0xA5};
 
-// The ends of a message's data that lie in one packet's payload.
+// The ends of a message's data that are in one packet's payload.
 struct Edges {
   bool first = false;
   bool last = false;

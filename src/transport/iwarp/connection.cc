@@ -55,7 +55,7 @@ void Connection::handle_deadline(Time now, QueuePair& qp) {
   if (!lives(qp)) return;
   tcp_.handle_deadline(now);
   if (!tcp_.failed()) return;
-  aborted_ = reset_due_ = true;  // in case the peer can hear the reset after all
+  aborted_ = reset_due_ = true;  // in case the reset reaches the peer after all
   protocol_.connection_lost(qp);
 }
 
@@ -131,7 +131,7 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     return protocol_.connection_lost(qp);
   }
   if (!lives(qp)) {
-    // The queue pair has ended. The reset keeps the peer from going on, and from waiting if it
+    // The queue pair has ended. The reset keeps the peer from continuing, and from waiting if it
     // asks.
     if (payload.bytes > 0 || asks(qp, header)) aborted_ = reset_due_ = true;
     return;

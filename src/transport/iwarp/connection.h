@@ -1,7 +1,7 @@
 #pragma once
 
 // A queue pair's iWARP engine on a TCP connection of the adapter's own. Each FPDU is a record and
-// has a segment of its own each time it is sent (RFC 5044 5, "MPA-aware TCP"). So a segment that
+// gets a separate segment each time it is sent (RFC 5044 5, "MPA-aware TCP"). So a segment that
 // comes early can be kept as a whole, and neither end ever searches for the beginning of an FPDU.
 //
 // The connection exists from the beginning, like those of all queue pairs here: what MPA's start

@@ -39,7 +39,7 @@ Deframer::Found Deframer::next(StreamPart& part, bool checked, Ulpdu& out) {
 }
 
 // Adds to the FPDU that has come in part, up to its end. Returns false if bytes follow ghosts, or
-// if ghosts stand in the place of the length.
+// if ghosts are in the place of the length.
 bool Deframer::gather(StreamPart& part) {
   if (kept_ == nullptr) kept_ = std::make_unique<std::byte[]>(fpdu_bytes_max);
   while (part.size() > 0) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // Finds the FPDUs in a stream of bytes that may be cut anywhere (RFC 5044 6). An FPDU that has come
-// in one part is handed on where it lies. The parts of others are put together first, since nothing
-// may be placed before its CRC is known to be right (RFC 5044 4.4).
+// in one part is handed on in place. The parts of others are put together first, since nothing may
+// be placed before its CRC is known to be right (RFC 5044 4.4).
 
 #include <cstddef>
 #include <cstdint>

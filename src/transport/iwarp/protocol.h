@@ -3,7 +3,7 @@
 // iWARP: RDMAP and DDP (RFC 5040, RFC 5041) between the verbs and a reliable stream of bytes.
 //
 // The caller owns the stream. Downwards, the engine makes one FPDU after the other. Each is a
-// record that must go out in a segment of its own. The engine remembers what the record is made of
+// record that must go out in a separate segment. The engine remembers what the record is made of
 // until it is acknowledged: when the stream sends the record again, it is filled in again from the
 // memory that it names. Upwards, the stream hands over what has come in order, cut anywhere.
 //

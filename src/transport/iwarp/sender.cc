@@ -21,7 +21,7 @@ namespace rdmap = wire::rdmap;
 
 namespace {
 
-// RFC 5040 4.2. An operation without a message of its own is refused when it is posted.
+// RFC 5040 4.2. An operation without its own message is refused when it is posted.
 Opcode opcode_of(const SendWqe& wqe) {
   const bool solicited = wqe.flags.has(SendFlag::solicited);
   switch (wqe.opcode) {

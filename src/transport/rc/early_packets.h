@@ -32,10 +32,10 @@ class EarlyPackets {
   EarlyPackets(std::uint32_t packets, std::uint32_t mtu_bytes)
       : packets_(packets), mtu_bytes_(mtu_bytes) {}
 
-  // A packet is held only if it lies less than this many PSNs ahead of the expected one.
+  // A packet is held only if it is less than this many PSNs ahead of the expected one.
   std::uint32_t window() const { return packets_; }
 
-  // The packet must lie within the window, and its payload must fit into the path MTU.
+  // The packet must be within the window, and its payload must fit into the path MTU.
   void hold(const wire::Packet& packet, Payload payload);
   // Returns null if the packet is not held. The result stays valid until the next hold().
   const Held* find(Psn psn) const;
@@ -68,7 +68,7 @@ inline void EarlyPackets::hold(const wire::Packet& packet, Payload payload) {
   Held& held = held_[slot(packet.psn)];
   held = {false, packet, payload};
   if (payload.data != nullptr) {
-    // The payload may lie in the program's memory already (Engine::find_placement).
+    // The payload may be in the program's memory already (Engine::find_placement).
     std::byte* to = bytes_.get() + slot(packet.psn) * mtu_bytes_;
     if (!copy_guarded(to, payload.data, payload.bytes)) return;
     held.payload.data = to;

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint32_t srq_number_max = 0xFF'FFFF;  // 24 bits, as in XRCETH
 
 void become_xrc(wire::Packet& packet) {
-  // The opcodes of selective repeat have a transport class of their own and stay as they are.
+  // The opcodes of selective repeat have a separate transport class and stay as they are.
   if (wire::transport_of(packet.opcode) != wire::TransportClass::rc) return;
   packet.opcode = wire::opcode(wire::TransportClass::xrc, wire::operation_of(packet.opcode));
 }

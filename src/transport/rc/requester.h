@@ -5,7 +5,7 @@
 // One cursor reads the send queue. Everything before it is in flight or done. A request gets its
 // PSNs when it starts and keeps them when it is sent again. Acknowledgement is cumulative, so
 // recovery is one move: the cursor goes back to the oldest unacknowledged packet (go-back-N), which
-// always lies in the request at the head of the queue.
+// is always in the request at the head of the queue.
 //
 // A READ longer than the congestion window is sent as several READ requests with consecutive PSNs,
 // like those of a partial retry. This bounds what the responder may send at once, although the
@@ -149,7 +149,7 @@ class Requester {
   // READ and atomic requests that were sent and are not answered yet, oldest first. Each is kept as
   // the PSN behind its last response. The first reads_in_flight_ are in flight; the others wait to
   // be sent again. A READ that is sent again ends where it ended before: the responder may not have
-  // executed what lies behind that end, and it cannot answer a request that is only partly a
+  // executed what is behind that end, and it cannot answer a request that is only partly a
   // duplicate.
   std::array<Psn, reads_max> reads_{};
   std::uint32_t reads_first_ = 0;

@@ -213,7 +213,7 @@ void Requester::retire_ready(QueuePair& qp) {
   }
 }
 
-// Returns true if a READ or atomic response is the next one due. A response that lies ahead means
+// Returns true if a READ or atomic response is the next one due. A response further ahead means
 // that an earlier one was lost.
 bool Requester::expects_response(Time now, QueuePair& qp, const wire::Packet& packet) {
   if (packet.psn.before(unacknowledged_)) return false;  // a duplicate
@@ -317,7 +317,7 @@ void Requester::take_retry() {
   timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
 }
 
-// Begins anew on the alternate path. Returns false if there is none.
+// Restarts on the alternate path. Returns false if there is none.
 bool Requester::take_other_path(QueuePair& qp) {
   if (!PathMigration::migrate(qp)) return false;
   retries_left_ = qp.attributes().retry_count;

@@ -1,4 +1,4 @@
-// The requester's part of selective repeat (IRN, SIGCOMM 2018, 3.1). The cursor goes on with new
+// The requester's part of selective repeat (IRN, SIGCOMM 2018, 3.1). The cursor continues with new
 // packets, while packets that the scoreboard considers lost are sent again one by one. In some
 // cases a reliable connection must go back anyway: after an RNR NAK, or when a READ's answer is
 // missing. The cursor then moves back as in go-back-N, and the scoreboard considers only packets

@@ -50,7 +50,7 @@ void Responder::start(QueuePair& qp) {
   reset();
   answers_end_ = expected_ = qp.attributes().rq_psn;
   const std::uint32_t depth = qp.attributes().max_dest_rd_atomic;
-  // There is one extra place: a duplicate may wait beside a full set of new requests.
+  // There is one extra place: a duplicate may wait in addition to a full set of new requests.
   jobs_ = Ring<Job>(depth + 1);
   atomics_ = Ring<AtomicResult>(std::max(depth, 1u));
   const RecoverySettings& recovery = qp.environment.recovery;
@@ -177,7 +177,7 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (!qp.attributes().access.has(Access::remote_atomic) || jobs_.capacity() < 2) {
     return refuse(qp, RequestVerdict::unsupported, packet.psn);
   }
-  // IBTA 9.4.5: an atomic's address lies on an 8-byte boundary.
+  // IBTA 9.4.5: an atomic's address is on an 8-byte boundary.
   if (packet.virtual_address % 8 != 0 || !make_room()) {
     return refuse(qp, RequestVerdict::bad_length, packet.psn);
   }
@@ -346,8 +346,8 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
     case Kind::send:
     case Kind::write:
       // A pending NAK says more, since it also acknowledges everything before it. A NAK that was
-      // sent may be lost. The requester's window may end before the gap then, so the requester must
-      // hear that these packets arrived.
+      // sent may be lost. The requester's window may end before the gap then, so these packets must
+      // be acknowledged to the requester.
       // Behind the latest READ or atomic, everything can be acknowledged at once. Before it, only
       // the packet itself can: an acknowledgement with a READ's PSN asks for the READ again (IBTA
       // 9.7.5.1.3), but Linux's rxe completes the READ without data.

@@ -34,7 +34,7 @@ class Scoreboard {
   void acknowledged(Psn psn);
 
   // Begins a recovery if enough packets have arrived behind the oldest unacknowledged one, and if
-  // that one lies before `sent`, the end of what was sent. `sent_end` is the PSN behind the last
+  // that one is before `sent`, the end of what was sent. `sent_end` is the PSN behind the last
   // packet ever sent, whose acknowledgement ends the recovery. Returns false if none began.
   bool begin(Psn sent, Psn sent_end);
   void timed_out(Psn sent_end);

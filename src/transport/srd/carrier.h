@@ -1,7 +1,7 @@
 #pragma once
 
 // A carrier sends the SRD packets of one service level: answers first, then the packets of the
-// peers in turn. The adapter schedules it like a queue pair.
+// peers, round robin. The adapter schedules it like a queue pair.
 
 #include <cstdint>
 #include <vector>

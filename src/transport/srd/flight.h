@@ -19,8 +19,8 @@ using Sequence = std::uint64_t;
 inline constexpr Sequence no_sequence = ~Sequence{0};
 
 inline Psn psn_of(Sequence sequence) { return Psn(static_cast<std::uint32_t>(sequence)); }
-// Returns the number nearest to `base` that the PSN stands for, or no_sequence if it would lie
-// before the first.
+// Returns the number nearest to `base` that the PSN can mean, or no_sequence if it would be before
+// the first.
 inline Sequence unwrapped(Psn psn, Sequence base) {
   const std::int64_t number = static_cast<std::int64_t>(base) + psn.distance_from(psn_of(base));
   return number < 0 ? no_sequence : static_cast<Sequence>(number);

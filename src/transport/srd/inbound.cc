@@ -23,7 +23,7 @@ constexpr std::uint32_t partials_max = window_packets;
 void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
                             const wire::Path& path) {
   const Context context = Context::of(packet.srd_context);
-  // A stale packet was still in the network when its sender began anew.
+  // A stale packet was still in the network when its sender restarted.
   const bool is_stale = generation_ != 0 && context.generation != generation_ &&
                         !context.is_later_than(generation_) &&
                         now < heard_at_ + peers_.settings().give_up;
@@ -306,8 +306,8 @@ void Inbound::drop_partials() {
   while (first_partial_ != no_partial) drop(peers_.partials[first_partial_].number);
 }
 
-// A sender fails its messages when it has heard nothing for the time of `give_up`. Twice that time
-// passes here before it does without them.
+// A sender fails its messages when it has received nothing for the time of `give_up`. Twice that
+// time passes here before it does without them.
 bool Inbound::end_if_silent(Time now) {
   const Time give_up = peers_.settings().give_up;
   if (first_partial_ == no_partial || now < heard_at_ + give_up + give_up) return false;

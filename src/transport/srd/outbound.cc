@@ -65,9 +65,9 @@ MessageRef Outbound::next_in_line() {
 }
 
 // Gives back a message that has ended, once it has left the line and all of its packets are
-// answered. If the receiver has only a part of it, the receiver is first told that the message
+// answered. If the receiver has only a part of it, the receiver is first notified that the message
 // ends. This waits until no packet of the message is under way, since a late one would begin the
-// message anew.
+// message again.
 void Outbound::release_or_end(MessageRef ref) {
   Message& message = peers_.messages[ref];
   if (message.unanswered > 0 || message.in_line) return;
@@ -209,7 +209,7 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
 }
 
 // Each packet carries its address, so that the receiver can place it whenever it comes. The
-// immediate value travels in a separate packet behind them, since there is no room for it beside
+// immediate value travels in a separate packet behind them, since there is no room for it next to
 // the RETH.
 bool Outbound::fill_write(const Message& message, std::uint32_t segment,
                           OutgoingPacket& out) const {

@@ -2,7 +2,7 @@
 
 // The paths from one adapter to another: values of the UDP source port, by which switches choose
 // among equal-cost links. For each path the sender knows whether recent packets were slow or lost.
-// Packets take all paths in turn, except those that are overloaded or dead.
+// Packets take all paths round robin, except those that are overloaded or dead.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ class Paths {
  public:
   Paths(std::uint32_t count, std::uint64_t seed);
 
-  // Returns the next path in turn, but not `other_than` if there is a choice.
+  // Returns the next path, round robin, but not `other_than` if there is a choice.
   static constexpr std::uint32_t none = ~0u;
   std::uint8_t choose(Time now, std::uint32_t other_than = none);
   // A packet that took this path was acknowledged.

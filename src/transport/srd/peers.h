@@ -1,8 +1,8 @@
 #pragma once
 
-// The scalable reliable datagram of one adapter. As in Amazon's cards, it lies below the queue
-// pairs: there is a context for each adapter that this one talks to, which all queue pairs at
-// either end share.
+// The scalable reliable datagram of one adapter. As in Amazon's cards, it is below the queue pairs:
+// there is a context for each adapter that this one exchanges messages with, which all queue pairs
+// at either end share.
 
 #include <array>
 #include <cstdint>

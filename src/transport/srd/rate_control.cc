@@ -28,7 +28,7 @@ constexpr std::int64_t idle_round_trips = 16;
 // The longest recent round trip is that of the present interval of this many round trips, and of
 // the interval before it.
 constexpr std::int64_t longest_round_trips = 16;
-// The shortest round trip is measured anew in each period, since routes change.
+// The shortest round trip is measured again in each period, since routes change.
 constexpr Time period = Time::seconds(1);
 constexpr std::uint32_t usual_frame_bytes = 4'096;
 

@@ -229,7 +229,7 @@ void Connection::handle_deadline(Time now) {
   if (probe_at_ <= now) {
     probe_at_ = Time::never();
     probed_ = probe_due_ = true;
-    // RFC 8985 §7.3: the time-out begins anew.
+    // RFC 8985 §7.3: the time-out restarts.
     timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
   }
 }

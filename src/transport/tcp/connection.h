@@ -12,7 +12,7 @@
 //
 // There are two kinds of users. A socket appends bytes, which are cut wherever a full segment ends.
 // With `Connection::Kind::records` each append is a record of at most one segment's length. A
-// record is sent as a segment of its own and is never split or merged, even when it is sent again;
+// record is sent as a separate segment and is never split or merged, even when it is sent again;
 // RFC 5044 §5 wants this of an MPA-aware TCP. The record's tag comes back with each segment that
 // carries it.
 //

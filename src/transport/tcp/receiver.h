@@ -25,7 +25,7 @@ class Receiver {
     std::uint32_t skip = 0;
     std::uint32_t bytes = 0;
   };
-  // Takes a segment with [offset, offset + bytes) of the stream. `offset` may lie before the start
+  // Takes a segment with [offset, offset + bytes) of the stream. `offset` may be before the start
   // of the stream by less than a window (a probe).
   Taken take(Time now, std::int64_t offset, std::uint32_t bytes, const wire::Tcp& header,
              bool congestion_experienced);

@@ -9,7 +9,7 @@
 // A receive request is a read that waits for all of its bytes (MSG_WAITALL): it completes when they
 // have come in order. Messages have no bounds in the stream.
 //
-// Between the application's requests and the connection lie the socket's two buffers. `write` fills
+// The socket's two buffers are between the application's requests and the connection. `write` fills
 // one and `read` empties the other. This happens at once, unless the driver accounts for its cost
 // (Environment::sockets_wait).
 
