@@ -62,7 +62,7 @@ class Script {
     const double held = std::clamp(std::round(value), least, std::max(most, least));
     write(file, held, held, value);
   }
-  // Sets a parameter that stands for the value `means`, where `value` was simulated.
+  // Sets a parameter that means the value `means`, where `value` was simulated.
   void write(std::string_view file, double held, double means, double value) {
     const bool is_near = std::abs(means - value) <= 0.02 * std::abs(value);
     text_ += fmt::format("put {} {:.0f}{}\n", file, held,

@@ -36,7 +36,7 @@ Result<Knob> parse_range(std::string_view text);
 // Reads a file with a title and a list [[knob]], each with a key, and least and most, or values;
 // `times` names an earlier knob of the file. The error is one line, "FILE:LINE: KEY: fault".
 Result<std::vector<Knob>> read_knobs(const std::string& path);
-// Returns an error, of one line, if a key stands twice, or if `times` names no earlier knob that
+// Returns an error, of one line, if a key occurs twice, or if `times` names no earlier knob that
 // has a unit or is a number.
 Result<void> check(std::span<const Knob> knobs);
 

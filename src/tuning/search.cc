@@ -15,7 +15,7 @@
 namespace tulle::tuning {
 namespace {
 
-// The first step downhill, as a share of each knob's range. A place of the first half stands for a
+// The first step downhill, as a share of each knob's range. A place of the first half represents a
 // part of the cube that is wider than this with up to some hundred places.
 constexpr double first_step = 0.15;
 // Subplex divides by differences of scores, which infinity has none of.
