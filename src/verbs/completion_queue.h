@@ -79,9 +79,9 @@ class CompletionQueue {
   bool is_armed() const { return armed_ != Armed::no; }
   // Raises an event at once, whether or not a completion has come or the queue is armed.
   void raise();
-  // Holds back an event until `count` completions have come since the queue was armed, or until
+  // Delays an event until `count` completions have come since the queue was armed, or until
   // `period` has passed since the first of them. With a count of 0 or 1 or no period, events are
-  // not held back.
+  // not delayed.
   void moderate(std::uint32_t count, Time period);
 
   // Stamps each completion from now on when it is queued. The queue must be empty.

@@ -24,7 +24,7 @@ class KeyHolder {
   std::uint32_t key = 0;
 };
 
-// True if [address, address + bytes) lies within [start, start + length). No sum may wrap around.
+// True if [address, address + bytes) is within [start, start + length). No sum may wrap around.
 constexpr bool range_covers(std::uint64_t start, std::uint64_t length, std::uint64_t address,
                             std::uint64_t bytes) {
   return address >= start && bytes <= length && address - start <= length - bytes;
@@ -58,7 +58,7 @@ class MemoryRegion : public KeyHolder {
   std::uint32_t bound_windows = 0;
   void* cookie = nullptr;
 
-  // True if [address, address + bytes) lies within the region.
+  // True if [address, address + bytes) is within the region.
   bool covers(std::uint64_t address, std::uint64_t bytes) const {
     return range_covers(iova, length, address, bytes);
   }
@@ -73,8 +73,8 @@ inline constexpr std::uint64_t null_bytes_max = 1u << 16;
 
 enum class WindowType : std::uint8_t { type1, type2 };
 
-// A part of a region with a key of its own (IBTA 10.6.7). A type 2 window is bound to one queue
-// pair (type 2B).
+// A part of a region with its own key (IBTA 10.6.7). A type 2 window is bound to one queue pair
+// (type 2B).
 class MemoryWindow : public KeyHolder {
  public:
   MemoryWindow() : KeyHolder(Kind::window) {}

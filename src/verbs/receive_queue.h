@@ -17,7 +17,7 @@ class CompletionQueue;
 inline constexpr std::uint32_t sges_max = 16;  // most SGEs of one work request
 
 // A receive work request that a message took. It is copied out of its queue, since a shared queue
-// goes on without it.
+// continues without it.
 struct Receive {
   std::uint64_t wr_id = 0;
   std::uint32_t sge_count = 0;

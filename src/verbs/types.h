@@ -157,9 +157,9 @@ struct SendRequest {
 
   std::uint64_t remote_address = 0;  // write, read, atomics, atomic_write
   RemoteKey rkey;                    // write, read, atomics
-  std::uint32_t immediate = 0;       // the four bytes as they lie in the application's memory
+  std::uint32_t immediate = 0;       // the four bytes as in the application's memory
   RemoteKey invalidate_rkey;         // send_with_invalidate, local_invalidate
-  // Host order. For atomic_write, the 8 bytes as they lie in memory, if it has neither SGEs nor
+  // Host order. For atomic_write, the 8 bytes as they are in memory, if it has neither SGEs nor
   // inline data.
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;  // host order
