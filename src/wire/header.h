@@ -1,6 +1,6 @@
 #pragma once
 
-// Moves the structs that stand for wire formats in and out of bytes. Each is made of bytes and
+// Moves the structs that represent wire formats in and out of bytes. Each is made of bytes and
 // big-endian integers, so that its layout in memory is its layout on the wire, whatever the
 // address.
 

@@ -1,5 +1,5 @@
-// Reads any bytes as each header that has a reader of its own. What a reader accepts must be
-// written again as bytes that mean the same. The first byte chooses the header.
+// Reads any bytes as each header that has its own reader. What a reader accepts must be written
+// again as bytes that mean the same. The first byte chooses the header.
 
 #include <algorithm>
 #include <array>

@@ -15,7 +15,7 @@ namespace tulle::wire {
 
 class Icrc {
  public:
-  // The CRC starts behind the eight 0xFF bytes that stand for the LRH.
+  // The CRC starts behind the eight 0xFF bytes that replace the LRH.
   Icrc() = default;
   // Starts the ICRC of a packet that has an LRH and no GRH. The ICRC covers that LRH except for its
   // VL (IBTA 7.8.1).
@@ -27,7 +27,7 @@ class Icrc {
   std::uint32_t value() const { return state_; }
 
  private:
-  // CRC-32 of the eight 0xFF bytes; a test computes it anew.
+  // CRC-32 of the eight 0xFF bytes; a test computes it again.
   std::uint32_t state_ = 0x2144'DF1C;
 };
 

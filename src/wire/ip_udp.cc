@@ -79,7 +79,7 @@ DecodedIpUdp decode_ipv6(std::span<const std::byte> in, IpUdp& headers) {
   const std::uint32_t version_class_flow = ip.version_class_flow;
   headers.source.bytes = ip.source;
   headers.destination.bytes = ip.destination;
-  // A mapped address stands for an IPv4 node (RFC 4291 §2.5.5.2). As a GID it would be taken for
+  // A mapped address represents an IPv4 node (RFC 4291 §2.5.5.2). As a GID it would be taken for
   // IPv4.
   if (headers.source.is_ipv4_mapped() || headers.destination.is_ipv4_mapped()) return {};
   headers.traffic_class =

@@ -68,8 +68,8 @@ std::size_t encode(const IpUdp& headers, std::size_t udp_payload_bytes, std::spa
 std::size_t encode_for_icrc(const IpUdp& headers, std::size_t udp_payload_bytes,
                             std::span<std::byte> out);
 
-// Returns the UDP checksum over a payload that lies in `pieces`, in order (RFC 768; RFC 8200 §8.1),
-// for IpUdp::udp_checksum. IPv4 allows 0 (no checksum); over IPv6 receivers may insist on one. On a
+// Returns the UDP checksum over a payload in `pieces`, in order (RFC 768; RFC 8200 §8.1), for
+// IpUdp::udp_checksum. IPv4 allows 0 (no checksum); over IPv6 receivers may insist on one. On a
 // live network the kernel computes it.
 std::uint16_t udp_checksum(const IpUdp& headers,
                            std::span<const std::span<const std::byte>> pieces);

@@ -1,6 +1,6 @@
 #pragma once
 
-// IPv6 extension headers (RFC 8200 §4) that stand before a transport's header.
+// IPv6 extension headers (RFC 8200 §4) that precede a transport's header.
 
 #include <array>
 #include <cstdint>

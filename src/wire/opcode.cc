@@ -168,7 +168,7 @@ constexpr bool offers(TransportClass transport, const OperationRow& row) {
              row.operation == Operation::send_only_with_immediate;
     case TransportClass::rd:   // left out: see docs/spec-exceptions.md
     case TransportClass::cnp:  // its opcodes are not messages
-    case TransportClass::srd:  // has rows of its own
+    case TransportClass::srd:  // has its own rows
       return false;
   }
   return false;

@@ -52,7 +52,7 @@ enum class Operation : std::uint8_t {
   skip = 0x18,
 };
 
-// An opcode byte as it stands in the BTH.
+// An opcode byte as it is in the BTH.
 enum class Opcode : std::uint8_t {};
 
 constexpr Opcode opcode(TransportClass transport, Operation operation) {
@@ -101,7 +101,7 @@ inline constexpr Opcode selective_acknowledge{0xD1};
 // The extension headers of an opcode, for those who handle the usual sets first.
 enum class Extensions : std::uint8_t { none, reth, aeth, others };
 
-// A row lies within one cache line.
+// A row is within one cache line.
 struct alignas(32) OpcodeInfo {
   Kind kind = Kind::none;  // none: not an opcode
   Position position = Position::only;

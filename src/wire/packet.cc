@@ -110,7 +110,7 @@ void read_srd(std::span<const std::byte>& in, const OpcodeInfo& row, Packet& pac
 
 // Writes the extension headers in their order, which `read_extensions` repeats: DETH or XRCETH
 // first, then the headers that address memory, then the acknowledgement's, then those with the
-// application's data (IBTA 9.2.1, A14, A19). SRD's headers stand before all others.
+// application's data (IBTA 9.2.1, A14, A19). SRD's headers precede all others.
 void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std::byte> out) {
   if (row.srdeth || row.srd_ack) write_srd(packet, row, out);
   if (row.deth) {

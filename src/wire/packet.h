@@ -2,7 +2,7 @@
 
 // A transport packet, decoded: the headers between the network header and the payload (BTH and its
 // extension headers, IBTA 9.2 and 9.3). The transports use this struct; only `encode` and `decode`
-// know where a byte lies.
+// know where a byte is.
 
 #include <cstddef>
 #include <cstdint>

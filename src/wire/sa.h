@@ -16,7 +16,7 @@ namespace tulle::wire {
 
 inline constexpr std::uint8_t administration_version = 2;  // of the class
 
-// Methods beside those of all classes (IBTA 15.2.2).
+// Methods besides those of all classes (IBTA 15.2.2).
 inline constexpr std::uint8_t method_report = 0x06;
 inline constexpr std::uint8_t method_get_table = 0x12;
 inline constexpr std::uint8_t method_delete = 0x15;

@@ -68,7 +68,7 @@ inline constexpr std::size_t linear_entries_in_block = 64;
 inline constexpr std::size_t multicast_entries_in_block = 32;
 inline constexpr std::size_t multicast_ports_in_block = 16;
 
-// Fields that share a byte lie in its halves.
+// Fields that share a byte are in its halves.
 constexpr std::uint8_t upper_half(std::uint8_t byte) {
   return static_cast<std::uint8_t>(byte >> 4);
 }

@@ -19,7 +19,7 @@ inline constexpr std::size_t tcp_header_bytes = 20;  // without options
 inline constexpr std::size_t tcp_header_bytes_max = 60;
 
 // A place in TCP's sequence space: 32 bits that wrap. Sequence numbers are ordered only within half
-// the space (RFC 9293 §3.4), so there is no operator<. `distance_from` says how far this one lies
+// the space (RFC 9293 §3.4), so there is no operator<. `distance_from` returns how far this one is
 // behind (< 0) or ahead (> 0) of another.
 class TcpSequence {
  public:
@@ -74,7 +74,7 @@ struct Tcp {
 std::size_t header_bytes(const Tcp& tcp);
 
 // Writes the header into `out`, which holds at least header_bytes(tcp). Returns the bytes written.
-// Two NOPs stand before the blocks, as in all stacks, so that the blocks are aligned.
+// Two NOPs precede the blocks, as in all stacks, so that the blocks are aligned.
 std::size_t encode(const Tcp& tcp, std::span<std::byte> out);
 
 struct DecodedTcp {

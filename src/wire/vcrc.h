@@ -1,7 +1,7 @@
 #pragma once
 
 // The variant CRC (IBTA 7.8.2): the last two bytes of a packet on an InfiniBand link. It covers all
-// bytes before it, and every switch computes it anew.
+// bytes before it, and every switch computes it again.
 
 #include <cstddef>
 #include <cstdint>
