@@ -1,7 +1,7 @@
 #pragma once
 
 // The aggregation nodes of a network's switches as endpoints of a job: fabric/aggregation.h plans
-// them, and says what they stand for.
+// them, and says what they represent.
 
 #include <cstdint>
 #include <limits>

@@ -9,7 +9,7 @@
 
 namespace tulle::workload {
 
-// Hears what becomes of flows, and may start others then (Carrier::start).
+// Is notified of the fate of flows, and may start others then (Carrier::start).
 class Schedule {
  public:
   virtual ~Schedule() = default;

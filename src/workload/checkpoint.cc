@@ -16,7 +16,7 @@ constexpr std::uint32_t command_channel = 0;  // also of requests and completion
 constexpr std::uint32_t data_channel = 1;
 
 // Returns the rank by which a GPU's target sends and receives. GPUs keep to adapters of one number,
-// and those of a server are dealt to the storage servers in turn.
+// and those of a server are dealt to the storage servers round robin.
 std::uint32_t target_of(std::uint32_t gpu, const Servers& servers, std::uint32_t storage) {
   const std::uint32_t gpus_of_adapter = servers.gpus / servers.adapters;
   const std::uint32_t adapter = servers.gpu_of(gpu) / gpus_of_adapter;
@@ -38,7 +38,7 @@ class Writer {
         target_(target) {}
 
   Waits write(std::uint64_t bytes, const Waits& ready) {
-    Waits completions;  // of the commands that are under way, in turn
+    Waits completions;  // of the commands that are under way, in order
     std::uint64_t piece = 0;
     for (std::uint64_t left = bytes; left > 0; ++piece) {
       const std::uint64_t now = std::min(left, settings_.piece_bytes);

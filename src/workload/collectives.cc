@@ -49,7 +49,7 @@ class Builder {
              const Waits& after, const Content& content);
   // Returns where a part of the buffer begins, if each rank has one.
   std::uint64_t part_at(std::uint64_t part) const { return settings_.bytes / ranks_ * part; }
-  // Returns content that lies at the same place in both buffers.
+  // Returns content that is at the same place in both buffers.
   static Content at(std::uint64_t offset, bool reduces) { return {{offset, offset}, reduces}; }
   std::uint32_t reducing_steps(std::uint32_t ranks) const {
     return settings_.collective == Collective::all_gather ? 0 : ranks - 1;
@@ -78,7 +78,7 @@ class Builder {
   const CollectiveSettings& settings_;
   const Servers& servers_;
   std::uint32_t ranks_;
-  Pieces* pieces_;  // null: nobody asks where the bytes lie
+  Pieces* pieces_;  // null: nobody asks where the bytes are
   TaskGraph graph_;
 };
 
@@ -135,7 +135,7 @@ TaskGraph Builder::ring() {
 }
 
 // Each GPU of a server sends each other one its part of the bytes: the other's to be summed, or its
-// own. Returns what each rank must have received before it goes on.
+// own. Returns what each rank must have received before it continues.
 std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after,
                                              bool reduces) {
   std::vector<Waits> received(ranks_);
@@ -249,7 +249,7 @@ TaskGraph Builder::halving_doubling() {
     const auto& [distance, length] = exchanges[i];
     const bool halves = settings_.collective != Collective::all_gather && i < halvings;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      // Halves go to the partner's side, and what is doubled lies on the rank's own.
+      // Halves go to the partner's side, and what is doubled is on the rank's own.
       const std::uint32_t first = (halves ? rank ^ distance : rank) & ~(distance - 1);
       now[rank ^ distance] =
           send(rank, rank ^ distance, length, 0, received[rank], at(part_at(first), halves));

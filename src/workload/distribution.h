@@ -15,7 +15,7 @@ namespace tulle::workload {
 class SizeDistribution {
  public:
   // `cumulative_percent` of all flows have at most this many bytes. Sizes between two points are
-  // equally likely. Two points of the same size stand for flows of exactly that size.
+  // equally likely. Two points of the same size mean flows of exactly that size.
   struct Point {
     double bytes = 0;
     double cumulative_percent = 0;
@@ -26,7 +26,7 @@ class SizeDistribution {
   static Result<SizeDistribution> fixed(std::uint64_t bytes);
 
   // Needs at least one point. Neither column may fall, and the last point is at 100 percent. If the
-  // first point lies above 0 percent, that share of the flows has exactly its size.
+  // first point is above 0 percent, that share of the flows has exactly its size.
   static Result<SizeDistribution> from_points(std::vector<Point> points);
 
   // Reads lines of "bytes,cumulative percent" and skips blank lines, comments (#) and one line of

@@ -114,7 +114,7 @@ std::vector<ExpertsBuilder::Copy> ExpertsBuilder::route() {
 }
 
 // Adds a computation to each GPU, and returns what its next task waits for. A computation without a
-// time stands for all that it waits for.
+// time represents all that it waits for.
 std::vector<Waits> ExpertsBuilder::compute(std::uint32_t phase, const std::vector<Time>& times,
                                            std::vector<Waits> after, bool exchanges) {
   for (std::uint32_t gpu = 0; gpu < shape_.group; ++gpu) {
@@ -221,7 +221,7 @@ std::vector<Waits> ExpertsBuilder::exchange(const std::vector<Copy>& copies, boo
   std::vector<Waits> received = settings_.route == ExpertRoute::direct
                                     ? send_directly(copies, is_back, after)
                                     : send_by_server(copies, is_back, after);
-  // A GPU goes on when it has done its own part, too.
+  // A GPU continues when it has done its own part, too.
   for (std::uint32_t gpu = 0; gpu < shape_.group; ++gpu) {
     received[gpu].insert(received[gpu].end(), after[gpu].begin(), after[gpu].end());
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Expert parallelism as a graph of tasks: the layers of a mixture of experts whose experts lie on
+// Expert parallelism as a graph of tasks: the layers of a mixture of experts whose experts are on
 // many GPUs. Each GPU sends its tokens to the GPUs of their experts (dispatch) and gets their
 // outputs back (combine). A router chooses the experts of a token; here, they are drawn.
 
@@ -36,13 +36,13 @@ struct ExpertSettings {
   ExpertOperation operation = ExpertOperation::layer;
   ExpertRoute route = ExpertRoute::direct;
   Servers servers;
-  // GPUs that share one set of experts; it divides all GPUs, and other GPUs have sets of their own.
-  // 0 means all GPUs. With more than one server, a group has whole servers.
+  // GPUs that share one set of experts; it divides all GPUs, and other GPUs have separate sets. 0
+  // means all GPUs. With more than one server, a group has whole servers.
   std::uint32_t group = 0;
   // Experts of a group; a multiple of its GPUs. 0 means the least multiple from 256 on.
   std::uint32_t experts = 0;
   std::uint32_t experts_of_token = 8;  // at most the experts
-  // The experts of a token lie on so many servers at most (DeepSeek-V3 report, 2.1.2). 0 means any
+  // The experts of a token are on so many servers at most (DeepSeek-V3 report, 2.1.2). 0 means any
   // number.
   std::uint32_t servers_of_token = 0;
   std::uint32_t tokens = 128;  // of a GPU, in one micro-batch

@@ -238,8 +238,8 @@ Result<void> add_jitter(Flows& flows, const JitterSettings& settings) {
     if (settings.per == JitterSettings::Per::flow) {
       flow.start += draw(random);
     } else {
-      // Each host has a random stream of its own, so that its delay does not depend on the order of
-      // the flows.
+      // Each host has its own random stream, so that its delay does not depend on the order of the
+      // flows.
       Random of_host(Random(settings.seed).next() ^ flow.source);
       flow.start += draw(of_host);
     }

@@ -115,14 +115,14 @@ struct JitterSettings {
 };
 Result<void> add_jitter(Flows& flows, const JitterSettings& settings);
 
-// Cuts each flow into `parts` of nearly the same length. Each part is a flow beside the others,
-// like the messages of an application that uses several queue pairs. A part waits for the same part
-// of the flow that its own flow waits for. A flow of fewer bytes than parts is cut into single
-// bytes. Returns the index of each flow's first part, and at the end the number of all parts.
+// Cuts each flow into `parts` of nearly the same length. Each part is a separate flow, like the
+// messages of an application that uses several queue pairs. A part waits for the same part of the
+// flow that its own flow waits for. A flow of fewer bytes than parts is cut into single bytes.
+// Returns the index of each flow's first part, and at the end the number of all parts.
 Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts);
 
-// Cuts each flow into parts that are sprayed over planes, or gives each flow a plane, in turn at
-// its source. The hosts of the flows are adapters before, and ports of adapters afterwards: the
+// Cuts each flow into parts that are sprayed over planes, or gives each flow a plane, round robin
+// at its source. The hosts of the flows are adapters before, and ports of adapters afterwards: the
 // port of adapter a in plane p is a * planes + p. A flow that waits for another stays in this one's
 // planes, and each of its parts waits for the part in the same plane. Returns as split() does.
 Result<std::vector<std::uint32_t>> deal_over_planes(Flows& flows, std::uint32_t planes,

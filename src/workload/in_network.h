@@ -14,7 +14,7 @@ Result<void> check_switches(const CollectiveSettings& settings, Algorithm algori
 // Returns about how many tasks the collective takes.
 double in_network_tasks(const CollectiveSettings& settings);
 
-// The GPUs of one number in all servers have a tree of their own, as many as there are GPUs in a
+// The GPUs of one number in all servers have a separate tree, as many as there are GPUs in a
 // server, and each has its part of the bytes. Data go in chunks: from the GPUs of a server to the
 // one with the number (by the server's switch, which reduces, or straight), from there up the tree,
 // where each switch reduces, and the same way back. The settings were checked.

@@ -1,7 +1,7 @@
 #pragma once
 
 // A job: a graph of tasks, the servers on which its ranks run, and the task of each flow. Several
-// jobs share one network, and each has flows, connections and tasks of its own.
+// jobs share one network, and each has its own flows, connections and tasks.
 
 #include <cstdint>
 #include <optional>

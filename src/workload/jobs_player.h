@@ -1,7 +1,7 @@
 #pragma once
 
-// Plays several jobs on one set of adapters. Each job has a player of its own, and hears only of
-// its own alarms and flows.
+// Plays several jobs on one set of adapters. Each job has its own player, which is notified only
+// about the job's own alarms and flows.
 
 #include <cstddef>
 #include <cstdint>

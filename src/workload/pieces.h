@@ -1,6 +1,6 @@
 #pragma once
 
-// Pieces say where the bytes of a collective's messages lie. A graph of tasks says who sends how
+// Pieces say where the bytes of a collective's messages are. A graph of tasks says who sends how
 // much to whom and when, which is all that a simulation needs. Processes that move real bytes need
 // this too.
 

@@ -21,7 +21,7 @@ namespace {
 
 // A shared connection has at most so many flows under way.
 constexpr std::uint32_t shared_depth = 64;
-// One ghost region stands for all the memory of a host. It has a length and no bytes.
+// One ghost region represents all the memory of a host. It has a length and no bytes.
 constexpr std::uint64_t memory_bytes = 1ull << 40;
 // A shared connection has so many receives ready: twice as many as messages can be under way, so
 // that its credits, whose numbers are coarse (IBTA 9.7.7.2), never hold up a message.
@@ -36,7 +36,7 @@ constexpr std::uint32_t close_bit = 1u << 31;
 // belongs to TaskPlayer.)
 constexpr std::uint32_t place_bit = 1u << 29;
 static_assert(flows_max < place_bit);
-// Beside close_bit, it says that the flow has failed.
+// Together with close_bit, it says that the flow has failed.
 constexpr std::uint32_t failed_bit = place_bit;
 // A request's note has the number of the sender's queue pair in its high 24 bits, and the bits of
 // its path in the low ones.
@@ -513,7 +513,7 @@ void Player::check_named(std::uint32_t named, std::uint32_t host, std::uint32_t 
   throw std::runtime_error("a packet names a flow to which it does not belong");
 }
 
-// The sender of a flow by a socket hears that it has been read.
+// The sender of a flow by a socket is notified that it has been read.
 void Player::hear_of_read(std::uint32_t flow) {
   connections_[flow].sender_knows_of_read = true;
   if (!results_[flow].end.is_never()) leave_shared(flow);

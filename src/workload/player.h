@@ -77,10 +77,10 @@ struct PlayerSettings {
   verbs::QpType transport = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
-  std::uint8_t service_levels = 1;  // flows take this many levels in turn, from service_level on;
+  std::uint8_t service_levels = 1;  // flows alternate between this many levels from service_level;
                                     // they are QoS levels if the stage knows paths
   std::uint8_t traffic_class = 0;   // DSCP << 2 | ECN
-  std::uint8_t paths = 1;           // 2^LMC: the connections of a host take the paths in turn
+  std::uint8_t paths = 1;           // 2^LMC: a host's connections alternate between the paths
   std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; the usual default of adapters
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;

@@ -1,7 +1,7 @@
 #pragma once
 
 // Messages between servers that keep to their rails. The GPU that sends hands a message to the GPU
-// of its own server that has the peer's number, by the scale-up network, and this one sends it by
+// of the same server that has the peer's number, by the scale-up network, and this one sends it by
 // its adapter, which is on the peer's rail. NCCL calls it PXN ("PCI x NVLink").
 
 #include <vector>
@@ -24,7 +24,7 @@ struct TaskPlaces {
   std::vector<TaskGraph::Index> place;  // RelayedGraph::place; empty: there are no relays
 
   TaskGraph::Index of(TaskGraph::Index task) const { return place.empty() ? task : place[task]; }
-  // Returns the tasks of a range, with their relays. Relays stand before the place of their task.
+  // Returns the tasks of a range, with their relays. Relays precede the place of their task.
   TaskRange of(const TaskRange& range) const { return {end_of(range.first), end_of(range.end)}; }
 
  private:

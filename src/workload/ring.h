@@ -33,8 +33,8 @@ struct Ring {
 void add_pieces(Pieces& pieces, const TaskGraph& graph, Piece piece);
 
 // In step 0 a rank sends its own segment, and in each later one what it received in the step
-// before. `ready` has by place what a rank waits for before it sends anything of its own, which it
-// does in each reducing step and in the one behind them; empty means nothing.
+// before. `ready` has by place what a rank waits for before it sends anything from its own segment,
+// which it does in each reducing step and in the one behind them; empty means nothing.
 // Returns by place the message that the rank received last.
 Waits add_ring(TaskGraph& graph, const Ring& ring, std::span<const Waits> ready = {});
 

@@ -13,8 +13,8 @@ namespace tulle::workload {
 struct RouterSettings {
   std::uint32_t experts = 0;
   std::uint32_t experts_of_token = 0;  // 1 to as many as the servers that a token may have hold
-  std::uint32_t servers = 1;           // on which the experts lie; divides them
-  std::uint32_t servers_of_token = 0;  // on which those of one token may lie; 0: any number
+  std::uint32_t servers = 1;           // on which the experts are; divides them
+  std::uint32_t servers_of_token = 0;  // on which those of one token may be; 0: any number
   // The expert at place n of popularity, from 1 on, is chosen in proportion to n^-skew (Zipf). 0
   // means that all are alike.
   double skew = 0;

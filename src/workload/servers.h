@@ -53,7 +53,7 @@ struct Servers {
   Time message_work;  // with cores: what each end of a message takes besides its bytes
   // An adapter has a port in each of so many planes, and each port is a host of the network. A
   // sprayed message is cut into parts, which go by all planes at once; otherwise the connections of
-  // an adapter take the planes in turn.
+  // an adapter alternate between the planes.
   std::uint32_t planes = 1;
   bool sprays = true;
   // A message to a GPU behind an adapter of another number goes by the scale-up network first, to

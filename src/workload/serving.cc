@@ -171,10 +171,10 @@ Index ServingBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t b
   return graph_.add_message(task, after);
 }
 
-// Prefill groups take requests in turn, and a decode group is drawn, so that each prefill group
-// sends to all of them. Each GPU of a prefill group has its part of the keys' and values'
-// heads, and sends it to the GPU of the same number of the decode group. The first GPU there makes
-// the tokens when the others have told it that they have their parts.
+// Prefill groups take requests round robin, and a decode group is drawn, so that each prefill group
+// sends to all of them. Each GPU of a prefill group has its part of the keys' and values' heads,
+// and sends it to the GPU of the same number of the decode group. The first GPU there makes the
+// tokens when the others have notified it that they have their parts.
 Request ServingBuilder::add_request(std::uint32_t number, Time arrival) {
   const std::uint32_t group = settings_.group();
   const std::uint32_t of_server = settings_.servers.gpus / group;

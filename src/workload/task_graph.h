@@ -3,7 +3,7 @@
 // A job's work as data: what each rank computes and sends, and what must have been done before. A
 // rank is a GPU, or whatever computes and sends by itself.
 //
-// A task waits for tasks of its own rank, and for messages to its rank: a rank knows only what it
+// A task waits for tasks of the same rank, and for messages to that rank: a rank knows only what it
 // did and what it was told. A message that arrives at a rank releases the tasks there; a message
 // that has left a rank, so that its memory may be used again, releases the tasks here.
 

@@ -53,7 +53,7 @@ class FlowMaker {
   };
   using Pair = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // with the channel
 
-  // The connections of an adapter take the planes in turn.
+  // The connections of an adapter alternate between the planes.
   std::uint32_t plane_of(const Task& task) {
     const auto [found, is_new] = planes_.try_emplace({task.rank, task.peer, task.channel}, 0);
     if (is_new) found->second = turn_[servers_.host_of(task.rank)]++ % servers_.planes;
@@ -224,7 +224,7 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
 }
 
 // A node's port may be another host than that of its events, and so may be the port of an adapter
-// in planes. A GPU hears of messages in planes that much later, too, so that its delay is less.
+// in planes. Completion across planes adds that latency, so the per-GPU delay is reduced by it.
 void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   const std::uint32_t first = flow_of_[index];
@@ -254,8 +254,8 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
     begins = ends - time;
   }
   if (is_of_channel(task)) {
-    // The port takes bytes of several channels by turns, so that a message does not wait for those
-    // of other channels. All bytes that the port was given before have left when this one's have.
+    // The port interleaves bytes of several channels, so that a message does not wait for those of
+    // other channels. All bytes that the port was given before have left when this one's have.
     const Time takes = std::max(time, channel_time(task));
     Time& channel_until = channel_until_[task.rank][{task.peer, task.channel}];
     ends = channel_until = std::max(std::max(now, channel_until) + takes, ends);

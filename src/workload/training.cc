@@ -74,7 +74,7 @@ Result<void> check(const TrainingSettings& settings) {
 }
 
 // Replicas that share experts work in step: what one of them does, all of them do, before the
-// builder goes on. Replicas that share none are groups of one.
+// builder continues. Replicas that share none are groups of one.
 class StepBuilder {
  public:
   explicit StepBuilder(const TrainingSettings& settings)
@@ -254,7 +254,7 @@ void StepBuilder::run_experts(Stage& stage, std::uint32_t layer, bool is_backwar
   all_to_all(stage, layer, true);
 }
 
-// Each member sends to each other one, beginning with the next, and goes on when it has sent and
+// Each member sends to each other one, beginning with the next, and continues when it has sent and
 // received everything. A computation of no time waits for all of that, and what comes behind waits
 // only for the computation. Otherwise, where nothing is computed between, each message that comes
 // next would wait for each of these, and the graph would grow with the third power of the members.

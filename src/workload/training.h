@@ -5,7 +5,7 @@
 // (Narayanan et al., SC 2021), its sequence parallelism (Korthikanti et al., MLSys 2023), and
 // expert parallelism.
 //
-// Ranks are dealt as there: the tensor group is innermost, so that it lies in one server, then come
+// Ranks are dealt as there: the tensor group is innermost, so that it is in one server, then come
 // the replicas that share one set of experts, the pipeline's stages, and all other replicas of the
 // data.
 

@@ -9,8 +9,8 @@ double operations_per_second(const TrainingSettings& settings) {
   return settings.gpu.operations_per_second * settings.gpu.efficiency * settings.tensor;
 }
 
-// Returns how long a GPU waits for an all-gather that goes on while it computes the product of all
-// tokens with so many weights.
+// Returns how long a GPU waits for an all-gather that continues while it computes the product of
+// all tokens with so many weights.
 double waits_for_gather(const TrainingSettings& settings, double tokens, double bytes,
                         double weights) {
   const double product = 2 * tokens * weights / operations_per_second(settings);
