@@ -9,7 +9,7 @@ namespace {
 
 constexpr char bench_examples[] =
     "Examples:\n"
-    "  tulle bench allreduce:64MiB                   a sum among four processes of this host\n"
+    "  tulle bench allreduce:64MiB                   a sum among four processes on this host\n"
     "  tulle bench allreduce:64MiB --algorithm tree --ranks 8 --per-server 1\n"
     "                                                by trees among eight\n"
     "  tulle run --no-direct -- tulle bench alltoall:1MiB\n"
@@ -20,7 +20,7 @@ constexpr char bench_examples[] =
     "\n"
     "The processes exchange the same messages that `tulle compare --workload` simulates. They "
     "check\n"
-    "each value of each iteration, outside of the measured time. The columns are those of\n"
+    "each value of each iteration, outside the measured time. The columns are those of\n"
     "nccl-tests; 1 GB/s is 10^9 bytes a second. The size is rounded up to equal parts for all\n"
     "ranks. The exit status is 1 if a value was wrong or a rank failed. If TULLE_BENCH_TOKEN is\n"
     "set, ranks accept only ranks with the same token.\n";
@@ -69,7 +69,7 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--iterations", options.iterations, "Iterations to measure (20)")
       ->type_name("N")
       ->check(from_to(1, 1'000'000));
-  command->add_option("--warm-up", options.warm_up, "Iterations before these (5)")
+  command->add_option("--warm-up", options.warm_up, "Unmeasured iterations (5)")
       ->type_name("N")
       ->check(from_to(0, 1'000'000));
   add_timeout(*command, options.timeout_seconds);

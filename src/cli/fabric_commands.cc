@@ -107,7 +107,7 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   up->add_option("--manager-key", up_options.manager_key,
                  "File with the M_Key and SM_Key of the built-in subnet manager (such as "
                  "0x1b2c3d4e5f607182), for tools and managers that must change the fabric; "
-                 "or none: any program may change it. By default, only the manager knows the key")
+                 "or none, and any program can change it. By default, the key is secret")
       ->type_name("KEYFILE")
       ->excludes(no_manager);
   up->add_flag("--shared-network", up_options.shared_network,
@@ -118,8 +118,8 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
                  "Name of this machine in the file, if its address is not there")
       ->type_name("NAME");
   up->add_option("--secure", up_options.secure,
-                 "Encrypt and authenticate what goes between the machines with the first key of "
-                 "this file, as tulle run does; all machines need the key")
+                 "Encrypt and authenticate traffic between machines with the first key of this "
+                 "file, as tulle run does; all machines need the key")
       ->type_name("KEYFILE")
       ->check(with_a_name());
   up->add_flag("--foreground", up_options.foreground, "Run in the foreground until stopped");

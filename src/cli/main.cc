@@ -61,7 +61,7 @@ constexpr char run_examples[] =
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
     "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
-    "  tulle run --rsockets -- redis-server          a socket program, over RDMA\n"
+    "  tulle run --rsockets -- redis-server          a socket program over RDMA\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
@@ -73,15 +73,13 @@ constexpr char run_examples[] =
     "--host sets TULLE_FABRIC and TULLE_HOST.\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate all traffic to other hosts with the first key of this file, and "
-    "accept "
-    "only what is sealed with one of its keys (one key per line: `openssl rand -hex 32`)";
+    "accept only traffic sealed with one of its keys (one per line: `openssl rand -hex 32`)";
 constexpr char share_memory_help[] =
     "Let peers on this host map the memory that the program registers. This makes small transfers "
     "several times as fast. The program must not fork by a bare clone(2)";
 constexpr char recovery_help[] =
-    "How reliable connections recover from loss: go-back-n (default), which all adapters "
-    "understand, "
-    "or selective-repeat, which resends only what is missing, if both ends use it";
+    "How reliable connections recover from loss: go-back-n (default), which all adapters support, "
+    "or selective-repeat, which resends only lost packets and which both ends must use";
 constexpr char roce_help[] =
     "Version of RoCE: v2 (default), v1, or both, with separate GID indices for each. RoCE v1 is "
     "confined to one link and needs CAP_NET_RAW";
@@ -90,8 +88,8 @@ constexpr char busy_poll_help[] =
     "(50)";
 constexpr char faults_help[] =
     "Inject faults into the packets that the program sends: any of drop=P, duplicate=P, reorder=P, "
-    "corrupt=P "
-    "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
+    "corrupt=P (probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as "
+    "100us), seed=N";
 constexpr char capture_examples[] =
     "Examples:\n"
     "  tulle capture -o trace.pcapng                 capture until Ctrl-C\n"
@@ -142,7 +140,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->check(with_a_name());
   add_agent_address(*command, options.agent);
   command->add_flag("--rsockets", options.rsockets,
-                    "Replace the program's sockets by rsockets, as librspreload does; for socket "
+                    "Replace the program's sockets with rsockets, as librspreload does; for "
                     "programs such as redis-server");
   command->add_flag("--explain", options.explain, "Print on standard error why a verb fails");
   auto* strict = command->add_flag(
@@ -170,10 +168,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
                     "Use packets even between processes of one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help)->excludes(strict);
   command->add_flag("--no-mpi-defaults", options.no_mpi_defaults,
-                    "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
-                    "_opal_common_ucx_devices "
-                    "and _opal_common_ucx_tls alone. By default, those that are unset are set, "
-                    "and MPI libraries use the device");
+                    "Do not set UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, "
+                    "_osc, _opal_common_ucx_devices and _opal_common_ucx_tls. By default, tulle "
+                    "run sets those that are unset, to make MPI use the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
@@ -201,7 +198,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
 
 void add_agent(CLI::App& app, int& status) {
   auto* command =
-      app.add_subcommand("agent", "Run the host agent; programs start one when they need it");
+      app.add_subcommand("agent", "Run the host agent; programs start one if none runs");
   static live::AgentOptions options;
   options.settings = live::read_settings();
   command->add_flag("--foreground", options.foreground,

@@ -23,7 +23,7 @@ constexpr char tune_examples[] =
     "\n"
     "The exit status is 1 if the best setting is no better than the scenario on the validation "
     "seeds.\n"
-    "An interrupted or killed search resumes if the same command is given again.\n";
+    "An interrupted or killed search resumes if you repeat the command.\n";
 
 constexpr char sweep_examples[] =
     "Examples:\n"
@@ -31,9 +31,9 @@ constexpr char sweep_examples[] =
     "                                                ten points, and the table of their results\n"
     "  tulle sweep my.toml -k fabric.path=flow,flowlet --variant ecmp -o results\n"
     "  tulle sweep my.toml --points points.toml -o results\n"
-    "                                                a list of points in place of combinations\n"
+    "                                                a list of points, not all combinations\n"
     "\n"
-    "An interrupted or killed sweep resumes if the same command is given again.\n"
+    "An interrupted or killed sweep resumes if you repeat the command.\n"
     "If you add values to a knob, only the new points are simulated.\n";
 
 constexpr char sim_examples[] =
@@ -176,8 +176,8 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
 void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nullptr) {
   command
       .add_option("--level", level,
-                  "Simulate packets, or flows that share links as fluids do: hundreds of times as "
-                  "fast, for what docs/reference/simulator/flow-level.md names (default: packet)")
+                  "Simulate packets, or flows as fluids that share links: hundreds of times as "
+                  "fast, within the limits in docs/reference/simulator/flow-level.md (packet)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({study::packet_level, study::flow_level}));
   if (is_unvalidated == nullptr) return;
@@ -206,7 +206,7 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--seed", options.seed, "Seed of all random choices (the scenario's)")
       ->type_name("N");
   command->add_flag("--alone", options.alone,
-                    "Simulate each of [[jobs]] alone too, and compare: report.alone = true");
+                    "Also simulate each of [[jobs]] alone, and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
       ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
@@ -231,7 +231,7 @@ void add_sim(CLI::App& app, int& status) {
   command
       ->add_option(
           "--capture-at", options.capture_at,
-          "Node to capture at: \"host 0\", \"leaf 3\" … (may be repeated; default: host 0)")
+          "Node to capture at: \"host 0\", \"leaf 3\" … (host 0; may be repeated)")
       ->type_name("NODE")
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
@@ -297,7 +297,7 @@ void add_tune(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command
       ->add_option("--knob,-k", options.knobs,
-                   "A key and its range, or its values to choose from: fabric.ecn.kmin=10KB..4MB "
+                   "A key with a range, or a list of values: fabric.ecn.kmin=10KB..4MB "
                    "or fabric.path=flow,flowlet (may be repeated)")
       ->type_name("KEY=RANGE")
       ->allow_extra_args(false);
@@ -349,14 +349,11 @@ void add_compare(CLI::App& app, int& status) {
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option(
       "--workload", options.workloads,
-      "A name from --list; a collective with its bytes, such as "
-      "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
-      "requests to a model, serve:MODEL; "
-      "a trace of Chakra, GOAL, SimAI or htsim; a scenario FILE.toml, whose [topology] and "
-      "[traffic] "
-      "are used; or a table of flows FILE.csv. Repeat --workload and --gpus for several jobs at "
-      "the "
-      "same time");
+      "A name from --list; a collective with its bytes, such as allreduce:256MiB; a mixture of "
+      "experts, such as moe:dispatch; a training step, step:MODEL; requests to a model, "
+      "serve:MODEL; a Chakra, GOAL, SimAI or htsim trace; a scenario FILE.toml, whose [topology] "
+      "and [traffic] are used; or a table of flows FILE.csv. Repeat --workload and --gpus for "
+      "several jobs at the same time");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
       ->add_option(
@@ -376,12 +373,12 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("PLACEMENT")
       ->check(CLI::IsMember({"packed", "spread", "random"}));
   command->add_flag("--alone", options.alone,
-                    "Simulate each of several jobs alone too, and compare");
+                    "Also simulate each of several jobs alone, and compare");
   command
       ->add_option(
           "--storage", workload.storage,
-          "Servers that store a training step's checkpoints, in addition to those of --gpus; "
-          "--set traffic.checkpoint.KEY=VALUE has more")
+          "Servers that store a training step's checkpoints, in addition to those of --gpus; see "
+          "also --set traffic.checkpoint.KEY=VALUE")
       ->type_name("N")
       ->check(from_to(1, 65'536));
   command
@@ -403,12 +400,12 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("SIZE");
   command
       ->add_option("--link-rate", workload.link_rate,
-                   "Rate of all links, or of an adapter in --planes (200Gbps; among GPUs 400Gbps)")
+                   "Rate of all links, or with --planes of an adapter (200Gbps; of GPUs 400Gbps)")
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
-                   "Price list, FILE.toml or the name of one that comes with Tulle, such as "
-                   "example; adds cost and power")
+                   "Add cost and power from a price list: FILE.toml, or the name of one that comes "
+                   "with Tulle, such as example")
       ->type_name("PRICES|FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
