@@ -79,7 +79,7 @@ constexpr char share_memory_help[] =
     "several times as fast. The program must not fork by a bare clone(2)";
 constexpr char recovery_help[] =
     "How reliable connections recover from loss: go-back-n (default), which all adapters support, "
-    "or selective-repeat, which resends only lost packets and which both ends must use";
+    "or selective-repeat, which resends only what is missing; set it at both ends";
 constexpr char roce_help[] =
     "Version of RoCE: v2 (default), v1, or both, with separate GID indices for each. RoCE v1 is "
     "confined to one link and needs CAP_NET_RAW";

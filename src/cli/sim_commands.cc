@@ -229,9 +229,8 @@ void add_sim(CLI::App& app, int& status) {
                    "Write the frames of one node's links to a pcapng file, for Wireshark")
       ->type_name("FILE");
   command
-      ->add_option(
-          "--capture-at", options.capture_at,
-          "Node to capture at: \"host 0\", \"leaf 3\" … (host 0; may be repeated)")
+      ->add_option("--capture-at", options.capture_at,
+                   "Node to capture at: \"host 0\", \"leaf 3\" … (host 0; may be repeated)")
       ->type_name("NODE")
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
