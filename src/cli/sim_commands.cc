@@ -206,7 +206,7 @@ void add_sim(CLI::App& app, int& status) {
   command->add_option("--seed", options.seed, "Seed of all random choices (the scenario's)")
       ->type_name("N");
   command->add_flag("--alone", options.alone,
-                    "Also simulate each of [[jobs]] alone, and compare: report.alone = true");
+                    "Also simulate each of [[jobs]] alone and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
       ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
@@ -372,7 +372,7 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("PLACEMENT")
       ->check(CLI::IsMember({"packed", "spread", "random"}));
   command->add_flag("--alone", options.alone,
-                    "Also simulate each of several jobs alone, and compare");
+                    "Also simulate each of several jobs alone and compare");
   command
       ->add_option(
           "--storage", workload.storage,
@@ -403,8 +403,8 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
-                   "Add cost and power from a price list: FILE.toml, or the name of one that comes "
-                   "with Tulle, such as example")
+                   "Add cost and power from a price list: FILE.toml, or one that comes with Tulle, "
+                   "such as example")
       ->type_name("PRICES|FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
