@@ -29,6 +29,9 @@ struct DeviceChoice {
 // Returns true for what may be the name of a device: up to 63 letters, digits, '-', '_' and '.',
 // as a kernel has them (IB_DEVICE_NAME_MAX). A device's files go by its name.
 bool is_device_name(std::string_view text);
+// Returns true for what a program may ask for: another process may have sent anything.
+bool is_plausible(const DeviceChoice& choice);
+inline constexpr std::size_t interfaces_bytes_max = 1'024;
 inline constexpr char device_name_rule[] = "a name has up to 63 letters, digits, '-', '_' and '.'";
 
 }  // namespace tulle::live

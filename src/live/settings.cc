@@ -58,6 +58,11 @@ bool is_device_name(std::string_view text) {
          text.find_first_not_of(letters) == std::string_view::npos;
 }
 
+bool is_plausible(const DeviceChoice& choice) {
+  return (choice.name.empty() || is_device_name(choice.name)) &&
+         choice.interfaces.size() <= interfaces_bytes_max;
+}
+
 std::string wrong_setting() {
   struct Words {
     const char* name;

@@ -438,7 +438,7 @@ void AgentCore::close_finished() {
     discard(*session, std::move(session->doorbell));
   }
   for (const std::size_t each : counters_of_now) departed_[each] = 0;
-  std::erase_if(sessions_, is_finished);
+  if (std::erase_if(sessions_, is_finished) == 0) return;
   devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
 }
 

@@ -8,7 +8,9 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "live/agent/ip_network.h"
 #include "live/message/socket.h"
@@ -399,6 +401,43 @@ TEST_F(ConnectionServiceTest, CommandsOfAProgramThatDoesNotReadAreBounded) {
   EXPECT_EQ(client_->run(command::Report{id, ConnectionEventType::user, 0, 0}), ENOBUFS);
 }
 
+// What a program gives back comes from it, whatever the agent has sent to it.
+TEST_F(ConnectionServiceTest, WhatAProgramGivesBackIsBounded) {
+  const EndpointId id = client_->create();
+  const event::Reported reported{ConnectionEventType::user, id, 0, 0};
+  for (int i = 0; i < 12'000; ++i) {
+    ASSERT_EQ(client_->run(command::Report{id, reported.type, 0, 0}), 0);
+    ASSERT_TRUE(client_->next());
+  }
+  event::Unreachable large{id, 0, std::vector<std::byte>(2'048)};
+  EXPECT_EQ(client_->run(command::GiveBack{false, {large}}), ENOBUFS);
+  EXPECT_EQ(client_->run(command::GiveBack{true, {large}}), ENOBUFS);
+  const std::vector<ConnectionEvent> many(4'000, reported);
+  int taken = 0;
+  while (client_->run(command::GiveBack{false, many}) == 0) ASSERT_LT(++taken, 4);
+  EXPECT_EQ(taken, 2);
+  EXPECT_EQ(client_->run(command::Report{id, reported.type, 0, 0}), ENOBUFS);
+}
+
+TEST_F(ConnectionServiceTest, EventsOfAUserWhoIsLimitedAreBoundedInAllChannels) {
+  std::vector<std::unique_ptr<End>> ends;
+  std::size_t reported = 0;
+  int error = 0;
+  for (int i = 0; i < 20 && error == 0; ++i) {
+    ends.push_back(std::make_unique<End>(
+        *service_, ConnectionService::Owner{static_cast<pid_t>(i), 1'000, true}));
+    const EndpointId id = ends.back()->create();
+    for (int k = 0; k < 4'096 && error == 0; ++k) {
+      error = ends.back()->run(command::Report{id, ConnectionEventType::user, 0, 0});
+      reported += error == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(error, ENOBUFS);
+  EXPECT_GE(reported, 65'536u);
+  End another(*service_, {99, 1'001, true});
+  EXPECT_EQ(another.run(command::Report{another.create(), ConnectionEventType::user, 0, 0}), 0);
+}
+
 TEST_F(ConnectionServiceTest, AnEndpointJoinsABoundedNumberOfGroups) {
   const EndpointId id = client_->create(PortSpace::udp);
   ASSERT_EQ(client_->run(command::ResolveAddress{id, {}, loopback(7000)}), 0);
@@ -481,8 +520,8 @@ TEST_F(ConnectionServiceTest, AUserWhoIsLimitedLeavesConnectionsToOthers) {
   End same_user(*service_, {2, 1'000, true});
   End another(*service_, {3, 1'001, true});
   End trusted(*service_, {4, 0, false});
-  for (int i = 0; i < 16'384; ++i) limited.create();
-  for (int i = 0; i < 16'384; ++i) same_user.create();
+  for (int i = 0; i < 8'192; ++i) limited.create();
+  for (int i = 0; i < 8'192; ++i) same_user.create();
   EXPECT_EQ(limited.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
   EXPECT_EQ(same_user.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
   EXPECT_EQ(another.run(command::Create{PortSpace::tcp, rc}), 0);

@@ -333,7 +333,6 @@ TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               Hello named = hello_to_open();
               named.command = "\x1B[2Jname\r\n\x7F\xC2\x9B";
-              named.device.name = "\x1B[1m";
               const Talk own = say(encode(named));
               if (!own.answer || is_refused(own)) return report("not opened");
               Hello hello;
@@ -345,10 +344,37 @@ TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
                 if (!message || !decode(message->bytes, process)) break;
                 if (process.uid != stranger) continue;
                 if (process.command != "?[2Jname????") report("it is called " + process.command);
-                if (process.device != "?[1m") report("its device is called " + process.device);
                 return;
               }
               report("it is not listed");
+            }),
+            "");
+}
+
+// The agent keeps, compares and copies what a program calls things.
+TEST_F(HostileUserTest, TextsHaveABound) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              const std::string longest(255, 'x');
+              const std::vector<std::pair<const char*, std::function<void(Hello&)>>> wrong = {
+                  {"a long name", [](Hello& hello) { hello.device.name.assign(64, 'x'); }},
+                  {"an escape", [](Hello& hello) { hello.device.name = "\x1B[1m"; }},
+                  {"interfaces", [](Hello& hello) { hello.device.interfaces.assign(1'025, ','); }},
+                  {"a command", [&](Hello& hello) { hello.command = longest + 'x'; }},
+                  {"a file", [&](Hello& hello) { hello.file = longest + 'x'; }},
+              };
+              for (const auto& [what, change] : wrong) {
+                for (const Purpose purpose :
+                     {Purpose::open, Purpose::connect, Purpose::list, Purpose::attribute}) {
+                  Hello hello = hello_to_open();
+                  hello.purpose = purpose;
+                  change(hello);
+                  if (!is_refused(say(encode(hello)))) report(what);
+                }
+              }
+              Hello hello = hello_to_open();
+              hello.command = longest;
+              hello.device.name.assign(63, 'x');
+              if (is_refused(say(encode(hello)))) report("the longest texts are refused");
             }),
             "");
 }

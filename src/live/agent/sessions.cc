@@ -37,6 +37,22 @@ void assign(std::array<char, n>& to, const std::string& from) {
   std::copy_n(from.data(), bytes, to.data());
 }
 
+// Names and lists are kept, compared and copied, so that long ones would cost everybody.
+constexpr std::size_t text_bytes_max = 255;
+bool is_plausible(const Hello& hello) {
+  return is_plausible(hello.device) && hello.command.size() <= text_bytes_max &&
+         hello.file.size() <= text_bytes_max;
+}
+bool is_plausible(const Rejoin& rejoin) {
+  return is_plausible(rejoin.choice) && rejoin.command.size() <= text_bytes_max;
+}
+std::string implausible() {
+  return fmt::format(
+      "the device's name or another text is too long or has other letters: {}, a list of "
+      "interfaces up to {} bytes, and other texts up to {}",
+      device_name_rule, interfaces_bytes_max, text_bytes_max);
+}
+
 bool same_file(int a, int b) {
   struct stat first {
   }, second{};
@@ -68,11 +84,15 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
   if (session.state != State::greeting) return;  // clients in other states have nothing more to say
   Membership membership;
   if (decode(message.bytes, membership)) return change_membership(session, membership);
+  Hello hello;
   Rejoin rejoin_message;
-  if (decode(message.bytes, session.hello)) {
+  if (decode(message.bytes, hello)) {
+    if (!is_plausible(hello)) return refuse(session, implausible());
+    session.hello = std::move(hello);
     session.hello.command = one_line(session.hello.command);
     greet(session);
   } else if (decode(message.bytes, rejoin_message)) {
+    if (!is_plausible(rejoin_message)) return refuse(session, implausible());
     rejoin(session, rejoin_message, std::move(message.fds));
   } else {
     refuse(session, "this message is not the first of a conversation");

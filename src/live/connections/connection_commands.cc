@@ -19,9 +19,11 @@ namespace cm = management::cm;
 constexpr std::uint8_t hop_limit = 64;  // on RoCE, whose packets have IP headers
 // The maximum of requests that Linux's ucma module lets wait (max_backlog).
 constexpr std::uint32_t backlog_max = 1024;
-// The most endpoints that a program has in one channel, and that a user who is limited has in all:
-// half of the connections that the manager keeps.
+// The most endpoints that a program has in one channel: half of the connections that the manager
+// keeps.
 constexpr std::size_t endpoints_max = 32'768;
+// The most that a user who is limited has in all: half of those that peers may ask for.
+constexpr std::size_t endpoints_of_limited_max = 16'384;
 // The most ports that a user who is limited holds: half of the ephemeral ones.
 constexpr std::size_t ports_max = 14'116;
 // The delay that a process that is not running may add to an acknowledgement, as the device reports
@@ -30,6 +32,11 @@ constexpr std::uint8_t local_ack_delay = 15;
 
 // Limits the events that a program gives back; its socket holds far fewer.
 constexpr std::size_t given_back_max = 4096;
+// Limits each of them: no event that the agent sends is half as long.
+constexpr std::size_t given_back_bytes_max = 2048;
+// Limits all events that wait for the programs of a user who is limited, and that these programs
+// have asked for or given back.
+constexpr std::size_t waiting_of_limited_max = 65'536;
 
 // The header in front of a request's private data, which names the two addresses (IBTA A11).
 // Between GIDs there is none.
@@ -105,7 +112,7 @@ cm::Service service_of(ConnectionQpType type) {
 // Returns true if the channel's owner may have another endpoint.
 bool ConnectionService::may_have_more(const Channel& channel) const {
   const auto found = held_.find(channel.owner.user);
-  const bool has_most = found != held_.end() && found->second.endpoints >= endpoints_max;
+  const bool has_most = found != held_.end() && found->second.endpoints >= endpoints_of_limited_max;
   return channel.endpoints.size() < endpoints_max && !(channel.owner.is_limited && has_most);
 }
 
@@ -158,12 +165,27 @@ int ConnectionService::run(Channel& channel, command::GiveBack& command) {
   return 0;
 }
 
-// Returns false if the program gives back more than it can have got.
+// Returns false if the program gives back more than it can have got, or has too much waiting.
 bool ConnectionService::take_back(Channel& channel, const std::vector<ConnectionEvent>& events) {
   auto& all = channel.given_back;
   if (all.size() + events.size() > given_back_max) return false;
+  const bool are_possible = std::ranges::all_of(events, [](const ConnectionEvent& event) {
+    return encode(EventMessage{event}).size() <= given_back_bytes_max;
+  });
+  if (!are_possible || !may_wait(channel, all.size() + events.size())) return false;
   all.insert(all.end(), events.begin(), events.end());
   return true;
+}
+
+// Returns true if so many more events may wait for the channel's program because of commands.
+bool ConnectionService::may_wait(const Channel& channel, std::size_t more) const {
+  if (channel.waiting.size() + more > events_waiting_max + given_back_max) return false;
+  if (!channel.owner.is_limited) return true;
+  std::size_t all = more;
+  for (const auto& [number, each] : channels_) {
+    if (each.owner.user == channel.owner.user) all += each.waiting.size() + each.given_back.size();
+  }
+  return all <= waiting_of_limited_max;
 }
 
 int ConnectionService::run(Channel&, Endpoint& endpoint, command::Query&, EndpointStatus& reply) {
@@ -182,7 +204,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Report
                                command.type == ConnectionEventType::address_information_error ||
                                command.type == ConnectionEventType::user;
   if (!may_be_reported) return EINVAL;
-  if (channel.waiting.size() >= events_waiting_max) return ENOBUFS;
+  if (channel.waiting.size() >= events_waiting_max || !may_wait(channel, 1)) return ENOBUFS;
   tell(endpoint, event::Reported{command.type, endpoint.id, command.status, command.argument});
   return 0;
 }
@@ -272,7 +294,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command) {
   const SocketAddress& destination = command.destination;
   if (!is_known_family(destination)) return EAFNOSUPPORT;
-  if (channel.waiting.size() >= events_waiting_max) return ENOBUFS;
+  if (channel.waiting.size() >= events_waiting_max || !may_wait(channel, 1)) return ENOBUFS;
   const bool may = endpoint.state == State::idle || endpoint.state == State::bound ||
                    endpoint.state == State::address_resolved;
   if (!may) return EINVAL;
@@ -609,9 +631,10 @@ QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) 
 int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
   if (!take_back(from, command.events)) return ENOBUFS;
   const auto found = channels_.find(command.channel);
-  if (found == channels_.end() || found->second.owner != from.owner) {
+  const bool is_own = found != channels_.end() && found->second.owner == from.owner;
+  if (!is_own || !may_wait(found->second, from.given_back.size())) {
     give_back(from, from, {}, std::exchange(from.given_back, {}));
-    return EINVAL;
+    return is_own ? ENOBUFS : EINVAL;
   }
   Channel& to = found->second;
   const auto counts_with_it = [&](const ConnectionEvent& event) {

@@ -49,6 +49,8 @@ Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const Devic
 void ConnectionService::close_channel(ChannelNumber number) {
   const auto found = channels_.find(number);
   if (found == channels_.end()) return;
+  // Nobody reads them any more, and each endpoint would look through all of them.
+  found->second.waiting.clear();
   while (!found->second.endpoints.empty()) {
     destroy(*find(found->second.endpoints.back()), false);
   }
@@ -174,8 +176,10 @@ void ConnectionService::send_waiting(Channel& channel) {
   while (!channel.is_held && !channel.waiting.empty()) {
     const ConnectionEvent& event = channel.waiting.front();
     if (auto sent = send_message(channel.events.get(), encode(EventMessage{event})); !sent) {
-      // The socket of a program that has closed its end is never full, and never takes an event.
-      channel.is_blocked = sent.error().error_number != EPIPE;
+      // A socket that refuses for another reason, as that of a program which has closed its end, is
+      // not full: it would count as writable at once, and never take an event.
+      const int error = sent.error().error_number;
+      channel.is_blocked = error == EAGAIN || error == ENOBUFS || error == ENOMEM;
       return;
     }
     ++channel.events_sent;

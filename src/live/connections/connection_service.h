@@ -209,6 +209,7 @@ class ConnectionService {
   int run(Channel& channel, Endpoint& endpoint, command::Migrate& command);
   int run(Channel& channel, Endpoint& endpoint, command::Report& command);
   bool take_back(Channel& channel, const std::vector<ConnectionEvent>& events);
+  bool may_wait(const Channel& channel, std::size_t more) const;
   int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
   int bind_to_device(const Channel& channel, Endpoint& endpoint, const SocketAddress& address);
   int resolve_route(Channel& channel, Endpoint& endpoint);

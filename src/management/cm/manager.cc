@@ -209,6 +209,7 @@ void Manager::release(Time now, ConnectionId id) {
   Connection* connection = find_owned(id);
   if (connection == nullptr) return;
   connection->is_released = true;
+  set_deadline(*connection, connection->deadline);  // it may be expendable from now on
   switch (connection->state) {
     case State::request_sent:
       keep_reject(*connection, Subject::request, Reason::timeout, {});
@@ -332,19 +333,27 @@ Manager::Connection* Manager::create_requested(const Route& route, State state) 
   return connection;
 }
 
-// Makes room for a new connection. Erases the first record that is over and released among the
-// records that are due soonest. Returns false if there is none.
+// Makes room for a new connection: erases a released record that is over, or else one whose peer
+// does not answer. Returns false if there is none.
 bool Manager::evict(bool only_requested) {
-  constexpr int looks_max = 64;
-  auto at = timers_.begin();
-  for (int i = 0; i < looks_max && at != timers_.end(); ++i, ++at) {
-    Connection* connection = find(ConnectionId{at->second});
-    if (!connection->is_released || !is_over(*connection)) continue;
-    if (only_requested && !connection->is_requested) continue;
-    erase(*connection);
-    return true;
-  }
-  return false;
+  if (evict_first(of_peers_.over)) return true;
+  if (!only_requested && evict_first(own_.over)) return true;
+  if (evict_first(of_peers_.disconnecting)) return true;
+  return !only_requested && evict_first(own_.disconnecting);
+}
+
+bool Manager::evict_first(Timers& of) {
+  if (of.empty()) return false;
+  erase(*find(ConnectionId{of.begin()->second}));
+  return true;
+}
+
+// Returns the list of those that may make room in which the connection belongs, or null.
+Manager::Timers* Manager::expendable_with(const Connection& connection) {
+  if (!connection.is_released) return nullptr;
+  Expendable& of = connection.is_requested ? of_peers_ : own_;
+  if (is_over(connection)) return &of.over;
+  return connection.state == State::disconnect_sent ? &of.disconnecting : nullptr;
 }
 
 // Gives up the connection that has waited longest for the answer to its REP. Returns false if none
@@ -403,11 +412,26 @@ void Manager::forget_remote_qp(const Connection& connection) {
 }
 
 void Manager::set_deadline(Connection& connection, Time deadline) {
-  if (!connection.deadline.is_never()) {
-    timers_.erase({connection.deadline, connection.id.value});
-  }
+  unwatch(connection);
   connection.deadline = deadline;
-  if (!deadline.is_never()) timers_.emplace(deadline, connection.id.value);
+  watch(connection);
+}
+
+void Manager::watch(Connection& connection) {
+  if (connection.deadline.is_never()) return;
+  const std::pair due(connection.deadline, connection.id.value);
+  timers_.insert(due);
+  if (Timers* const expendable = expendable_with(connection)) expendable->insert(due);
+}
+
+// The state may have changed since watch(), and with it the list.
+void Manager::unwatch(Connection& connection) {
+  if (connection.deadline.is_never()) return;
+  const std::pair due(connection.deadline, connection.id.value);
+  timers_.erase(due);
+  Expendable& of = connection.is_requested ? of_peers_ : own_;
+  of.over.erase(due);
+  of.disconnecting.erase(due);
 }
 
 void Manager::repeat_until_answered(Connection& connection, Time now) {
@@ -416,9 +440,13 @@ void Manager::repeat_until_answered(Connection& connection, Time now) {
 }
 
 // Returns the time for which packets of the connection may still be under way (IBTA 12.9.8.4).
-// Linux takes the ACK timeout for it.
-Time Manager::time_wait_of(const Connection& connection) const {
-  return exponential_time(static_cast<std::uint8_t>(connection.packet_lifetime + 1));
+// Linux takes the ACK timeout for it. The peer chooses the lifetime.
+Time Manager::time_wait_of(const Connection& connection) {
+  return exponential_time(static_cast<std::uint8_t>(lifetime_of(connection) + 1));
+}
+
+std::uint8_t Manager::lifetime_of(const Connection& connection) {
+  return std::min(connection.packet_lifetime, packet_lifetime_max);
 }
 
 void Manager::enter_time_wait(Connection& connection, Time now, Time span) {
@@ -434,7 +462,7 @@ void Manager::reject_and_wait(Connection& connection, Time now, Subject subject,
   keep_reject(connection, subject, reason, private_data);
   send_kept_unasked(connection, now);
   connection.is_released = true;
-  const Time interval = connection.interval + exponential_time(connection.packet_lifetime) * 2;
+  const Time interval = connection.interval + exponential_time(lifetime_of(connection)) * 2;
   const Time patience =
       connection.has_asked_patience ? exponential_time(settings_.service_timeout) : Time::zero();
   enter_time_wait(connection, now, interval * (settings_.retries_max + 1) + patience);

@@ -119,6 +119,9 @@ class Manager {
   const Counters& counters() const { return counters_; }
 
  private:
+  // A longer packet lifetime than 4.3 s would keep records of old connections for hours.
+  static constexpr std::uint8_t packet_lifetime_max = 20;
+
   // States of IBTA 12.9.5 and 12.9.6.
   enum class State : std::uint8_t {
     request_sent,
@@ -160,6 +163,7 @@ class Manager {
   // share a machine.
   using RemoteKey = std::tuple<Gid, std::uint64_t, std::uint32_t, bool>;
   using ConnectionMap = std::unordered_map<std::uint32_t, Connection>;
+  using Timers = std::set<std::pair<Time, std::uint32_t>>;  // deadlines, and local IDs
 
   // manager.cc: connections, timers, sending
   Connection* find(ConnectionId id);
@@ -168,9 +172,13 @@ class Manager {
   Connection* create(const Route& route, State state);
   Connection* create_requested(const Route& route, State state);
   bool evict(bool only_requested);
+  bool evict_first(Timers& of);
   bool evict_unanswered();
   Connection* oldest_unanswered();
   static bool is_over(const Connection& connection);
+  Timers* expendable_with(const Connection& connection);
+  void watch(Connection& connection);
+  void unwatch(Connection& connection);
   void erase(Connection& connection);
   RemoteKey remote_key(const Connection& connection) const;
   RemoteKey remote_qp_key(const Connection& connection) const;
@@ -179,7 +187,8 @@ class Manager {
   void repeat_until_answered(Connection& connection, Time now);
   void enter_time_wait(Connection& connection, Time now, Time span);
   void give_up(Connection& connection, Time now);
-  Time time_wait_of(const Connection& connection) const;
+  static std::uint8_t lifetime_of(const Connection& connection);
+  static Time time_wait_of(const Connection& connection);
   Event* tell(const Connection& connection, Event::Kind kind);
   template <typename Message>
   void keep(Connection& connection, const Message& message);
@@ -252,7 +261,14 @@ class Manager {
   std::map<std::uint64_t, Time> expected_;  // services that may return, with their deadlines
   std::vector<Held> held_;
   UnaskedMessages unasked_;
-  std::set<std::pair<Time, std::uint32_t>> timers_;
+  Timers timers_;
+  // Released connections that may make room for others, the first due first. They are sought by
+  // what they are, and not among all timers, of which anybody's may be due sooner.
+  struct Expendable {
+    Timers over;           // only remember old messages
+    Timers disconnecting;  // whose peer has not answered the DREQ; they go after the others
+  };
+  Expendable own_, of_peers_;
   std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;
   Counters counters_;

@@ -211,23 +211,44 @@ TEST_F(ManagerRecords, ARejectionNamesWhatIsRejected) {
   EXPECT_EQ(subject_of(only(a)), static_cast<unsigned>(wire::cm::Subject::reply));
 }
 
-// Room is made for a new connection by forgetting one that is over, and no other.
-TEST_F(ManagerRecords, AConnectionThatIsNotOverKeepsItsPlace) {
+// Room is made for a new connection by forgetting a released one: one that is over, or else one
+// whose peer has not answered its DREQ.
+TEST_F(ManagerRecords, OnlyReleasedConnectionsMakeRoom) {
   Manager::Settings few = settings(0xC);
-  few.connections_max = 1;
+  few.connections_max = 2;
+  Manager c(few);
+  std::swap(a, c);
+  connect();
+  const ConnectionId kept = asked;
+  asked = a.connect(now, request(0x12));
+  take(a);
+  EXPECT_EQ(a.connect(now, request(0x13)), ConnectionId{}) << "both have owners";
+  a.release(now, kept);  // it asks for the disconnection, and nobody answers
+  EXPECT_NE(a.connect(now, request(0x13)), ConnectionId{});
+  EXPECT_EQ(a.connection_count(), 2u);
+}
+
+// What is over goes before what still has a peer to wait for.
+TEST_F(ManagerRecords, WhatIsOverMakesRoomFirst) {
+  Manager::Settings few = settings(0xC);
+  few.connections_max = 2;
   Manager c(few);
   std::swap(a, c);
   connect();
   a.release(now, asked);
   const Outgoing wish = only(a);
-  EXPECT_EQ(a.connect(now, request(0x12)), ConnectionId{}) << "no answer has come";
-  EXPECT_EQ(a.connection_count(), 1u);
+  a.connect(now, request(0x12));
+  exchange();
+  ASSERT_TRUE(b.reject(now, event_of(b, Kind::request).id, Reason::consumer, {}));
+  exchange();
+  event_of(a, Kind::rejected);
+  ASSERT_NE(a.connect(now, request(0x13)), ConnectionId{});
+  take(a);
   deliver(b, wish);
   event_of(b, Kind::disconnect_request);
   ASSERT_TRUE(b.disconnect(now, answered, {}));
   deliver(a, only(b));
-  EXPECT_NE(a.connect(now, request(0x12)), ConnectionId{});
-  EXPECT_EQ(a.connection_count(), 1u);
+  EXPECT_EQ(a.counters().unknown, 0u) << "the connection that waits for its answer has stayed";
 }
 
 }  // namespace

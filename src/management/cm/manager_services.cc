@@ -81,9 +81,10 @@ void Manager::refuse_overdue(Time now) {
 void Manager::rebase(Time by) {
   unasked_.rebase(by);
   timers_.clear();
+  own_ = of_peers_ = {};
   for (auto& [id, connection] : connections_) {
     tulle::rebase(by, connection.deadline);
-    if (!connection.deadline.is_never()) timers_.emplace(connection.deadline, id);
+    watch(connection);
   }
   for (auto& [service, deadline] : expected_) tulle::rebase(by, deadline);
   for (Held& held : held_) tulle::rebase(by, held.deadline);

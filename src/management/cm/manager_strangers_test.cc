@@ -347,5 +347,86 @@ TEST_F(ManagerStrangersTest, RequestsThatWaitForAProgramStay) {
   EXPECT_EQ(requests, 8u);
 }
 
+// A stranger chooses how long its records last, and fills the host's clock with connections that
+// never end. What only remembers old messages must still make room, for requests and for programs.
+TEST_F(ManagerStrangersTest, OldRecordsMakeRoomBehindAnyNumberOfBusyOnes) {
+  constexpr std::uint32_t busy = 80, refused = 40;
+  Manager::Settings wide = settings(0xC);
+  wide.connections_max = wide.requested_max = busy + refused;
+  Manager host(wide);
+  host.listen(now, service);
+  wide.ca_guid = 0xD;
+  wide.connections_max = 1'000;
+  Manager peer(wide);
+  const auto carry = [&](Manager& from, Manager& to, const Gid& source) {
+    while (const Outgoing* next = from.next_outgoing()) {
+      const Outgoing out = *next;
+      from.pop_outgoing();
+      deliver(to, out, source);
+    }
+  };
+  const auto exchange_both = [&] {
+    carry(peer, host, address_a);
+    carry(host, peer, address_b);
+  };
+  for (std::uint32_t i = 0; i < busy; ++i) {
+    const ConnectionId own = peer.connect(now, request(0x1000 + i));
+    exchange_both();
+    ASSERT_TRUE(host.accept(now, event_of(host, Kind::request).id, reply(0x2000 + i)));
+    exchange_both();
+    event_of(peer, Kind::reply);
+    ASSERT_TRUE(peer.establish(now, own, {}));
+    exchange_both();
+    event_of(host, Kind::established);
+  }
+  for (std::uint32_t i = 0; i < refused; ++i) {
+    Request lasting = request(0x3000 + i);
+    lasting.ack_timeout = 31;
+    peer.connect(now, lasting);
+    exchange_both();
+    ASSERT_TRUE(host.reject(now, event_of(host, Kind::request).id, wire::cm::Reason::consumer, {}));
+    exchange_both();
+    event_of(peer, Kind::rejected);
+  }
+  // The host asks the peer, which seems to have forgotten its connections, and gets no answer.
+  for (std::uint32_t i = 0; i < busy; ++i) {
+    peer.connect(now, request(0x1000 + i));
+    carry(peer, host, address_a);
+  }
+  while (host.next_outgoing() != nullptr) host.pop_outgoing();
+  ASSERT_EQ(host.connection_count(), busy + refused);
+  for (std::uint32_t i = 0; i < refused / 2; ++i) {
+    while (peer.next_outgoing() != nullptr) peer.pop_outgoing();
+    peer.connect(now, request(0x5000 + i));
+    deliver(host, only(peer), stranger);
+    event_of(host, Kind::request);
+    ASSERT_NE(host.connect(now, request(0x6000 + i)), ConnectionId{}) << i;
+  }
+}
+
+// The peer chooses the lifetime of its packets.
+TEST_F(ManagerStrangersTest, TimeWaitIsBounded) {
+  Request lasting = request(0x11);
+  lasting.ack_timeout = 31;
+  asked = a.connect(now, lasting);
+  exchange();
+  answered = event_of(b, Kind::request).id;
+  ASSERT_TRUE(b.accept(now, answered, reply(0x22)));
+  exchange();
+  event_of(a, Kind::reply);
+  ASSERT_TRUE(a.establish(now, asked, {}));
+  exchange();
+  event_of(b, Kind::established);
+  b.release(now, answered);
+  exchange();
+  event_of(a, Kind::disconnect_request);
+  a.release(now, asked);
+  exchange();
+  ASSERT_EQ(b.connection_count(), 1u);
+  now += Time::seconds(9);
+  b.advance(now);
+  EXPECT_EQ(b.connection_count(), 0u);
+}
+
 }  // namespace
 }  // namespace tulle::management::cm
