@@ -7,7 +7,8 @@ of links, the distribution of sizes and the seed. A range reaches as far as no c
 the cases beyond it stand in the table all the same. For jobs the error is that of the job's time, and the bound is 1 %.
 
 The script writes scenarios/flow-level.json, from which `tulle sim` knows what to refuse and which error to print, and the
-table in docs/fidelity.md. None of the cases was looked at while the model was made: its seeds were 11 to 14.
+tables in docs/reference/simulator/flow-level.md. None of the cases was looked at while the model was made: its seeds were 11
+to 14.
 
 The time is the processor time of each level's own run, without building the scenario and its routes, which both need. That
 of the flow level is the least of five, since the first ones fill the caches.
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
 RESULT = ROOT / "scenarios" / "flow-level.json"
-DOCUMENT = ROOT / "docs" / "fidelity.md"
+DOCUMENT = ROOT / "docs" / "reference" / "simulator" / "flow-level.md"
 BEGIN, END = "<!-- bench levels: begin -->\n", "<!-- bench levels: end -->\n"
 JOBS_BEGIN, JOBS_END = "<!-- bench levels jobs: begin -->\n", "<!-- bench levels jobs: end -->\n"
 ERROR_MAX = 0.10  # of the mean slowdown, as a share of it
