@@ -30,14 +30,6 @@ constexpr std::size_t ports_max = 14'116;
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
 
-// Limits the events that a program gives back; its socket holds far fewer.
-constexpr std::size_t given_back_max = 4096;
-// Limits each of them: no event that the agent sends is half as long.
-constexpr std::size_t given_back_bytes_max = 2048;
-// Limits all events that wait for the programs of a user who is limited, and that these programs
-// have asked for or given back.
-constexpr std::size_t waiting_of_limited_max = 65'536;
-
 // The header in front of a request's private data, which names the two addresses (IBTA A11).
 // Between GIDs there is none.
 std::size_t hello_bytes(const SocketAddress& destination) {
@@ -158,43 +150,8 @@ int ConnectionService::run(Channel& channel, command::Create& command, reply::Cr
   return 0;
 }
 
-int ConnectionService::run(Channel& channel, command::GiveBack& command) {
-  if (!take_back(channel, command.events)) return ENOBUFS;
-  if (command.more_follow) return 0;
-  give_back(channel, channel, {}, std::exchange(channel.given_back, {}));
-  return 0;
-}
-
-// Returns false if the program gives back more than it can have got, or has too much waiting.
-bool ConnectionService::take_back(Channel& channel, const std::vector<ConnectionEvent>& events) {
-  auto& all = channel.given_back;
-  if (all.size() + events.size() > given_back_max) return false;
-  const bool are_possible = std::ranges::all_of(events, [](const ConnectionEvent& event) {
-    return encode(EventMessage{event}).size() <= given_back_bytes_max;
-  });
-  if (!are_possible || !may_wait(channel, all.size() + events.size())) return false;
-  all.insert(all.end(), events.begin(), events.end());
-  return true;
-}
-
-// Returns true if so many more events may wait for the channel's program because of commands.
-bool ConnectionService::may_wait(const Channel& channel, std::size_t more) const {
-  if (channel.waiting.size() + more > events_waiting_max + given_back_max) return false;
-  if (!channel.owner.is_limited) return true;
-  std::size_t all = more;
-  for (const auto& [number, each] : channels_) {
-    if (each.owner.user == channel.owner.user) all += each.waiting.size() + each.given_back.size();
-  }
-  return all <= waiting_of_limited_max;
-}
-
 int ConnectionService::run(Channel&, Endpoint& endpoint, command::Query&, EndpointStatus& reply) {
   reply = status_of(endpoint);
-  return 0;
-}
-
-int ConnectionService::run(Channel& channel, Endpoint&, command::Hold&) {
-  channel.is_held = true;
   return 0;
 }
 
@@ -626,42 +583,6 @@ QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) 
   sending.rnr_retry = endpoint.rnr_retry;
   sending.max_rd_atomic = endpoint.initiator_depth;
   return states;
-}
-
-int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
-  if (!take_back(from, command.events)) return ENOBUFS;
-  const auto found = channels_.find(command.channel);
-  const bool is_own = found != channels_.end() && found->second.owner == from.owner;
-  if (!is_own || !may_wait(found->second, from.given_back.size())) {
-    give_back(from, from, {}, std::exchange(from.given_back, {}));
-    return is_own ? ENOBUFS : EINVAL;
-  }
-  Channel& to = found->second;
-  const auto counts_with_it = [&](const ConnectionEvent& event) {
-    return counted_with(event) == endpoint.id;
-  };
-  const auto move_owner = [&](EndpointId id) {
-    Endpoint* moved = find(from, id);
-    if (moved == nullptr || moved->channel == to.number) return;
-    std::erase(from.endpoints, id);
-    to.endpoints.push_back(id);
-    moved->channel = to.number;
-  };
-  auto& waiting = from.waiting;
-  const auto rest = std::stable_partition(
-      waiting.begin(), waiting.end(), [&](const auto& event) { return !counts_with_it(event); });
-  std::deque<ConnectionEvent> moving(rest, waiting.end());
-  waiting.erase(rest, waiting.end());
-  // Requests that no program has seen move with their listener.
-  for (const ConnectionEvent& event : moving) move_owner(endpoint_of(event));
-  for (const ConnectionEvent& event : from.given_back) {
-    if (counts_with_it(event)) move_owner(endpoint_of(event));
-  }
-  move_owner(endpoint.id);
-  give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
-  to.waiting.insert(to.waiting.end(), moving.begin(), moving.end());
-  send_waiting(to);
-  return 0;
 }
 
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Destroy& command,

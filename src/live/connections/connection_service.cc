@@ -214,37 +214,6 @@ void ConnectionService::flush(ChannelNumber number) {
   if (found != channels_.end()) send_waiting(found->second);
 }
 
-// Puts events that the program had not taken from the channel's socket in front of the waiting
-// ones. Events of `moved` go to the channel `to` and others back to this channel. Events of
-// endpoints that no longer exist, and requests that the program invented, are dropped.
-void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
-                                  std::vector<ConnectionEvent> events) {
-  std::deque<ConnectionEvent> kept;
-  const auto find_own = [&](EndpointId id) {
-    Endpoint* endpoint = find(channel, id);
-    return endpoint != nullptr ? endpoint : find(to, id);
-  };
-  for (ConnectionEvent& event : events) {
-    const EndpointId counted_id = counted_with(event);
-    Endpoint* counted = find_own(counted_id);
-    Endpoint* child = counted_id != endpoint_of(event) ? find_own(endpoint_of(event)) : nullptr;
-    const bool is_request = child != nullptr && child->listener == counted_id;
-    if (counted == nullptr) {
-      // A request of a listener that is gone goes with it.
-      if (is_request) destroy(*child, false);
-      continue;
-    }
-    if (counted_id != endpoint_of(event) && !is_request) continue;
-    if (counted->events_sent == 0) continue;  // the agent never sent this event
-    --counted->events_sent;
-    (counted_id == moved ? to.waiting : kept).push_back(std::move(event));
-  }
-  channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
-  channel.is_held = false;
-  send_waiting(channel);
-  if (&to != &channel) send_waiting(to);
-}
-
 Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
   return network_.describe(channel.device);
 }
