@@ -45,7 +45,7 @@ class Link {
   };
   enum class Flushed : std::uint8_t {
     all,
-    more,   // the adapter may have datagrams again that it held back for this link
+    more,   // the adapter may have datagrams again that it kept for this link
     waits,  // something waits: no other may be offered until resume() returns true
   };
   // The most datagrams between two calls of flush().
@@ -125,8 +125,8 @@ class Link {
   // Adds up what the link counts by itself.
   virtual void count(DriverCounters&) {}
   virtual void rebase(Time) {}
-  // The process that gave the link its network is gone for good. A socket that stands for nothing
-  // any more becomes another name of `other`.
+  // The process that gave the link its network is gone for good. A socket without a use becomes
+  // another name of `other`.
   virtual void lose_network(DeviceInfo&, [[maybe_unused]] int other) {}
   // Called in a forked child, which has no network: gives up what keeps ports and peers busy. A
   // descriptor keeps its number, as another name of `other`.

@@ -440,7 +440,7 @@ void AgentCore::close_finished() {
   for (std::size_t i = 0; i < counter_count; ++i) {
     if (counter_table[i].is_of_now) departed_[i] = 0;
   }
-  std::erase_if(sessions_, is_finished);
+  if (std::erase_if(sessions_, is_finished) == 0) return;
   devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
 }
 

@@ -87,6 +87,7 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
 
 // Opens a host's port of a software fabric.
 Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
+  if (auto faults = faults_of(settings); !faults) return faults.error();
   if (!settings.secure.empty()) {
     return Error{"datagrams are not sealed on a fabric's host: TULLE_SECURE has no effect there",
                  EOPNOTSUPP};

@@ -62,7 +62,7 @@ namespace tulle::live {
 
 class Device::Impl {
  public:
-  // What a device has from whoever gave it its place.
+  // What the host agent, or a fabric's process, granted for one device.
   struct Grant {
     DeviceInfo info;
     QpNumber first_qp;

@@ -79,8 +79,8 @@ void FabricPath::stop_full(Time now, std::uint32_t lane) {
   adapter_.port().handle_control(now, port::Control::of(stop));
 }
 
-// Lets lanes go on that have room again, or that have waited for too long. Returns true if there
-// were such.
+// Resumes lanes that have room again, or that have waited for too long. Returns true if there were
+// such.
 bool FabricPath::resume_lanes(Time now) {
   std::uint32_t resumed = 0;
   look_again_ = now + look_again_after;

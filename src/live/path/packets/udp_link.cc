@@ -122,7 +122,7 @@ void UdpLink::lose_network(DeviceInfo&, int other) {
 void UdpLink::forget_in_child(int other) {
   backlog_.forget();
   const bool is_replaced = dup3(other, options_.socket.get(), O_CLOEXEC) >= 0;
-  if (!is_replaced) options_.socket.reset();  // the process's limit lies below the number
+  if (!is_replaced) options_.socket.reset();  // the process's limit is below the number
 }
 
 // --- messages from datagrams ---
@@ -178,7 +178,7 @@ void UdpLink::compose() {
 bool UdpLink::joins(const Message& message, std::size_t datagram, int socket, std::size_t bytes,
                     std::size_t pieces) const {
   const bool all_equal_so_far = message.bytes == message.count * message.segment_bytes;
-  // A message's datagrams lie side by side, so nothing joins behind one that was lost.
+  // A message's datagrams are adjacent, so nothing joins behind one that was lost.
   const bool is_next = datagram == message.first + message.count;
   const std::size_t first_piece =
       static_cast<std::size_t>(headers_[message_count_ - 1].msg_hdr.msg_iov - pieces_.data());
