@@ -76,9 +76,7 @@ Time Links::next_deadline() const {
   return next;
 }
 
-bool Links::must_continue() const {
-  return std::ranges::any_of(all_, &Link::must_continue);
-}
+bool Links::must_continue() const { return std::ranges::any_of(all_, &Link::must_continue); }
 
 // --- receiving ---
 
@@ -96,9 +94,7 @@ int Links::receive_from_sockets(device::Adapter& adapter, Time now) {
   return received;
 }
 
-bool Links::is_unfinished() const {
-  return std::ranges::any_of(by_memory_, &Link::is_unfinished);
-}
+bool Links::is_unfinished() const { return std::ranges::any_of(by_memory_, &Link::is_unfinished); }
 
 void Links::note_ring() {
   for (Link* const link : by_memory_) link->note_ring();

@@ -141,7 +141,7 @@ Result<Device::Impl::Grant> open_on_host(const Settings& settings, const std::st
   if (!counters) return counters.error();
   auto seal = seal_like(settings, opened.seal_key_id);
   if (!seal) return seal.error();
-  HostNetwork::Grant network{opened.slot,      opened.port,      opened.is_relayed,
+  HostNetwork::Grant network{opened.slot,       opened.port,      opened.is_relayed,
                              std::move(fds[0]), std::move(*seal), *faults};
   return Device::Impl::Grant{std::move(opened.device),
                              QpNumber(opened.first_qp),

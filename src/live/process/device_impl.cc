@@ -120,8 +120,8 @@ Result<void> Device::Impl::start() {
   }
   make_room_for_descriptors(epoll_.get());
   if (settings_.strict) adapter_->objects().withhold_payload();
-  const LinkContext context{info_,     settings_, *adapter_, tap_,
-                            counters_, agent_,    doorbell_button_.get()};
+  const LinkContext context{
+      info_, settings_, *adapter_, tap_, counters_, agent_, doorbell_button_.get()};
   if (auto opened = network_->open(context, links_); !opened) return opened;
   watched_.resize(links_.by_socket().size());
   set_gids();

@@ -84,8 +84,8 @@ Result<void> HostNetwork::open(const LinkContext& context, Links& links) {
   const bool is_sealed = grant_.seal != nullptr;  // raw frames are not
   add_udp(context, links);
   if (is_sealed) return {};
-  auto raw = std::make_unique<RawLink>(context.device, context.adapter.raw_packets(),
-                                       context.counters);
+  auto raw =
+      std::make_unique<RawLink>(context.device, context.adapter.raw_packets(), context.counters);
   raw_ = raw.get();
   links.add(std::move(raw));
   return {};
@@ -96,17 +96,18 @@ Result<void> HostNetwork::add_host_link(const LinkContext& context, Links& links
   if (!settings.direct || settings.strict || grant_.faults.any()) return {};
   const DeviceInfo& device = context.device;
   const auto is_local = [&device](const Gid& gid) {
-    return std::ranges::any_of(device.gids, [&](const GidEntry& entry) { return entry.gid == gid; });
+    return std::ranges::any_of(device.gids,
+                               [&](const GidEntry& entry) { return entry.gid == gid; });
   };
   SharedRegions& shared = SharedRegions::of_process();
   const bool shares = settings.share_memory && shared.enable();
-  auto path = HostPath::create(grant_.slot, PeerFinder(settings), is_local,
-                               shares ? &shared : nullptr);
+  auto path =
+      HostPath::create(grant_.slot, PeerFinder(settings), is_local, shares ? &shared : nullptr);
   if (!path) return path.error();
   context.adapter.objects().set_direct_path(path->get());
   context.agent.expose((*path)->peers().table_fd(), context.doorbell_button);
-  links.add(std::make_unique<HostLink>(
-      std::move(*path), [&device](const Gid& gid, bool is_roce_v1) {
+  links.add(
+      std::make_unique<HostLink>(std::move(*path), [&device](const Gid& gid, bool is_roce_v1) {
         return std::ranges::any_of(device.gids, [&](const GidEntry& entry) {
           return entry.gid == gid && entry.is_roce_v1 == is_roce_v1;
         });
@@ -142,8 +143,8 @@ void HostNetwork::add_udp(const LinkContext& context, Links& links) {
   options.seal = std::move(grant_.seal);
   options.vault.reset(fcntl(context.agent.vault(), F_DUPFD_CLOEXEC, 0));
   if (grant_.is_relayed) {
-    options.change_membership = [&settings = context.settings, slot = grant_.slot](
-                                    const Gid& group, bool leaves) {
+    options.change_membership = [&settings = context.settings, slot = grant_.slot](const Gid& group,
+                                                                                   bool leaves) {
       return ask_for_membership(settings, slot, group, leaves);
     };
   } else {
@@ -153,8 +154,8 @@ void HostNetwork::add_udp(const LinkContext& context, Links& links) {
       return 0;
     };
   }
-  links.add(std::make_unique<UdpLink>(std::move(options), context.device, context.tap,
-                                      context.counters));
+  links.add(
+      std::make_unique<UdpLink>(std::move(options), context.device, context.tap, context.counters));
 }
 
 // --- a host of a software fabric ----------------------------------------------------------------

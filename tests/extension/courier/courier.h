@@ -52,8 +52,7 @@ class CourierLink final : public live::Link {
 
 class CourierNetwork final : public live::Network {
  public:
-  CourierNetwork(std::shared_ptr<Road> road, std::size_t end)
-      : road_(std::move(road)), end_(end) {}
+  CourierNetwork(std::shared_ptr<Road> road, std::size_t end) : road_(std::move(road)), end_(end) {}
 
   Result<void> open(const live::LinkContext&, live::Links& links) override {
     links.add(std::make_unique<CourierLink>(road_, end_));

@@ -28,9 +28,7 @@ class FabricPath final : public RingPath {
   Flushed flush(Time now) override;
   [[nodiscard]] bool resume(Time now) override;
   // Returns when it must be checked again whether there is room, should nobody ring.
-  Time next_deadline() const override {
-    return full_lanes_ != 0 ? look_again_ : Time::never();
-  }
+  Time next_deadline() const override { return full_lanes_ != 0 ? look_again_ : Time::never(); }
 
   bool has_peers() const override { return true; }
   void set_polled(bool is_polled) override;

@@ -5,11 +5,6 @@
 #include <utility>
 
 namespace tulle::live {
-namespace {
-
-constexpr Time look_again_after = Time::milliseconds(1);
-
-}  // namespace
 
 int RawLink::may_open() {
   if (device_.gids.empty()) return EOPNOTSUPP;
@@ -43,8 +38,8 @@ void RawLink::end_turn(Time now) {
 }
 
 Time RawLink::next_deadline() const {
-  const bool must_look = port_ != nullptr &&
-                         (sent_ == PacketPort::Sent::queue_is_full || port_->is_waiting());
+  const bool must_look =
+      port_ != nullptr && (sent_ == PacketPort::Sent::queue_is_full || port_->is_waiting());
   return must_look ? look_again_ : Time::never();
 }
 

@@ -43,6 +43,8 @@ class RawLink final : public Link {
   void rebase(Time by) override;
 
  private:
+  static constexpr Time look_again_after = Time::milliseconds(1);
+
   struct Probed {
     std::string interface;
     int error = 0;  // 0: this process may use packet sockets there

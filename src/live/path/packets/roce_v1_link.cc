@@ -7,12 +7,8 @@
 #include "live/message/device_info.h"
 
 namespace tulle::live {
-namespace {
 
-constexpr Time look_again_after = Time::milliseconds(1);
 static_assert(Link::batch_max <= RoceV1Port::packets_max);
-
-}  // namespace
 
 Link::Offer RoceV1Link::offer(device::Datagram& datagram, Time) {
   if (!std::holds_alternative<wire::EthernetPath>(datagram.path)) return Offer::declined;
@@ -34,18 +30,17 @@ bool RoceV1Link::send(Time now) {
 }
 
 int RoceV1Link::receive(device::Adapter& adapter, Time now) {
-  const int count =
-      port_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
-        survive([&] { adapter.handle_frame(now, arrival, frame); });
-      });
+  const int count = port_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
+    survive([&] { adapter.handle_frame(now, arrival, frame); });
+  });
   if (count > 0) ++counters_.receive_calls;
   return count < RoceV1Port::frames_max ? std::min(count, 1) : received_max;
 }
 
 void RoceV1Link::set_addresses(const DeviceInfo& device) { port_->set_addresses(device.gids); }
 
-std::optional<Link::Neighbour> RoceV1Link::unknown_neighbour(
-    const DeviceInfo& device, const verbs::AddressVector& to) const {
+std::optional<Link::Neighbour> RoceV1Link::unknown_neighbour(const DeviceInfo& device,
+                                                             const verbs::AddressVector& to) const {
   if (to.source_gid_index >= device.gids.size()) return {};
   const GidEntry& entry = device.gids[to.source_gid_index];
   const Gid& gid = to.destination.gid;

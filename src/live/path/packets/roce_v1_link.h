@@ -46,6 +46,8 @@ class RoceV1Link final : public Link {
   void forget_in_child(int other) override { port_->replace_sockets(other); }
 
  private:
+  static constexpr Time look_again_after = Time::milliseconds(1);
+
   bool send(Time now);
 
   std::unique_ptr<RoceV1Port> port_;

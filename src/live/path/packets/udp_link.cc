@@ -327,8 +327,8 @@ void UdpLink::send_singly(Message& message) {
 
 // Copies the datagram's UDP payload to `room`, sealed if datagrams are. Returns nothing if the
 // program's memory is gone.
-std::span<std::byte> UdpLink::sealed_copy(device::Datagram& datagram,
-                                              std::uint16_t identification, std::byte* room) {
+std::span<std::byte> UdpLink::sealed_copy(device::Datagram& datagram, std::uint16_t identification,
+                                          std::byte* room) {
   const std::size_t front = options_.seal != nullptr ? seal_header_bytes : 0;
   std::size_t size = front;
   const auto add = [&](std::span<const std::byte> piece) {
