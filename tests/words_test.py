@@ -8,6 +8,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHORT = {"README.md": 900, "SECURITY.md": 900}  # words
+OTHERS = 60_000  # words of all other pages together, without the gallery and the decisions
 # Pages whose sentences have been edited. Add a page here once it has none of the phrases below.
 EDITED = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/error-classes.md", "docs/fidelity.md",
           "docs/glossary.md", "docs/interoperability.md", "docs/performance.md", "docs/rsockets.md",
@@ -120,6 +121,14 @@ class Words(unittest.TestCase):
     def test_the_first_pages_are_short(self):
         for name, most in SHORT.items():
             self.assertLess(len((ROOT / name).read_text().split()), most, name)
+
+    def test_all_pages_together_can_be_read(self):
+        pages = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+                 if page.name not in SHORT or page.parent != ROOT]
+        words = sum(len(page.read_text().split()) for page in pages
+                    if not {"gallery", "decisions"} & set(page.relative_to(ROOT).parts))
+        self.assertLess(words, OTHERS)
+        self.assertGreater(words, OTHERS / 2, "pages are missing")
 
     def test_edited_pages_have_the_fields_words(self):
         pages = [path for pattern in EDITED for path in sorted(ROOT.glob(pattern))]
