@@ -1,7 +1,7 @@
 #pragma once
 
 // Processes that simulate together (sim/processes.h) go through the same calls, and agree on what
-// comes next. Null stands for one process alone.
+// comes next. Null means one process alone.
 
 #include <cstddef>
 #include <optional>

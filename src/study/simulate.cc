@@ -56,7 +56,7 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
                                    setup.network);
 }
 
-// Runs each job of the setup alone, to be compared with what it takes beside the others. Jobs that
+// Runs each job of the setup alone, to be compared with what it takes together with the others. Jobs that
 // are interrupted have no times.
 Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, unsigned threads,
                             sim::Processes* processes, Monitor& monitor,
@@ -235,7 +235,7 @@ Checked check(const SimulateOptions& options, const Scenario& scenario, std::siz
 
 // Checks the variants, and returns the order in which to run them, as indices. Where several run at
 // the same time, those with a kernel at each host go first: they take several times as long as the
-// others, and the last one may have no other beside it.
+// others, and the last one may have to run alone.
 Result<std::vector<std::size_t>> order_of(const SimulateOptions& options, const Scenario& scenario,
                                           std::span<const std::size_t> variants) {
   const unsigned jobs = options.jobs;
@@ -331,7 +331,7 @@ Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::s
       if (kept && i + 1 < variants) note_done(i + 1);
     }
     if (auto all = agree(options.ranks, kept); !all) return all.error();
-    // One that was interrupted stops all others, though they may not have heard of it yet.
+    // One that was interrupted stops all others, though they may not have been told yet.
     if (!agree(options.ranks, goes_on() ? Result<void>() : Error{"interrupted"})) break;
   }
   return results;

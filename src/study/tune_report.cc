@@ -141,7 +141,7 @@ std::string TuneReport::evaluations_csv(const Tuned& found) const {
   return text;
 }
 
-// Returns a scenario that stands by itself: the variant's settings, with those that were found.
+// Returns a complete scenario: the variant's settings, with those that were found.
 Result<std::string> TuneReport::tuned_scenario(const Setting& best, const std::string& gained) const {
   auto scenario = points_.scenario_of(best.lines);
   if (!scenario) return scenario.error();
