@@ -56,7 +56,7 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
                                    setup.network);
 }
 
-// Runs each job of the setup alone, to be compared with what it takes together with the others. Jobs that
+// Runs each job of the setup alone, to be compared with its time among the others. Jobs that
 // are interrupted have no times.
 Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, unsigned threads,
                             sim::Processes* processes, Monitor& monitor,
