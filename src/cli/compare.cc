@@ -16,9 +16,9 @@
 #include "report/links.h"
 #include "report/results.h"
 #include "scenario/fabrics.h"
+#include "study/ranks.h"
 #include "study/results_folder.h"
 #include "study/simulate.h"
-#include "study/ranks.h"
 #include "workload/experts.h"
 
 namespace tulle::cli {

@@ -22,10 +22,10 @@
 #include "scenario/build.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
+#include "study/ranks.h"
 #include "study/results_folder.h"
 #include "study/scenarios.h"
 #include "study/simulate.h"
-#include "study/ranks.h"
 
 namespace tulle::cli {
 namespace {

@@ -23,8 +23,8 @@ inline constexpr char interrupted_results[] =
 // Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 
-// Shows a line of progress on standard error, if that is a terminal. Of several ranks, the first one
-// speaks. Until ready() or the first run, Ctrl-C ends the program.
+// Shows a line of progress on standard error, if that is a terminal. Of several ranks, the first
+// one speaks. Until ready() or the first run, Ctrl-C ends the program.
 class Terminal final : public study::Monitor {
  public:
   // The heading is printed on standard output once the first run can begin; empty: none. `prefix`

@@ -70,8 +70,8 @@ class Points final : public PointSet {
   // The monitor must outlive this object.
   Points(PointsOptions options, Monitor& monitor);
 
-  // Reads the scenario, makes the folder, and locks it, so that no other process writes there. The processes of work
-  // that was killed have the lock for a moment more. The error is one line.
+  // Reads the scenario, makes the folder, and locks it, so that no other process writes there. The
+  // processes of work that was killed have the lock for a moment more. The error is one line.
   Result<void> open();
 
   Result<std::size_t> add(std::string name, std::vector<std::string> lines) override;

@@ -16,7 +16,9 @@
 namespace tulle::study {
 
 // Returns true in the process that has the results, and speaks for all.
-inline bool is_first(const sim::Processes* ranks) { return ranks == nullptr || ranks->number() == 0; }
+inline bool is_first(const sim::Processes* ranks) {
+  return ranks == nullptr || ranks->number() == 0;
+}
 
 // Fails if one of them has failed, with the error of the first one that has. All call this as often
 // as each other; one process alone gets back what it gives.

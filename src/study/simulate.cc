@@ -23,8 +23,8 @@
 #include "report/perfetto.h"
 #include "report/results.h"
 #include "scenario/fingerprint.h"
-#include "study/results_folder.h"
 #include "study/ranks.h"
+#include "study/results_folder.h"
 
 namespace tulle::study {
 namespace {
@@ -71,7 +71,7 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, uns
 
 // Returns the processes that simulate a setup together; null if one does.
 Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario::Setup& setup,
-                                 const std::string& name, Monitor& monitor) {
+                                  const std::string& name, Monitor& monitor) {
   sim::Processes* all = options.ranks;
   if (all == nullptr) return all;
   std::string why = experiment::Run::why_undivided(setup);
@@ -138,7 +138,8 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& variant_name = scenario.variants()[variant].name;
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant, options.level == Level::packet);
-  if (auto built = agree(options.ranks, setup ? Result<void>() : as_misuse(setup.error())); !built) {
+  if (auto built = agree(options.ranks, setup ? Result<void>() : as_misuse(setup.error()));
+      !built) {
     return built.error();
   }
   if (options.ranks != nullptr) {
@@ -311,8 +312,8 @@ Result<std::vector<Outcome>> simulate_in_threads(const SimulateOptions& options,
 
 // Simulates one variant after the other, by all ranks together. An exception of one rank ends all.
 Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::size_t variants,
-                                         const RunVariant& run, Monitor& monitor, Timings& timings,
-                                         report::Results results) {
+                                          const RunVariant& run, Monitor& monitor, Timings& timings,
+                                          report::Results results) {
   const auto goes_on = [&] { return monitor.goes_on(); };
   const auto note_done = [&](std::size_t done) {
     monitor.say_when_ended(fmt::format(

@@ -1,5 +1,5 @@
-// A link of a live device is a folder and a line: courier/ is a folder outside src/, and one line of
-// this file gives it to a device. The device has no host agent, socket or fabric.
+// A link of a live device is a folder and a line: courier/ is a folder outside src/, and one line
+// of this file gives it to a device. The device has no host agent, socket or fabric.
 
 #include <gtest/gtest.h>
 

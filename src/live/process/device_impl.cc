@@ -351,7 +351,8 @@ void Device::Impl::settle(Time at) {
       watch_until_writable(*link, at);
   }
   if (at >= published_ + publish_interval) publish(at);
-  // The thread continues with a long transfer, since the caller may not poll but look at its memory.
+  // The thread continues with a long transfer, since the caller may not poll but look at its
+  // memory.
   const bool must_continue = links_.must_continue();
   if (leased_ && !must_continue) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), links_.next_deadline()));

@@ -348,7 +348,8 @@ void Device::Impl::handle_loss_of_agent() {
   const auto held = lock();
   tap_.close();  // the capturing program knew of this process from the lost host agent
   set_captured();
-  // The socket may be readable now for no packet, so the caller that polled it must not wait for one.
+  // The socket may be readable now for no packet, so the caller that polled it must not wait for
+  // one.
   ++other_arrivals_;
   end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;

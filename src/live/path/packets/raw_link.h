@@ -31,8 +31,8 @@ class RawLink final : public Link {
   void unwatch(const device::FlowRule& rule);
 
   void end_turn(Time now) override;
-  // A full interface queue gives no notice when it has room again, nor does a queue pair when it has
-  // receive requests again.
+  // A full interface queue gives no notice when it has room again, nor does a queue pair when it
+  // has receive requests again.
   Time next_deadline() const override;
   int blocked_socket() const override {
     return sent_ == PacketPort::Sent::socket_is_full ? port_->sending_socket() : -1;

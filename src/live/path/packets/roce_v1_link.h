@@ -15,8 +15,8 @@ class RoceV1Link final : public Link {
   RoceV1Link(std::unique_ptr<RoceV1Port> port, DriverCounters& counters)
       : port_(std::move(port)), counters_(counters) {}
 
-  // Packets are copied at once, since the memory of what was pulled before them stays as it is until
-  // the next call into the adapter.
+  // Packets are copied at once, since the memory of what was pulled before them stays as it is
+  // until the next call into the adapter.
   Offer offer(device::Datagram& datagram, Time now) override;
   Flushed flush(Time now) override;
   [[nodiscard]] bool resume(Time now) override {
