@@ -51,20 +51,21 @@ class Link {
   // The most datagrams between two calls of flush().
   static constexpr std::size_t batch_max = 64;
 
-  virtual void begin_turn() {}
   // The pieces of a datagram are valid until the next call into the adapter other than
   // pull_datagram().
   virtual Offer offer(device::Datagram&, Time) { return Offer::declined; }
   // Sends what was taken since the last call. Called after each batch, which may be empty.
   virtual Flushed flush(Time) { return Flushed::all; }
-  // Sends what waits. Returns false if something still waits.
+  // Begins a turn of the driver, and sends what waits. Returns false if something still waits: the
+  // links behind this one are not called in this turn.
   [[nodiscard]] virtual bool resume(Time) { return true; }
-  virtual void end_turn(Time) {}
+  // Returns false if the link takes no datagrams of queue pairs, and sends something else.
+  virtual bool takes_datagrams() const { return true; }
   // Returns the time at which a turn must begin even if nothing comes.
   virtual Time next_deadline() const { return Time::never(); }
   // Returns the socket that was full, or -1: a turn must begin when it is writable.
   virtual int blocked_socket() const { return -1; }
-  // Returns true if turns must follow one another, as while a long transfer is under way.
+  // By memory: returns true if turns must follow one another, as while a long transfer is under way.
   virtual bool must_continue() const { return false; }
 
   // --- receiving ---
@@ -78,8 +79,6 @@ class Link {
   // A link by memory is looked at in each poll, since that costs no call to the kernel. Its peers
   // wake this process by the device's doorbell.
   virtual bool is_by_memory() const { return false; }
-  // Returns true if something may come by memory.
-  virtual bool has_peers() const { return false; }
   // Returns true if the last call of receive() may have left packets in memory.
   virtual bool is_unfinished() const { return false; }
   // Must be called when the doorbell was rung, before receive().

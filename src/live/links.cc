@@ -7,6 +7,14 @@ namespace tulle::live {
 void Links::add(Link& link) {
   all_.push_back(&link);
   (link.is_by_memory() ? by_memory_ : by_socket_).push_back(&link);
+  if (link.takes_datagrams()) for_datagrams_.push_back(&link);
+}
+
+void Links::add_first(Link& link) {
+  all_.insert(all_.begin(), &link);
+  auto& of_kind = link.is_by_memory() ? by_memory_ : by_socket_;
+  of_kind.insert(of_kind.begin(), &link);
+  if (link.takes_datagrams()) for_datagrams_.insert(for_datagrams_.begin(), &link);
 }
 
 void Links::add(std::unique_ptr<Link> link) {
@@ -17,12 +25,6 @@ void Links::add(std::unique_ptr<Link> link) {
 // --- sending ---
 
 void Links::transmit(device::Adapter& adapter, Time now) {
-  for (Link* const link : all_) link->begin_turn();
-  send(adapter, now);
-  for (Link* const link : all_) link->end_turn(now);
-}
-
-void Links::send(device::Adapter& adapter, Time now) {
   has_more_ = false;
   for (Link* const link : all_) {
     if (!link->resume(now)) return;
@@ -30,7 +32,7 @@ void Links::send(device::Adapter& adapter, Time now) {
   for (int batch = 0; batch < batches_max; ++batch) {
     bool has_more = pull(adapter, now) == Link::batch_max;
     bool waits = false;
-    for (Link* const link : all_) {
+    for (Link* const link : for_datagrams_) {
       const Link::Flushed flushed = link->flush(now);
       has_more |= flushed == Link::Flushed::more;
       waits |= flushed == Link::Flushed::waits;
@@ -63,7 +65,7 @@ std::size_t Links::pull(device::Adapter& adapter, Time now) {
 }
 
 Link::Offer Links::offer(device::Datagram& datagram, Time now) {
-  for (Link* const link : all_) {
+  for (Link* const link : for_datagrams_) {
     const Link::Offer offer = link->offer(datagram, now);
     if (offer != Link::Offer::declined) return offer;
   }
@@ -76,15 +78,13 @@ Time Links::next_deadline() const {
   return next;
 }
 
-bool Links::must_continue() const { return std::ranges::any_of(all_, &Link::must_continue); }
+bool Links::must_continue() const { return std::ranges::any_of(by_memory_, &Link::must_continue); }
 
 // --- receiving ---
 
 int Links::receive_from_memory(device::Adapter& adapter, Time now) {
   int received = 0;
-  for (Link* const link : by_memory_) {
-    if (link->has_peers()) received = std::max(received, link->receive(adapter, now));
-  }
+  for (Link* const link : by_memory_) received = std::max(received, link->receive(adapter, now));
   return received;
 }
 

@@ -19,6 +19,8 @@ class Links {
   // The caller keeps the link as long as this object lives.
   void add(Link& link);
   void add(std::unique_ptr<Link> link);
+  // Adds one that is called before all others, so that none that waits holds it up.
+  void add_first(Link& link);
 
   // Pulls and sends datagrams until the adapter has no more, a link takes no more, or a fixed
   // number of batches is sent.
@@ -62,13 +64,12 @@ class Links {
  private:
   static constexpr int batches_max = 8;  // in one call, before packets are received again
 
-  void send(device::Adapter& adapter, Time now);
   std::size_t pull(device::Adapter& adapter, Time now);
   Link::Offer offer(device::Datagram& datagram, Time now);
 
   DriverCounters& counters_;
   std::vector<std::unique_ptr<Link>> owned_;
-  std::vector<Link*> all_, by_memory_, by_socket_;
+  std::vector<Link*> all_, by_memory_, by_socket_, for_datagrams_;
   std::vector<device::Datagram> datagrams_;
   bool has_more_ = false;
 };

@@ -248,7 +248,12 @@ int Device::Impl::may_use_packets() {
 int Device::Impl::open_packets() {
   if (forked_) return EPERM;
   RawLink* const raw = network_->raw();
-  return raw == nullptr ? EOPNOTSUPP : raw->open();
+  if (raw == nullptr) return EOPNOTSUPP;
+  if (raw->is_open()) return 0;
+  if (const int error = raw->open(); error != 0) return error;
+  links_.add_first(*raw);
+  watched_.insert(watched_.begin(), Watched{});
+  return 0;
 }
 
 int Device::Impl::watch(const device::FlowRule& rule) {

@@ -81,13 +81,11 @@ class PeerFinder {
 Result<void> HostNetwork::open(const LinkContext& context, Links& links) {
   if (auto added = add_host_link(context, links); !added) return added;
   if (auto added = add_roce_v1(context, links); !added) return added;
-  const bool is_sealed = grant_.seal != nullptr;  // raw frames are not
+  if (grant_.seal == nullptr) {  // raw frames are not sealed
+    raw_ =
+        std::make_unique<RawLink>(context.device, context.adapter.raw_packets(), context.counters);
+  }
   add_udp(context, links);
-  if (is_sealed) return {};
-  auto raw =
-      std::make_unique<RawLink>(context.device, context.adapter.raw_packets(), context.counters);
-  raw_ = raw.get();
-  links.add(std::move(raw));
   return {};
 }
 

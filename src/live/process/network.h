@@ -47,7 +47,8 @@ class Network {
   // Adds the links, in the order in which datagrams are offered to them. Called once, before the
   // device's thread starts.
   virtual Result<void> open(const LinkContext& context, Links& links) = 0;
-  // Returns the link of raw packets; null: this network has no frames of Ethernet.
+  // Returns the link of raw packets, which the driver adds once it is open; null: this network has
+  // no frames of Ethernet.
   virtual RawLink* raw() { return nullptr; }
 };
 
@@ -65,7 +66,7 @@ class HostNetwork final : public Network {
   explicit HostNetwork(Grant grant) : grant_(std::move(grant)) {}
 
   Result<void> open(const LinkContext& context, Links& links) override;
-  RawLink* raw() override { return raw_; }
+  RawLink* raw() override { return raw_.get(); }
 
  private:
   Result<void> add_host_link(const LinkContext& context, Links& links) const;
@@ -73,7 +74,7 @@ class HostNetwork final : public Network {
   void add_udp(const LinkContext& context, Links& links);
 
   Grant grant_;
-  RawLink* raw_ = nullptr;
+  std::unique_ptr<RawLink> raw_;
 };
 
 // A host's port of a software fabric.

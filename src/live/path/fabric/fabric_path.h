@@ -30,7 +30,6 @@ class FabricPath final : public RingPath {
   // Returns when it must be checked again whether there is room, should nobody ring.
   Time next_deadline() const override { return full_lanes_ != 0 ? look_again_ : Time::never(); }
 
-  bool has_peers() const override { return true; }
   void set_polled(bool is_polled) override;
   std::uint64_t packets_by_memory() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;

@@ -20,16 +20,15 @@ class HostLink final : public Link {
 
   HostPath& path() { return *path_; }
 
-  void begin_turn() override {
-    path_->begin_turn();
-    packets_.begin_turn();
-  }
   Offer offer(device::Datagram& datagram, Time now) override {
     return packets_.offer(datagram, now);
   }
   Flushed flush(Time now) override { return packets_.flush(now); }
-  [[nodiscard]] bool resume(Time now) override { return packets_.resume(now); }
-  void end_turn(Time now) override { packets_.end_turn(now); }
+  [[nodiscard]] bool resume(Time now) override {
+    path_->begin_turn();
+    packets_.meet_peers();
+    return packets_.resume(now);
+  }
   Time next_deadline() const override { return packets_.next_deadline(); }
   // The caller may not poll while a long transfer is under way, but look at its memory.
   bool must_continue() const override { return path_->has_unfinished(); }
@@ -38,7 +37,6 @@ class HostLink final : public Link {
     return packets_.receive(adapter, now);
   }
   bool is_by_memory() const override { return true; }
-  bool has_peers() const override { return packets_.has_peers(); }
   bool is_unfinished() const override { return packets_.is_unfinished(); }
   void note_ring() override { packets_.note_ring(); }
   void set_polled(bool is_polled) override { packets_.set_polled(is_polled); }

@@ -58,8 +58,6 @@ class HostPackets final : public RingPath {
   };
   const Counters& counters() const { return counters_; }
 
-  void begin_turn() override { meet_peers(); }
-  void end_turn(Time) override { ring_doorbells(); }
   // Opens rings to the peers that have come. Called soon after a queue pair was connected, so that
   // the peer's first packet finds its ring read.
   void meet_peers() {
@@ -80,7 +78,10 @@ class HostPackets final : public RingPath {
   // The reader of a full ring wakes this process. A reader that cannot is looked at.
   static constexpr Time look_again_after = Time::microseconds(200);
   [[nodiscard]] bool resume(Time now) override;
-  Flushed flush(Time) override { return has_kept() ? Flushed::waits : Flushed::all; }
+  Flushed flush(Time) override {
+    ring_doorbells();
+    return has_kept() ? Flushed::waits : Flushed::all;
+  }
   // Returns when a reader that cannot wake this process is to be looked at.
   Time next_deadline() const override { return has_kept() ? look_again_ : Time::never(); }
   bool has_kept() const { return kept_form_.content_bytes > 0; }

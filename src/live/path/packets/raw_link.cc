@@ -16,7 +16,6 @@ int RawLink::may_open() {
 }
 
 int RawLink::open() {
-  if (port_ != nullptr) return 0;
   if (const int error = may_open(); error != 0) return error;
   auto port = PacketPort::open(device_.gids[0].interface);
   if (!port) return port.error().error_number;
@@ -31,20 +30,20 @@ int RawLink::watch(const device::FlowRule& rule) {
 
 void RawLink::unwatch(const device::FlowRule& rule) { port_->unwatch(rule); }
 
-void RawLink::end_turn(Time now) {
-  if (port_ == nullptr) return;
+// Frames that wait hold up no datagrams.
+bool RawLink::resume(Time now) {
   sent_ = port_->transmit(packets_);
   if (sent_ != PacketPort::Sent::all) look_again_ = now + look_again_after;
+  return true;
 }
 
 Time RawLink::next_deadline() const {
-  const bool must_look =
-      port_ != nullptr && (sent_ == PacketPort::Sent::queue_is_full || port_->is_waiting());
+  const bool must_look = sent_ == PacketPort::Sent::queue_is_full || port_->is_waiting();
   return must_look ? look_again_ : Time::never();
 }
 
 int RawLink::receive(device::Adapter&, Time now) {
-  if (port_ == nullptr || port_->receiving_socket() < 0) return 0;
+  if (port_->receiving_socket() < 0) return 0;
   const int count = port_->receive(now, packets_);
   if (count > 0) ++counters_.receive_calls;
   if (port_->is_waiting()) look_again_ = now + look_again_after;
@@ -53,7 +52,7 @@ int RawLink::receive(device::Adapter&, Time now) {
 
 void RawLink::rebase(Time by) {
   tulle::rebase(by, look_again_);
-  if (port_ != nullptr) port_->rebase(by);
+  port_->rebase(by);
 }
 
 }  // namespace tulle::live

@@ -23,14 +23,16 @@ class RawLink final : public Link {
   // Returns 0 if this process may use raw packets, or an errno. The kernel takes milliseconds to
   // close a packet socket, so that the answer is kept.
   int may_open();
-  // Returns 0 or an errno.
+  // Returns 0 or an errno. The other calls are for a link that is open.
   int open();
+  bool is_open() const { return port_ != nullptr; }
   // watch() must be called before a flow is created, and unwatch() when it has been destroyed.
   // Returns 0 or an errno.
   int watch(const device::FlowRule& rule);
   void unwatch(const device::FlowRule& rule);
 
-  void end_turn(Time now) override;
+  bool takes_datagrams() const override { return false; }
+  [[nodiscard]] bool resume(Time now) override;
   // A full interface queue gives no notice when it has room again, nor does a queue pair when it
   // has receive requests again.
   Time next_deadline() const override;
@@ -38,7 +40,7 @@ class RawLink final : public Link {
     return sent_ == PacketPort::Sent::socket_is_full ? port_->sending_socket() : -1;
   }
   int receive(device::Adapter& adapter, Time now) override;
-  int receiving_socket() const override { return port_ ? port_->receiving_socket() : -1; }
+  int receiving_socket() const override { return port_->receiving_socket(); }
   bool wants_wake() const override { return !port_->is_waiting(); }
   void rebase(Time by) override;
 
