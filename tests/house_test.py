@@ -5,6 +5,7 @@
 - No class has more than 40 public methods.
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
+- No place in a live device's driver names one of its networks.
 - At most 3 % of the blocks of comments open with a fragment instead of a sentence.
 - A file that calls the standard library's algorithms includes <algorithm>, or a header of ours that does: other
   headers include it with some versions of the library and not with others.
@@ -140,6 +141,16 @@ def host_sites(texts):
     return sum(len(re.findall(r"\bis_host\(", without_comments(text))) for text in texts)
 
 
+# The driver of a live device, and what belongs to one of its networks (docs/decisions/057-links.md).
+DRIVER = ("device_impl.h", "device_impl.cc", "device_thread.cc", "device_sleep.cc")
+OF_A_NETWORK = re.compile(r"\b(fabric|roce_v1|packets|seal|rings|host_packets|direct_path|transmitter|receiver|socket)_\b|"
+                          r"\b(Udp|RoceV1|Host|Courier)Link\b|\bFabricPath\b|\bHostPackets\b|\bHostPath\b")
+
+
+def network_sites(texts):
+    return sum(len(OF_A_NETWORK.findall(without_comments(text))) for text in texts)
+
+
 def comment_blocks(text):
     block = []
     for line in text.splitlines() + [""]:
@@ -194,6 +205,16 @@ class Transports(unittest.TestCase):
 
     def test_can_fail(self):
         self.assertEqual(sites(["if (type == QpType::rc) {}\n  .type = verbs::QpType::rc,\nif (is_xrc(type)) {}\n"]), 2)
+
+
+class Networks(unittest.TestCase):
+    def test_sites(self):
+        folder = ROOT / "src/live/process"
+        self.assertEqual(network_sites((folder / name).read_text() for name in DRIVER), 0)
+
+    def test_can_fail(self):
+        text = "if (fabric_ != nullptr) return;  // fabric_\nrings_in_row_max; gids_of_roce_v1_;\nUdpLink* link;\n"
+        self.assertEqual(network_sites([text]), 2)
 
 
 class Hosts(unittest.TestCase):

@@ -64,7 +64,7 @@ ROOMS_WITHIN = {
         "security": set(),
         "path/packets": {"message", "path/memory", "security"},
         "path/memory": set(),
-        "path/fabric": {"path/memory"},
+        "path/fabric": {"message", "path/memory"},
         "connections": {"message"},
         "agent": {"connections", "message", "path/packets", "security"},
         "fabric": {"connections", "message", "path/fabric", "path/packets", "security"},

@@ -37,7 +37,7 @@ constexpr int look_milliseconds = 2;
 // of its peers wait this long for it.
 constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
 
-// Times of frames lie within so many nanoseconds of the capture's beginning. A process may write
+// Times of frames are within so many nanoseconds of the capture's beginning. A process may write
 // any time, and a Time reaches 106 days.
 constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
 
@@ -135,7 +135,7 @@ void Capture::add_fabric(live::CaptureRing ring, std::vector<std::string> names)
 }
 
 // Returns the interface of a port, which is made when it is first seen. A port that the fabric does
-// not have may stand in the ring only if the fabric's process is damaged.
+// not have may be in the ring only if the fabric's process is damaged.
 std::uint32_t Capture::interface_of(const live::CapturedAt& at) {
   constexpr std::uint32_t ports_max = 255;
   const std::pair key{std::min<std::uint32_t>(at.node, static_cast<std::uint32_t>(nodes_.size())),
@@ -177,7 +177,7 @@ void Capture::write_flow_control(const Source& source, const live::CapturedAt& a
                header.size() + filled.size());
 }
 
-// A process's frames of Ethernet have an interface of their own in the file, which is made when the
+// A process's frames of Ethernet have a separate interface in the file, which is made when the
 // first is seen: an interface has one link type.
 std::uint32_t Capture::interface_of_ethernet(Source& source) {
   if (!source.of_ethernet) {

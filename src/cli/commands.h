@@ -63,7 +63,7 @@ struct FabricUpOptions {
   std::string name;      // of the fabric
   std::string topology;  // a scenario's file, of which [topology] is used; empty: the usual one
   bool foreground = false;
-  bool no_manager = false;      // it has no subnet manager of its own
+  bool no_manager = false;      // it has no subnet manager
   std::string manager_key;      // a key file, "none", or empty: a key that nobody else knows
   bool keeps_rates = false;     // packets take time on its links
   bool shared_network = false;  // the hosts share the IP network of this machine

@@ -16,9 +16,9 @@
 #include "report/links.h"
 #include "report/results.h"
 #include "scenario/fabrics.h"
+#include "study/ranks.h"
 #include "study/results_folder.h"
 #include "study/simulate.h"
-#include "study/ranks.h"
 #include "workload/experts.h"
 
 namespace tulle::cli {
@@ -153,7 +153,7 @@ int compare(const CompareOptions& options) {
   simulating.ranks = ranks();
   simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
-    // They lie in the same folders as when all are there.
+    // They are in the same folders as when all are there.
     simulating.keep = [&](const report::Results& results) {
       return write(results, all.size() > 1);
     };

@@ -218,7 +218,7 @@ void say_ready(const std::string& network) {
   drop_standard_descriptors();  // nobody reads what a detached process prints
 }
 
-// Starts the fabric in a process of its own. Returns an exit status when programs may connect, with
+// Starts the fabric in a separate process. Returns an exit status when programs may connect, with
 // a sentence about the hosts' network, or when it has failed.
 int start_detached(const live::FabricOptions& options, std::string& network) {
   std::array<int, 2> ends{};

@@ -5,7 +5,7 @@
 
 namespace tulle::cli {
 
-// Prepares this process for starting ranks, whose libibverbs is the one beside this program.
+// Prepares this process for starting ranks, whose libibverbs is the one next to this program.
 Result<ranks::Group> make_group(double timeout_seconds);
 
 // Does what fail() does. If a signal has ended the ranks, the exit status says so.

@@ -14,7 +14,7 @@ class HelpFormatter : public CLI::FormatterBase {
                         CLI::AppFormatMode mode) const override;
 };
 
-// Returns the word that stands for an option's value, such as "FILE" or "in|out|both", or an empty
+// Returns the placeholder of an option's value, such as "FILE" or "in|out|both", or an empty
 // text if the option takes no value.
 std::string value_name(const CLI::Option& option);
 

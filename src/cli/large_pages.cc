@@ -27,7 +27,7 @@ void take_large_pages() {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execv("/proc/self/exe", pointers.data());
-  // If the program cannot start again, it goes on as it is.
+  // If the program cannot start again, it continues as it is.
 }
 
 }  // namespace tulle::cli

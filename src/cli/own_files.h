@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the files of this user lie that belong to fabrics and to programs under `tulle run`.
+// The places of this user's files that belong to fabrics and to programs under `tulle run`.
 
 #include <string>
 

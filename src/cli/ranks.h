@@ -32,7 +32,7 @@ std::string no_ranks_for(const std::string& what);
 // Called at the end of the program: waits for the other ranks. Returns the status of this process.
 // A rank other than 0 leaves it to rank 0 to say what has failed, which has failed as well.
 int leave_ranks(int status);
-// Ends all ranks at once, because this one cannot go on, and says why. Returns 1 without ranks.
+// Ends all ranks at once, because this one cannot continue, and says why. Returns 1 without ranks.
 int fail_all_ranks(const std::string& message);
 
 }  // namespace tulle::cli

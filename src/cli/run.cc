@@ -144,7 +144,7 @@ void warn_of_newer_libraries(const fs::path& folder) {
   }
 }
 
-// Returns the file that a command's name stands for, or an empty path.
+// Returns the file that a command's name means, or an empty path.
 fs::path program_of(const std::string& command) {
   if (command.find('/') != std::string::npos) return command;
   const char* list = std::getenv("PATH");
@@ -364,7 +364,7 @@ int run(const RunOptions& options) {
 }
 
 int fabric_shell(const RunOptions& options) {
-  // A remote shell gets the words of its command line joined by spaces, and takes them apart anew.
+  // A remote shell gets the words of its command line joined by spaces, and takes them apart again.
   RunOptions shell = options;
   shell.command = {"/bin/sh", "-c", fmt::format("{}", fmt::join(options.command, " "))};
   return run(shell);

@@ -22,10 +22,10 @@
 #include "scenario/build.h"
 #include "scenario/scenario.h"
 #include "scenario/tables.h"
+#include "study/ranks.h"
 #include "study/results_folder.h"
 #include "study/scenarios.h"
 #include "study/simulate.h"
-#include "study/ranks.h"
 
 namespace tulle::cli {
 namespace {
@@ -51,7 +51,7 @@ constexpr char dcqcn_of_hpcc[] =
     "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 2\n"
     "clamp_target = false\nleast = \"1Gbps\"\nnotification_interval = \"1us\"\n";
 
-// Returns the scenario that --topology, --flows and --fabric stand for.
+// Returns the scenario that --topology, --flows and --fabric describe.
 Result<Scenario> from_tables(const SimOptions& options) {
   if (options.topology.empty() || options.flows.empty()) {
     return Error{
@@ -191,7 +191,7 @@ int sim(const SimOptions& options) {
   simulating.ranks = ranks();
   simulating.is_unvalidated = options.unvalidated;
   if (!options.output.empty()) {
-    // They lie in the same folders as when all are there.
+    // They are in the same folders as when all are there.
     simulating.keep = [&](const report::Results& results) {
       return write(results, variants.size() > 1);
     };

@@ -1,5 +1,5 @@
 // The program `tulle-simulator`. `tulle` becomes it for the commands that simulate, and for those
-// that run a collective live as it is simulated. It is a program of its own, with libraries that
+// that run a collective live as it is simulated. It is a separate program, with libraries that
 // nothing live needs.
 
 #include <CLI/CLI.hpp>

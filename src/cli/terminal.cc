@@ -41,7 +41,7 @@ Result<void> print(const std::string& text) {
   return Error{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
 }
 
-// A run, as long as it goes on.
+// A run, as long as it continues.
 class Terminal::Entry final : public Run {
  public:
   Entry(Terminal& terminal, std::string name) : terminal_(terminal), name_(std::move(name)) {

@@ -23,12 +23,12 @@ inline constexpr char interrupted_results[] =
 // Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 
-// Shows a line of progress on standard error, if that is a terminal. Of several ranks, the first one
-// speaks. Until ready() or the first run, Ctrl-C ends the program.
+// Shows a line of progress on standard error, if that is a terminal. Of several ranks, the first
+// one speaks. Until ready() or the first run, Ctrl-C ends the program.
 class Terminal final : public study::Monitor {
  public:
   // The heading is printed on standard output once the first run can begin; empty: none. `prefix`
-  // stands at the beginning of the line of progress.
+  // is at the beginning of the line of progress.
   explicit Terminal(std::string heading = "", std::string prefix = "");
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
@@ -48,7 +48,7 @@ class Terminal final : public study::Monitor {
   std::mutex mutex_;
   const std::string heading_;
   const std::string prefix_;
-  std::vector<const Entry*> entries_;  // of the runs that go on, in the order of their beginnings
+  std::vector<const Entry*> entries_;  // of the runs under way, in the order of their beginnings
   std::chrono::steady_clock::time_point next_;
   bool is_terminal_;
   bool shown_ = false;

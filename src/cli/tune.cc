@@ -126,8 +126,8 @@ Result<study::Tuned> search(const TuneOptions& options, const study::TuneSetting
                         options.jobs, level, study::ResultsOf::search},
                        terminal);
   if (auto opened = points.open(); !opened) return opened.error();
-  study::TuneReport report({options.scenario, options.variant, options.output, options.again, level},
-                           settings, points);
+  study::TuneReport report(
+      {options.scenario, options.variant, options.output, options.again, level}, settings, points);
   if (auto opened = report.open(); !opened) return opened.error();
   study::Tuner tuner(settings, points, terminal);
   if (auto searched = tuner.search(); !searched) return searched.error();

@@ -23,7 +23,7 @@ bool has_stop_signal(const UniqueFd& signals);
 // Returns how many may be open now, or 0 if the system does not say.
 std::uint64_t raise_file_limit();
 
-// Lets the standard descriptors go. A pipe of whoever started the process would never reach its
+// Lets the standard descriptors go. A pipe of the process that started it would never reach its
 // end while they stayed open here.
 void drop_standard_descriptors();
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whose folders this process may use. A path that the environment names, or that lies where other
+// Whose folders this process may use. A path that the environment names, or that is where other
 // users may write, can lead anywhere at the next moment.
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ bool is_trusted(uid_t user);
 
 // Returns the path of a folder without links in it, if nobody but trusted users can change which
 // folder that is. It and each folder above must belong to one of them, and nobody else may write
-// there, the user's own group excepted, unless the folder is sticky, like /tmp. (Whoever makes a
+// there, the user's own group excepted, unless the folder is sticky, like /tmp. (Who makes a
 // file in a sticky folder has to look at what is there.) The owner of "/" is trusted too, since
 // root may have no number in a user namespace. Otherwise the error says which folder belongs to
 // whom (EPERM).

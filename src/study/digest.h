@@ -7,7 +7,7 @@
 namespace tulle::study {
 
 // These return SHA-256 as hexadecimal digits. What is no file, cannot be read, or is longer than
-// config::read_file() reads, counts as empty: whoever wrote a file of results may have named
+// config::read_file() reads, counts as empty: the writer of a file of results may have named
 // anything as what it depends on.
 std::string digest_of(const std::string& text);
 std::string digest_of_file(const std::string& path);

@@ -24,8 +24,8 @@ constexpr Level level_of(std::string_view name) {
   return name == flow_level ? Level::flow : Level::packet;
 }
 
-// Reads flow-level.json, which comes with the scenarios: how far the flow level has been measured
-// beside packets. The error is one line.
+// Reads flow-level.json, which comes with the scenarios: how far the flow level has been
+// compared with packets. The error is one line.
 Result<std::vector<experiment::ValidatedRange>> validated_ranges();
 
 // Returns a line that says how far the outcomes of the flow level may be off, or that nobody knows.

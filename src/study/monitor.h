@@ -13,7 +13,7 @@ namespace tulle::study {
 // This class is silent and never ends the work.
 class Monitor {
  public:
-  // A run that goes on as long as this object lives. One thread uses it.
+  // A run that is under way as long as this object lives. One thread uses it.
   class Run {
    public:
     virtual ~Run() = default;

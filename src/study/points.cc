@@ -38,8 +38,8 @@ std::string absolute(const std::string& path) {
 }
 
 // Returns what the results of a point depend on: the keys of its variants, the level, and the
-// version that simulates. The files that they name stand beside the results, once they have been
-// read.
+// version that simulates. The files that they name are recorded with the results, once they have
+// been read.
 std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>& variants,
                         Level level) {
   json_t identity;
@@ -55,7 +55,7 @@ std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>
   return text_of(identity, -1);
 }
 
-// Passes on in a worker whether the work goes on, and no more: a worker has nobody to speak to.
+// Passes on in a worker whether the work continues, and no more: a worker has nobody to speak to.
 class WorkersMonitor final : public Monitor {
  public:
   explicit WorkersMonitor(Monitor& of_parent) : of_parent_(of_parent) {}
@@ -194,7 +194,7 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   return points_.size() - 1;
 }
 
-// Runs in a process of its own.
+// Runs in a separate process.
 Result<void> Points::simulate_point(std::size_t index) const {
   const Point& point = points_[index];
   auto scenario = scenario_of(point.lines);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Points of a scenario: the scenario with some of its keys changed. Each point is simulated in a
-// process of its own and has a file of its own, so that work which was interrupted goes on where it
+// separate process and has its own file. Work that was interrupted therefore resumes where it
 // was. docs/decisions/046-sweeps.md says why.
 
 #include <cstddef>
@@ -70,8 +70,8 @@ class Points final : public PointSet {
   // The monitor must outlive this object.
   Points(PointsOptions options, Monitor& monitor);
 
-  // Reads the scenario, makes the folder, and locks it, so that no other process writes there. The processes of work
-  // that was killed have the lock for a moment more. The error is one line.
+  // Reads the scenario, makes the folder, and locks it, so that no other process writes there. The
+  // processes of work that was killed have the lock for a moment more. The error is one line.
   Result<void> open();
 
   Result<std::size_t> add(std::string name, std::vector<std::string> lines) override;
@@ -81,7 +81,7 @@ class Points final : public PointSet {
 
   const std::string& title() const override { return title_; }
 
-  // Returns the scenario with these lines of TOML in place of its own keys.
+  // Returns the scenario with these lines of TOML in place of those of its keys.
   Result<scenario::Scenario> scenario_of(const std::vector<std::string>& lines) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 // Processes that simulate together (sim/processes.h) go through the same calls, and agree on what
-// comes next. Null stands for one process alone.
+// comes next. Null means one process alone.
 
 #include <cstddef>
 #include <optional>
@@ -16,7 +16,9 @@
 namespace tulle::study {
 
 // Returns true in the process that has the results, and speaks for all.
-inline bool is_first(const sim::Processes* ranks) { return ranks == nullptr || ranks->number() == 0; }
+inline bool is_first(const sim::Processes* ranks) {
+  return ranks == nullptr || ranks->number() == 0;
+}
 
 // Fails if one of them has failed, with the error of the first one that has. All call this as often
 // as each other; one process alone gets back what it gives.

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The files of a run, and of each variant in a folder of its own.
+// The files of a run, and of each variant in its own folder.
 constexpr std::array<std::string_view, 6> run_files = {
     "summary.json", "flows.csv", "links.csv", "hosts.csv", "samples.csv", "report.html"};
 

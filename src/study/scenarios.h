@@ -17,8 +17,8 @@ std::vector<std::string> shipped_scenarios();
 // Returns the file of a scenario, given as a path or as the name of one that comes with Tulle. The
 // error suggests similar names.
 Result<std::string> find_scenario(const std::string& name);
-// Finds and reads a scenario, with these lines of TOML in place of its own keys. All errors are of
-// what was asked for.
+// Finds and reads a scenario, with these lines of TOML in place of those of its keys. All errors
+// are of what was asked for.
 Result<scenario::Scenario> read_scenario(const std::string& name,
                                          const std::vector<std::string>& set);
 

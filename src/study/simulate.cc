@@ -23,8 +23,8 @@
 #include "report/perfetto.h"
 #include "report/results.h"
 #include "scenario/fingerprint.h"
-#include "study/results_folder.h"
 #include "study/ranks.h"
+#include "study/results_folder.h"
 
 namespace tulle::study {
 namespace {
@@ -56,7 +56,7 @@ Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions&
                                    setup.network);
 }
 
-// Runs each job of the setup alone, to be compared with what it takes beside the others. Jobs that
+// Runs each job of the setup alone, to be compared with its time among the others. Jobs that
 // are interrupted have no times.
 Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, unsigned threads,
                             sim::Processes* processes, Monitor& monitor,
@@ -71,7 +71,7 @@ Result<void> simulate_alone(scenario::Setup& setup, const std::string& name, uns
 
 // Returns the processes that simulate a setup together; null if one does.
 Result<sim::Processes*> ranks_for(const SimulateOptions& options, const scenario::Setup& setup,
-                                 const std::string& name, Monitor& monitor) {
+                                  const std::string& name, Monitor& monitor) {
   sim::Processes* all = options.ranks;
   if (all == nullptr) return all;
   std::string why = experiment::Run::why_undivided(setup);
@@ -138,7 +138,8 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const std::string& variant_name = scenario.variants()[variant].name;
   const std::string& name = variant_name.empty() ? scenario.name() : variant_name;
   auto setup = scenario.build(variant, options.level == Level::packet);
-  if (auto built = agree(options.ranks, setup ? Result<void>() : as_misuse(setup.error())); !built) {
+  if (auto built = agree(options.ranks, setup ? Result<void>() : as_misuse(setup.error()));
+      !built) {
     return built.error();
   }
   if (options.ranks != nullptr) {
@@ -235,7 +236,7 @@ Checked check(const SimulateOptions& options, const Scenario& scenario, std::siz
 
 // Checks the variants, and returns the order in which to run them, as indices. Where several run at
 // the same time, those with a kernel at each host go first: they take several times as long as the
-// others, and the last one may have no other beside it.
+// others, and the last one may have to run alone.
 Result<std::vector<std::size_t>> order_of(const SimulateOptions& options, const Scenario& scenario,
                                           std::span<const std::size_t> variants) {
   const unsigned jobs = options.jobs;
@@ -311,8 +312,8 @@ Result<std::vector<Outcome>> simulate_in_threads(const SimulateOptions& options,
 
 // Simulates one variant after the other, by all ranks together. An exception of one rank ends all.
 Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::size_t variants,
-                                         const RunVariant& run, Monitor& monitor, Timings& timings,
-                                         report::Results results) {
+                                          const RunVariant& run, Monitor& monitor, Timings& timings,
+                                          report::Results results) {
   const auto goes_on = [&] { return monitor.goes_on(); };
   const auto note_done = [&](std::size_t done) {
     monitor.say_when_ended(fmt::format(
@@ -331,7 +332,7 @@ Result<report::Results> simulate_in_ranks(const SimulateOptions& options, std::s
       if (kept && i + 1 < variants) note_done(i + 1);
     }
     if (auto all = agree(options.ranks, kept); !all) return all.error();
-    // One that was interrupted stops all others, though they may not have heard of it yet.
+    // One that was interrupted stops all others, though they may not have been told yet.
     if (!agree(options.ranks, goes_on() ? Result<void>() : Error{"interrupted"})) break;
   }
   return results;

@@ -38,7 +38,7 @@ struct SimulateOptions {
   std::function<Result<void>(const report::Results&)> keep = {};
   std::string kept_in = {};  // where it keeps them, for people
   Level level = Level::packet;
-  // At flow level: what lies beyond the ranges in which it was measured is simulated, too.
+  // At flow level: what is beyond the ranges in which it was measured is simulated, too.
   bool is_unvalidated = false;
 };
 
@@ -51,11 +51,11 @@ Result<report::Results> simulate(const SimulateOptions& options, const scenario:
                                  std::span<const std::size_t> variants, Monitor& monitor,
                                  Timings& timings);
 
-// What stands beside results in a folder.
+// What accompanies results in a folder.
 struct ResultsText {
   std::string what;          // what the variants are: "variant", "fabric"
   std::string again;         // the command that makes them
-  bool are_several = false;  // each variant has a folder of its own
+  bool are_several = false;  // each variant has its own folder
 };
 
 // Writes, in place of those of an earlier run, the files of report/results.h, report.html and a

@@ -35,8 +35,8 @@ class Sweep {
 
   // Returns the results, one for each point and variant, whose names say which values they have.
   report::Results results() const;
-  // Returns a row for each point and variant, and for each kind of traffic. It has the keys' values,
-  // and then all figures that any of them has.
+  // Returns a row for each point and variant, and for each kind of traffic. It has the keys'
+  // values, and then all figures that any of them has.
   std::string csv() const;
   std::string json() const;
 

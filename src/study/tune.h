@@ -66,7 +66,7 @@ struct Tuned {
   Score baseline;                  // of the scenario as it was, on the search seeds
   double best_cost = Score::none;  // of the best setting, on the search seeds
   Setting best;
-  Score validated_was, validated_is;         // of the two, on the validation seeds
+  Score validated_was, validated_is;          // of the two, on the validation seeds
   std::vector<std::size_t> validated_points;  // of the one, and then of the other
   std::string keep_because;  // why the scenario is kept as it was; empty: it is not
 

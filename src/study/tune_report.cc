@@ -54,14 +54,15 @@ Result<void> TuneReport::write_evaluations(const Tuned& found) const {
 std::string TuneReport::table(const Tuned& found) const {
   const std::string& name = points_.title().empty() ? options_.scenario : points_.title();
   const std::string title = options_.variant.empty() ? name : name + ", " + options_.variant;
-  std::string text =
-      fmt::format("{}\n{} settings tried to {} {}\n\n", title, found.tried.size(), settings_.direction(), settings_.figure);
+  std::string text = fmt::format("{}\n{} settings tried to {} {}\n\n", title, found.tried.size(),
+                                 settings_.direction(), settings_.figure);
   text += fmt::format("{:34}{:>14}{:>14}{:>9}\n", "", "as it was", "tuned", "gain");
   const auto row = [&](const std::string& what, double before, double after) {
     text += fmt::format("{:34}{:14.6g}{:14.6g}{:8.1f} %\n", what, before, after,
                         settings_.gain(before, after) * 100);
   };
-  row(fmt::format("mean of the search seeds ({})",  settings_.seeds.size()), found.baseline.mean, settings_.cost(found.best_cost));
+  row(fmt::format("mean of the search seeds ({})", settings_.seeds.size()), found.baseline.mean,
+      settings_.cost(found.best_cost));
   row(fmt::format("mean of the validation seeds ({})", settings_.validation_seeds.size()),
       found.validated_was.mean, found.validated_is.mean);
   for (std::size_t i = 0; i < settings_.validation_seeds.size(); ++i) {
@@ -103,7 +104,7 @@ std::string TuneReport::json(const Tuned& found) const {
   all["settings_tried"] = found.tried.size();
   for (std::size_t i = 0; i < settings_.knobs.size(); ++i) {
     all["knobs"][settings_.knobs[i].key] = {{"was", were_[i]},
-                                   {"tuned", scenario::value_text(found.best.values[i])}};
+                                            {"tuned", scenario::value_text(found.best.values[i])}};
   }
   for (std::size_t i = 0; i < settings_.validation_seeds.size(); ++i) {
     all["validation"].push_back({{"seed", std::stoull(settings_.validation_seeds[i])},
@@ -121,7 +122,7 @@ std::string TuneReport::evaluations_csv(const Tuned& found) const {
   std::string text;
   for (const tuning::Knob& knob : settings_.knobs) text += csv_cell(knob.key) + ",";
   text += "mean";
-  for (const std::string& seed :  settings_.seeds) text += ",seed " + seed;
+  for (const std::string& seed : settings_.seeds) text += ",seed " + seed;
   text += ",failure\n";
   const auto add = [&](const Setting& setting, const Score& score) {
     for (std::size_t i = 0; i < settings_.knobs.size(); ++i) {
@@ -130,7 +131,7 @@ std::string TuneReport::evaluations_csv(const Tuned& found) const {
       text += csv_cell(value) + ",";
     }
     text += std::isfinite(score.mean) ? fmt::format("{:.9g}", score.mean) : "";
-    for (std::size_t i = 0; i <  settings_.seeds.size(); ++i) {
+    for (std::size_t i = 0; i < settings_.seeds.size(); ++i) {
       const bool has = i < score.values.size() && std::isfinite(score.values[i]);
       text += has ? fmt::format(",{:.9g}", score.values[i]) : ",";
     }
@@ -141,8 +142,9 @@ std::string TuneReport::evaluations_csv(const Tuned& found) const {
   return text;
 }
 
-// Returns a scenario that stands by itself: the variant's settings, with those that were found.
-Result<std::string> TuneReport::tuned_scenario(const Setting& best, const std::string& gained) const {
+// Returns a complete scenario: the variant's settings, with those that were found.
+Result<std::string> TuneReport::tuned_scenario(const Setting& best,
+                                               const std::string& gained) const {
   auto scenario = points_.scenario_of(best.lines);
   if (!scenario) return scenario.error();
   std::error_code failed;
@@ -196,9 +198,9 @@ report::Results TuneReport::validated_results(const Tuned& found,
 Result<void> TuneReport::write_tuned(const Tuned& found) {
   auto tuned = points_.scenario_of(found.best.lines);
   if (!tuned) return tuned.error();
-  const std::string gained =
-      fmt::format("The mean {} on {} validation seeds is {:.6g}; it was {:.6g}.", settings_.figure,
-                  settings_.validation_seeds.size(), found.validated_is.mean, found.validated_was.mean);
+  const std::string gained = fmt::format(
+      "The mean {} on {} validation seeds is {:.6g}; it was {:.6g}.", settings_.figure,
+      settings_.validation_seeds.size(), found.validated_is.mean, found.validated_was.mean);
   auto alone = tuned_scenario(found.best, gained);
   if (!alone) return alone.error();
   const std::string path = (fs::path(options_.folder) / "tuned.toml").string();

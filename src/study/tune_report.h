@@ -33,8 +33,8 @@ class TuneReport {
   Result<void> open();
   // Writes evaluations.csv: all settings that were tried, with their scores.
   Result<void> write_evaluations(const Tuned& found) const;
-  // Writes the other files. Those whose settings a person is to take are written if the best setting
-  // is better.
+  // Writes the other files. Those whose settings a person is to take are written if the best
+  // setting is better.
   Result<void> write(const Tuned& found);
 
   std::string evaluations_csv(const Tuned& found) const;

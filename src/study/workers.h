@@ -1,6 +1,6 @@
 #pragma once
 
-// Processes of their own do work, so that one which fails, or is killed, harms no other. They end
+// Separate processes do work, so that one which fails, or is killed, harms no other. They end
 // with this process.
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct WorkEnded {
   bool is_misuse = false;  // of what was asked for (base/result.h)
 };
 
-// Does the work of each of these indices in a process of its own, of which so many run at the same
+// Does the work of each of these indices in a separate process, of which so many run at the same
 // time. `work` runs there, and its error is handed on. `ended` runs here, once for
 // each that has ended, and `tick` several times a second. If `goes_on` returns false, no more
 // begin, and those that run are told to end (SIGINT). Nothing is called for one that never began.

@@ -39,6 +39,7 @@ SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_
           "rdma_core")
 
 PAGE = ROOT / "docs" / "compatibility.md"
+TESTS = ROOT / "docs" / "compatibility" / "tests.csv"
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
 
 
@@ -86,10 +87,24 @@ def run(chosen, arguments):
     return told
 
 
+def suites():
+    """Returns {name: module}."""
+    return {name: importlib.import_module(name) for name in available()}
+
+
 def page():
     """Returns the page, made from the records of every release."""
-    suites = {name: importlib.import_module(name) for name in available()}
-    return document.write(suites, records.read_all())
+    return document.write(suites(), records.read_all())
+
+
+def every_test():
+    """Returns the table of all tests, as CSV."""
+    return document.every_test(suites(), records.read_all())
+
+
+def write_page():
+    PAGE.write_text(page())
+    TESTS.write_text(every_test())
 
 
 def main():
@@ -108,7 +123,7 @@ def main():
         print("\n".join(available()))
         return 0
     if arguments.render:
-        PAGE.write_text(page())
+        write_page()
         return 0
     if arguments.record and any("." in name for name in arguments.names):
         parser.error("--record takes whole suites")
@@ -127,7 +142,7 @@ def main():
         return INTERRUPTED
     if arguments.record or not (arguments.names or any(ways.values())):
         records.update(told, available())
-        PAGE.write_text(page())
+        write_page()
     return 1 if any(result.outcome in frame.BAD for *_, results in told for result in results) else 0
 
 

@@ -1,7 +1,10 @@
-"""Makes the page for people, docs/compatibility.md, from the outcomes in every release's record (records.py)."""
+"""Makes the page for people, docs/compatibility.md, and its table of tests, docs/compatibility/tests.csv, from the outcomes
+in every release's record (records.py)."""
 
 import collections
+import csv
 import dataclasses
+import io
 
 import frame
 
@@ -12,8 +15,8 @@ HEAD = """# Compatibility
 This page lists the programs that run over Tulle today. The programs are those of each release's packages, unmodified.
 `./dev compat` runs those that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and
 makes this page from all the files there. After the summary, the page lists what did not pass, with the reason that the
-test gave. At the end it lists [every test](#every-test). A dash (–) means that the release's packages do not have the
-test.
+test gave. [tests.csv](compatibility/tests.csv) lists every test. A dash (–) means that the release's packages do not have
+the test.
 """
 
 
@@ -102,16 +105,6 @@ def details(rows, names):
     return table(["tests", *names, "reason"], lines)
 
 
-def footnote(rows, names):
-    """Returns a note that says how many of the tests each release lacks, or that it ran none; or an empty text."""
-    lacking = [sum(row.cells[i] is None for row in rows) for i in range(len(names))]
-    told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if 0 < count < len(rows))
-    not_run = ", ".join(name for name, count in zip(names, lacking) if count == len(rows))
-    notes = [f"not among the release's tests ({told})"] if told else []
-    notes += [f"not run in {not_run}"] if not_run else []
-    return f"\n{ABSENT}: {'; '.join(notes)}.\n" if notes else ""
-
-
 def measured(records):
     """Returns a sentence that names the days on which the releases' suites ran."""
     def days(record):
@@ -122,13 +115,17 @@ def measured(records):
     return f"\nThe suites ran on {told}.\n"
 
 
+def all_rows(suites, records):
+    """Returns {name of the suite: its rows}."""
+    return {key: rows_of([record["suites"].get(key) for record in records]) for key in suites}
+
+
 def write(suites, records):
     """Returns the whole page. `suites` is {name: module}; `records` has one record a release."""
     names = [record["name"] for record in records]
-    of = {key: [record["suites"].get(key) for record in records] for key in suites}
-    rows = {key: rows_of(told) for key, told in of.items()}
+    rows = all_rows(suites, records)
     text = HEAD + "\n" + table(["program", *names, "what is run"], [
-        [suite.NAME, *(summary_cell(suite, told) for told in of[key]), cell(suite.WHAT)]
+        [suite.NAME, *(summary_cell(suite, record["suites"].get(key)) for record in records), cell(suite.WHAT)]
         for key, suite in suites.items()])
     text += measured(records)
     for key, suite in suites.items():
@@ -140,9 +137,14 @@ def write(suites, records):
             text += f"\n{notes.strip()}\n"
         if has_details:
             text += "\n" + details(rows[key], names)
-    text += "\n## Every test\n"
-    for key, suite in suites.items():
-        text += f"\n### {suite.NAME}: all\n\n"
-        text += table(["test", *names], [[f"`{row.test}`", *map(outcome_of, row.cells)] for row in rows[key]])
-        text += footnote(rows[key], names)
     return text
+
+
+def every_test(suites, records):
+    """Returns a row for each test, as CSV: the program, the test, and its outcome in each release."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(["program", "test", *(record["name"] for record in records)])
+    for key, rows in all_rows(suites, records).items():
+        out.writerows([suites[key].NAME, row.test, *map(outcome_of, row.cells)] for row in rows)
+    return text.getvalue()

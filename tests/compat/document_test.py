@@ -36,7 +36,8 @@ def skipped(reason):
 
 class Committed(unittest.TestCase):
     def test_the_page_equals_its_records(self):
-        self.assertEqual(compat.page(), compat.PAGE.read_text(), "make it anew: tests/compat/compat.py --render")
+        self.assertEqual(compat.page(), compat.PAGE.read_text(), "make it again: tests/compat/compat.py --render")
+        self.assertEqual(compat.every_test(), compat.TESTS.read_text(), "make it again: tests/compat/compat.py --render")
 
     def test_records_are_whole(self):
         for record in records.read_all():
@@ -59,9 +60,9 @@ class Page(unittest.TestCase):
         self.assertIn("| Ping | 1: 1 pass | 2: 2 pass | pings \\| pongs |\n", page)
 
     def test_a_test_of_one_release_alone(self):
-        page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}))
-        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n"
-                      "–: not among the release's tests (1 in Old)", page)
+        releases = [release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()})]
+        self.assertEqual(document.every_test({"ping": SUITE}, releases),
+                         "program,test,Old,New\nPing,a,pass,pass\nPing,b,–,pass\n")
 
     def test_reasons(self):
         page = self.page(release("Old", {"a": skipped("x"), "b": skipped("x"), "c": passed()}),

@@ -437,7 +437,9 @@ void AgentCore::close_finished() {
     discard(*session, std::move(session->table));
     discard(*session, std::move(session->doorbell));
   }
-  for (const std::size_t each : counters_of_now) departed_[each] = 0;
+  for (std::size_t i = 0; i < counter_count; ++i) {
+    if (counter_table[i].is_of_now) departed_[i] = 0;
+  }
   if (std::erase_if(sessions_, is_finished) == 0) return;
   devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
 }

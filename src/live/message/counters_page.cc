@@ -41,62 +41,9 @@ CountersPage::~CountersPage() {
 
 void CountersPage::publish(device::Adapter& adapter, const DriverCounters& driver) {
   if (page_ == nullptr) return;
-  const device::Counters& c = adapter.counters();
-  const auto verdict = [&](port::Verdict v) {
-    return c.received_by_verdict[static_cast<std::size_t>(v)];
-  };
-  const std::array<std::uint64_t, counter_count> now = {
-      adapter.queue_pairs_in_use(),
-      c.packets_sent,
-      c.packets_received,
-      c.bytes_sent,
-      c.bytes_received,
-      verdict(port::Verdict::truncated),
-      verdict(port::Verdict::unknown_opcode),
-      verdict(port::Verdict::bad_version),
-      verdict(port::Verdict::bad_icrc),
-      c.unknown_queue_pair,
-      c.congestion_notifications,
-      c.transport.retransmitted_packets,
-      c.transport.ack_timeouts,
-      c.transport.sequence_naks_sent,
-      c.transport.sequence_naks_received,
-      c.transport.implied_naks,
-      c.transport.rnr_naks_sent,
-      c.transport.rnr_naks_received,
-      c.transport.duplicate_requests,
-      c.transport.remote_errors_sent,
-      c.transport.remote_errors_received,
-      c.transport.dropped_packets,
-      c.transport.dropped_messages,
-      driver.send_calls,
-      driver.send_delays,
-      driver.send_errors,
-      driver.receive_calls,
-      driver.kernel_drops,
-      driver.unsealed_drops,
-      driver.queue_pairs_by_memory,
-      driver.direct_transfers,
-      driver.direct_bytes,
-      driver.shared_files,
-      driver.shared_bytes,
-      driver.unshared_kind_of_memory,
-      driver.unshared_because_of_devices,
-      driver.unshared_because_of_threads,
-      driver.unshared_registered_before,
-      driver.unshared_for_want_of_room,
-      driver.memory_packets_sent,
-      driver.memory_packets_received,
-      driver.memory_packets_dropped,
-      driver.memory_delays,
-      driver.doorbells,
-      driver.faults_dropped,
-      driver.faults_duplicated,
-      driver.faults_corrupted,
-      driver.faults_reordered,
-  };
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    page_->values[i].store(now[i], std::memory_order_relaxed);
+  for (std::size_t i = 0; i < counter_count; ++i) {
+    const std::uint64_t value = counter_table[i].value(adapter, driver);
+    page_->values[i].store(value, std::memory_order_relaxed);
   }
 }
 

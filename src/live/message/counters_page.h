@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,93 +13,104 @@
 
 #include "base/result.h"
 #include "device/adapter.h"
+#include "live/driver_counters.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
 
-// Counters of the driver itself, besides those of the adapter.
-struct DriverCounters {
-  std::uint64_t send_calls = 0;
-  std::uint64_t send_delays = 0;     // times a socket was full and datagrams waited
-  std::uint64_t send_errors = 0;     // datagrams that the kernel refused
-  std::uint64_t receive_calls = 0;   // receive calls that brought datagrams
-  std::uint64_t kernel_drops = 0;    // datagrams for which the receiving socket had no room
-  std::uint64_t unsealed_drops = 0;  // datagrams that no key of this host had sealed, or repeated
-  std::uint64_t queue_pairs_by_memory = 0;  // those whose peer is a process of this host
-  std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
-  std::uint64_t direct_bytes = 0;
-  // These count for the whole process, whatever device a region belongs to
-  // (SharedRegions::Counters).
-  std::uint64_t shared_files = 0;
-  std::uint64_t shared_bytes = 0;
-  std::uint64_t unshared_kind_of_memory = 0;
-  std::uint64_t unshared_because_of_devices = 0;
-  std::uint64_t unshared_because_of_threads = 0;
-  std::uint64_t unshared_registered_before = 0;
-  std::uint64_t unshared_for_want_of_room = 0;
-  std::uint64_t memory_packets_sent = 0;  // packets that went by memory to processes of the host
-  std::uint64_t memory_packets_received = 0;
-  std::uint64_t memory_packets_dropped = 0;  // those that were lost on the way, or made no sense
-  std::uint64_t memory_delays = 0;           // times a ring was full and a packet waited
-  std::uint64_t doorbells = 0;               // times a sleeping process was told of packets
-  std::uint64_t faults_dropped = 0;
-  std::uint64_t faults_duplicated = 0;
-  std::uint64_t faults_corrupted = 0;
-  std::uint64_t faults_reordered = 0;
+// What a counter is called, and where its value comes from. A new counter is a row of the table
+// below, and a member of one of the three structs.
+struct Counter {
+  using Value = std::uint64_t (*)(device::Adapter& adapter, const DriverCounters& driver);
+
+  std::string_view name;
+  Value value;
+  bool is_of_now = false;  // what a process has, not what it has done: it ends with the process
 };
 
-// Names of the counters, in the order in which publish() writes them.
-inline constexpr auto counter_names = std::to_array<std::string_view>({
-    "queue_pairs",
-    "packets_sent",
-    "packets_received",
-    "bytes_sent",
-    "bytes_received",
-    "received_truncated",
-    "received_unknown_opcode",
-    "received_bad_version",
-    "received_bad_icrc",
-    "received_unknown_queue_pair",
-    "congestion_notifications",
-    "retransmitted_packets",
-    "ack_timeouts",
-    "sequence_naks_sent",
-    "sequence_naks_received",
-    "implied_naks",
-    "rnr_naks_sent",
-    "rnr_naks_received",
-    "duplicate_requests",
-    "remote_errors_sent",
-    "remote_errors_received",
-    "dropped_packets",
-    "dropped_messages",
-    "send_calls",
-    "send_delays",
-    "send_errors",
-    "receive_calls",
-    "kernel_drops",
-    "unsealed_drops",
-    "queue_pairs_by_memory",
-    "direct_transfers",
-    "direct_bytes",
-    "shared_files",
-    "shared_bytes",
-    "unshared_kind_of_memory",
-    "unshared_because_of_devices",
-    "unshared_because_of_threads",
-    "unshared_registered_before",
-    "unshared_for_want_of_room",
-    "memory_packets_sent",
-    "memory_packets_received",
-    "memory_packets_dropped",
-    "memory_delays",
-    "doorbells",
-    "faults_dropped",
-    "faults_duplicated",
-    "faults_corrupted",
-    "faults_reordered",
+namespace counted {
+
+inline std::uint64_t queue_pairs(device::Adapter& adapter, const DriverCounters&) {
+  return adapter.queue_pairs_in_use();
+}
+template <port::Verdict verdict>
+std::uint64_t of_verdict(device::Adapter& adapter, const DriverCounters&) {
+  return adapter.counters().received_by_verdict[static_cast<std::size_t>(verdict)];
+}
+template <std::uint64_t device::Counters::*member>
+std::uint64_t of_adapter(device::Adapter& adapter, const DriverCounters&) {
+  return adapter.counters().*member;
+}
+template <std::uint64_t transport::Counters::*member>
+std::uint64_t of_transport(device::Adapter& adapter, const DriverCounters&) {
+  return adapter.counters().transport.*member;
+}
+template <std::uint64_t DriverCounters::*member>
+std::uint64_t of_driver(device::Adapter&, const DriverCounters& driver) {
+  return driver.*member;
+}
+
+inline constexpr auto table = std::to_array<Counter>({
+    {"queue_pairs", queue_pairs, true},
+    {"packets_sent", of_adapter<&device::Counters::packets_sent>},
+    {"packets_received", of_adapter<&device::Counters::packets_received>},
+    {"bytes_sent", of_adapter<&device::Counters::bytes_sent>},
+    {"bytes_received", of_adapter<&device::Counters::bytes_received>},
+    {"received_truncated", of_verdict<port::Verdict::truncated>},
+    {"received_unknown_opcode", of_verdict<port::Verdict::unknown_opcode>},
+    {"received_bad_version", of_verdict<port::Verdict::bad_version>},
+    {"received_bad_icrc", of_verdict<port::Verdict::bad_icrc>},
+    {"received_unknown_queue_pair", of_adapter<&device::Counters::unknown_queue_pair>},
+    {"congestion_notifications", of_adapter<&device::Counters::congestion_notifications>},
+    {"retransmitted_packets", of_transport<&transport::Counters::retransmitted_packets>},
+    {"ack_timeouts", of_transport<&transport::Counters::ack_timeouts>},
+    {"sequence_naks_sent", of_transport<&transport::Counters::sequence_naks_sent>},
+    {"sequence_naks_received", of_transport<&transport::Counters::sequence_naks_received>},
+    {"implied_naks", of_transport<&transport::Counters::implied_naks>},
+    {"rnr_naks_sent", of_transport<&transport::Counters::rnr_naks_sent>},
+    {"rnr_naks_received", of_transport<&transport::Counters::rnr_naks_received>},
+    {"duplicate_requests", of_transport<&transport::Counters::duplicate_requests>},
+    {"remote_errors_sent", of_transport<&transport::Counters::remote_errors_sent>},
+    {"remote_errors_received", of_transport<&transport::Counters::remote_errors_received>},
+    {"dropped_packets", of_transport<&transport::Counters::dropped_packets>},
+    {"dropped_messages", of_transport<&transport::Counters::dropped_messages>},
+    {"send_calls", of_driver<&DriverCounters::send_calls>},
+    {"send_delays", of_driver<&DriverCounters::send_delays>},
+    {"send_errors", of_driver<&DriverCounters::send_errors>},
+    {"receive_calls", of_driver<&DriverCounters::receive_calls>},
+    {"kernel_drops", of_driver<&DriverCounters::kernel_drops>},
+    {"unsealed_drops", of_driver<&DriverCounters::unsealed_drops>},
+    {"queue_pairs_by_memory", of_driver<&DriverCounters::queue_pairs_by_memory>, true},
+    {"direct_transfers", of_driver<&DriverCounters::direct_transfers>},
+    {"direct_bytes", of_driver<&DriverCounters::direct_bytes>},
+    {"shared_files", of_driver<&DriverCounters::shared_files>, true},
+    {"shared_bytes", of_driver<&DriverCounters::shared_bytes>, true},
+    {"unshared_kind_of_memory", of_driver<&DriverCounters::unshared_kind_of_memory>},
+    {"unshared_because_of_devices", of_driver<&DriverCounters::unshared_because_of_devices>},
+    {"unshared_because_of_threads", of_driver<&DriverCounters::unshared_because_of_threads>},
+    {"unshared_registered_before", of_driver<&DriverCounters::unshared_registered_before>},
+    {"unshared_for_want_of_room", of_driver<&DriverCounters::unshared_for_want_of_room>},
+    {"memory_packets_sent", of_driver<&DriverCounters::memory_packets_sent>},
+    {"memory_packets_received", of_driver<&DriverCounters::memory_packets_received>},
+    {"memory_packets_dropped", of_driver<&DriverCounters::memory_packets_dropped>},
+    {"memory_delays", of_driver<&DriverCounters::memory_delays>},
+    {"doorbells", of_driver<&DriverCounters::doorbells>},
+    {"faults_dropped", of_driver<&DriverCounters::faults_dropped>},
+    {"faults_duplicated", of_driver<&DriverCounters::faults_duplicated>},
+    {"faults_corrupted", of_driver<&DriverCounters::faults_corrupted>},
+    {"faults_reordered", of_driver<&DriverCounters::faults_reordered>},
 });
-inline constexpr std::size_t counter_count = counter_names.size();
+
+}  // namespace counted
+
+inline constexpr std::span<const Counter> counter_table = counted::table;
+inline constexpr std::size_t counter_count = counted::table.size();
+
+inline constexpr auto counter_names = [] {
+  std::array<std::string_view, counter_count> names;
+  for (std::size_t i = 0; i < counter_count; ++i) names[i] = counted::table[i].name;
+  return names;
+}();
 
 // Returns the position of the counter with that name. Every name that the code asks for exists, so
 // an unknown one does not compile.
@@ -108,10 +120,6 @@ consteval std::size_t counter_index(std::string_view name) {
   }
   throw "no counter is called that";
 }
-// These say what a process has, and not what it has done. They end with the process.
-inline constexpr auto counters_of_now = std::to_array<std::size_t>(
-    {counter_index("queue_pairs"), counter_index("queue_pairs_by_memory"),
-     counter_index("shared_files"), counter_index("shared_bytes")});
 
 class CountersPage {
  public:

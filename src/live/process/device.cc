@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,6 +87,7 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
 
 // Opens a host's port of a software fabric.
 Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::string& name) {
+  if (auto faults = faults_of(settings); !faults) return faults.error();
   if (!settings.secure.empty()) {
     return Error{"datagrams are not sealed on a fabric's host: TULLE_SECURE has no effect there",
                  EOPNOTSUPP};
@@ -101,23 +101,54 @@ Result<Device::Impl::Grant> open_on_fabric(const Settings& settings, const std::
   if (!rings) return rings.error();
   auto counters = CountersPage::create();
   if (!counters) return counters.error();
-  // Nothing comes by this one.
-  UniqueFd socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!socket) {
-    return Error{fmt::format("cannot open the device: {}", std::strerror(errno)), errno};
-  }
   const DataPortOpened& opened = port->opened;
   return Device::Impl::Grant{device_of(name, opened.port),
-                             opened.slot,
                              QpNumber(opened.first_qp),
                              opened.qp_count,
-                             0,
-                             false,
-                             std::move(socket),
                              std::move(*counters),
                              AgentLink(settings, std::move(port->connection), {}),
-                             nullptr,
-                             std::make_unique<FabricPath>(std::move(*rings)),
+                             std::make_unique<FabricNetwork>(std::move(*rings)),
+                             std::move(*bell)};
+}
+
+// Takes a slot of the host agent's.
+Result<Device::Impl::Grant> open_on_host(const Settings& settings, const std::string& name) {
+  auto faults = faults_of(settings);
+  if (!faults) return faults.error();
+  auto bell = create_bell();
+  if (!bell) return bell.error();
+  Hello hello;
+  hello.purpose = Purpose::open;
+  hello.command = program_name();
+  hello.device = settings.device;
+  hello.device.name = name;
+  auto answer = ask_agent(settings, hello, IfAbsent::start);
+  if (!answer) return answer.error();
+  Opened opened;
+  std::vector<UniqueFd>& fds = answer->message.fds;
+  const bool is_answer =
+      decode(answer->message.bytes, opened) && fds.size() == (opened.is_relayed ? 2 : 4);
+  if (!is_answer) return unexpected_answer();
+
+  AgentLink::Rights rights;
+  rights.slot = opened.slot;
+  if (!opened.is_relayed) {
+    rights.lock = std::move(fds[2]);
+    rights.vault = std::move(fds[3]);
+  }
+  rights.counters.reset(dup(fds[1].get()));
+  auto counters = CountersPage::map(std::move(fds[1]));
+  if (!counters) return counters.error();
+  auto seal = seal_like(settings, opened.seal_key_id);
+  if (!seal) return seal.error();
+  HostNetwork::Grant network{opened.slot,       opened.port,      opened.is_relayed,
+                             std::move(fds[0]), std::move(*seal), *faults};
+  return Device::Impl::Grant{std::move(opened.device),
+                             QpNumber(opened.first_qp),
+                             opened.qp_count,
+                             std::move(*counters),
+                             AgentLink(settings, std::move(answer->connection), std::move(rights)),
+                             std::make_unique<HostNetwork>(std::move(network)),
                              std::move(*bell)};
 }
 
@@ -166,52 +197,10 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   if (auto device = open_devices.devices[name].lock()) return device;
 
   const Settings settings = read_settings();
-  auto faults = faults_of(settings);
-  if (!faults) return faults.error();
-  if (!settings.fabric.empty()) {
-    auto grant = open_on_fabric(settings, name);
-    if (!grant) return grant.error();
-    auto device = start(std::make_unique<Impl>(std::move(*grant), settings, *faults, sink));
-    if (device) open_devices.devices[name] = *device;
-    return device;
-  }
-  Hello hello;
-  hello.purpose = Purpose::open;
-  hello.command = program_name();
-  hello.device = settings.device;
-  hello.device.name = name;
-  auto answer = ask_agent(settings, hello, IfAbsent::start);
-  if (!answer) return answer.error();
-  Opened opened;
-  std::vector<UniqueFd>& fds = answer->message.fds;
-  const bool is_answer =
-      decode(answer->message.bytes, opened) && fds.size() == (opened.is_relayed ? 2 : 4);
-  if (!is_answer) return unexpected_answer();
-
-  AgentLink::Rights rights;
-  rights.slot = opened.slot;
-  if (!opened.is_relayed) {
-    rights.lock = std::move(fds[2]);
-    rights.vault = std::move(fds[3]);
-  }
-  rights.counters.reset(dup(fds[1].get()));
-  auto counters = CountersPage::map(std::move(fds[1]));
-  if (!counters) return counters.error();
-  auto seal = seal_like(settings, opened.seal_key_id);
-  if (!seal) return seal.error();
-  Impl::Grant grant{std::move(opened.device),
-                    opened.slot,
-                    QpNumber(opened.first_qp),
-                    opened.qp_count,
-                    opened.port,
-                    opened.is_relayed,
-                    std::move(fds[0]),
-                    std::move(*counters),
-                    AgentLink(settings, std::move(answer->connection), std::move(rights)),
-                    std::move(*seal),
-                    nullptr,
-                    {}};
-  auto device = start(std::make_unique<Impl>(std::move(grant), settings, *faults, sink));
+  auto grant =
+      settings.fabric.empty() ? open_on_host(settings, name) : open_on_fabric(settings, name);
+  if (!grant) return grant.error();
+  auto device = start(std::make_unique<Impl>(std::move(*grant), settings, sink));
   if (device) open_devices.devices[name] = *device;
   return device;
 }

@@ -130,10 +130,12 @@ class Device {
 
   class Impl;
   Impl& impl() { return *impl_; }
+  // Makes a device of what open() puts together. A caller with a separate network
+  // (live/process/network.h) uses it directly; such a device is not shared by name.
+  static Result<std::shared_ptr<Device>> start(std::unique_ptr<Impl> impl);
 
  private:
   explicit Device(std::unique_ptr<Impl> impl);
-  static Result<std::shared_ptr<Device>> start(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

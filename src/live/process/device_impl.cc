@@ -13,12 +13,10 @@
 #include <new>
 
 #include "base/pause.h"
-#include "live/path/packets/multicast.h"
+#include "live/path/memory/shared_regions.h"
 #include "live/path/packets/neighbours.h"
-#include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
 #include "os/system_random.h"
-#include "port/framing/infiniband.h"
 #include "port/framing/roce_v1.h"
 
 namespace tulle::live {
@@ -26,7 +24,6 @@ namespace {
 
 constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
-constexpr Patience find_peer_patience = {50, 50};
 
 // Timers back off up to this code (transport/recovery.h), which is half a second. A ConnectX-2 runs
 // no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
@@ -52,10 +49,8 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant, const S
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
-  if (grant.fabric != nullptr) {
-    configuration.framing = &port::infiniband;
-    configuration.port = &FabricPath::port_settings();
-  }
+  if (const port::Framing* framing = grant.network->framing()) configuration.framing = framing;
+  if (const port::Settings* port = grant.network->port()) configuration.port = port;
   configuration.recovery.kind = settings.recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   configuration.recovery.back_off_doublings = back_off_doublings;
@@ -66,17 +61,6 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant, const S
     configuration.recovery.timeout_low = configuration.recovery.timeout_high = loss_timeout;
   }
   return configuration;
-}
-
-Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, int sender, bool offload,
-                                         const fabric::FaultSettings& faults, Seal* seal) {
-  return {grant.is_relayed ? sender : grant.socket.get(), grant.port, offload, faults, seal};
-}
-
-UniqueFd sender_for_relay(bool is_relayed) {
-  if (!is_relayed) return {};
-  auto bound = bind_sender(static_cast<std::uint32_t>(getpid()));
-  return bound ? std::move(*bound) : UniqueFd();
 }
 
 // The kernel enlarges the table of descriptors of a process that has threads only after a grace
@@ -90,38 +74,23 @@ void make_room_for_descriptors(int any) {
 
 }  // namespace
 
-Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults,
-                   EventSink sink)
+Device::Impl::Impl(Grant grant, const Settings& settings, EventSink sink)
     : info_(grant.info),
       settings_(settings),
       sink_(sink),
-      slot_(grant.slot),
-      is_relayed_(grant.is_relayed),
-      sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
-      seal_(std::move(grant.seal)),
       adapter_(std::make_unique<device::Adapter>(configuration_of(grant, settings))),
-      receiver_(grant.socket.get(), grant.port,
-                grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
-      transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
-                   UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
-                   counters_),
-      has_faults_(faults.any()),
       busy_poll_(Time::microseconds(settings.busy_poll_microseconds)),
-      agent_(std::move(grant.agent)) {
-  socket_ = std::move(grant.socket);
+      agent_(std::move(grant.agent)),
+      doorbell_(std::move(grant.bell.bell)),
+      doorbell_button_(std::move(grant.bell.button)) {
+  network_ = std::move(grant.network);
   adapter_->objects().set_pages(&program_pages());
-  set_gids();
-  if (grant.fabric == nullptr) return;
-  fabric_ = std::move(grant.fabric);
-  doorbell_ = std::move(grant.bell.bell);
-  doorbell_button_ = std::move(grant.bell.button);
-  rings_ = fabric_.get();
-  set_port();
 }
 
 // Takes over what the subnet manager has set.
 void Device::Impl::set_port() {
+  if (!info_.infiniband) return;
   const InfinibandPort& port = *info_.infiniband;
   std::vector<Pkey> pkeys;
   for (const std::uint16_t pkey : port.pkeys) pkeys.emplace_back(pkey);
@@ -132,105 +101,39 @@ void Device::Impl::set_port() {
 void Device::Impl::set_gids() {
   std::vector<Gid> gids;
   for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
-  if (roce_v1_ == nullptr) return adapter_->set_gids(gids);
   // A queue pair that has a withdrawn address keeps its framing, too.
   for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
     if (info_.gids[i].in_use()) gids_of_roce_v1_[i] = info_.gids[i].is_roce_v1;
   }
-  adapter_->set_gids(gids, 1, {&port::roce_v1, gids_of_roce_v1_});
-  roce_v1_->set_addresses(info_.gids);
-}
-
-// Opens the sockets of RoCE v1's frames, if the program wants addresses of RoCE v1.
-Result<void> Device::Impl::open_roce_v1() {
-  if (settings_.device.roce == RoceVersions::v2 || fabric_ != nullptr) return {};
-  if (seal_ != nullptr) {
-    return Error{"RoCE v1's frames are not sealed: --secure goes with --roce v2 alone", EINVAL};
-  }
-  if (has_faults_) {
-    return Error{"faults change RoCE v2's datagrams: --faults goes with --roce v2 alone", EINVAL};
-  }
-  const device::Configuration& configuration = adapter_->configuration();
-  auto port = RoceV1Port::open(configuration.first_qp, configuration.qp_count, tap_);
-  if (!port) return port.error();
-  roce_v1_ = std::move(*port);
-  transmitter_.use(roce_v1_.get());
-  set_gids();
-  return {};
+  device::Adapter::OtherFraming other;
+  if (gids_of_roce_v1_.any()) other = {&port::roce_v1, gids_of_roce_v1_};
+  adapter_->set_gids(gids, 1, other);
+  links_.set_addresses(info_);
 }
 
 Result<void> Device::Impl::start() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (fabric_ == nullptr) {
-    if (auto made = create_bell()) {
-      doorbell_ = std::move(made->bell);
-      doorbell_button_ = std::move(made->button);
-    }
-  }
-  if (!epoll_ || !timer_ || !wakeup_ || !doorbell_) {
+  if (!epoll_ || !timer_ || !wakeup_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
   make_room_for_descriptors(epoll_.get());
-  if (auto opened = open_roce_v1(); !opened) return opened;
-  const int frames = roce_v1_ != nullptr ? roce_v1_->receiving_socket() : -1;
-  for (const int fd :
-       {socket_.get(), timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket(), frames}) {
+  if (settings_.strict) adapter_->objects().withhold_payload();
+  const LinkContext context{
+      info_, settings_, *adapter_, tap_, counters_, agent_, doorbell_button_.get()};
+  if (auto opened = network_->open(context, links_); !opened) return opened;
+  watched_.resize(links_.by_socket().size());
+  set_gids();
+  set_port();
+  for (const int fd : {timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
-  if (settings_.strict) adapter_->objects().withhold_payload();
-  if (auto created = create_direct_path(); !created) return created;
+  watch_sockets(true);
   return start_thread();
-}
-
-Result<void> Device::Impl::create_direct_path() {
-  if (!settings_.direct || settings_.strict || has_faults_ || fabric_ != nullptr) return {};
-  const auto is_local = [this](const Gid& gid) {
-    return std::any_of(info_.gids.begin(), info_.gids.end(),
-                       [&](const GidEntry& entry) { return entry.gid == gid; });
-  };
-  // Asked while a queue pair is connected, with the device's lock held. A stopped agent must not
-  // hold the program up, neither once for long nor at each connection.
-  const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
-    if (clock_.peek() < ask_again_at_)
-      return Error{"the agent did not answer a moment ago", ETIMEDOUT};
-    Hello hello;
-    hello.purpose = Purpose::find_peer;
-    hello.slot = slot_of(number);
-    const Time asked = clock_.peek();
-    auto answer = ask_agent(settings_, hello, IfAbsent::fail, find_peer_patience);
-    const Time answered = clock_.peek();
-    if (answered >= asked + Time::milliseconds(find_peer_patience.answer_milliseconds)) {
-      ask_again_at_ = answered + Time::seconds(5);
-    }
-    if (!answer) return answer.error();
-    PeerProcess peer;
-    std::vector<UniqueFd>& fds = answer->message.fds;
-    if (!decode(answer->message.bytes, peer) || fds.size() != 2) {
-      return Error{"the agent knows no such process", ESRCH};
-    }
-    return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
-  };
-  SharedRegions& shared = SharedRegions::of_process();
-  const bool shares = settings_.share_memory && shared.enable();
-  auto path = HostPath::create(slot_, find_peer, is_local, shares ? &shared : nullptr);
-  if (!path) return path.error();
-  direct_path_ = std::move(*path);
-  adapter_->objects().set_direct_path(direct_path_.get());
-  agent_.expose(direct_path_->peers().table_fd(), doorbell_button_.get());
-  host_packets_ =
-      std::make_unique<HostPackets>(direct_path_->peers(), [this](const Gid& gid, bool is_roce_v1) {
-        return std::ranges::any_of(info_.gids, [&](const GidEntry& entry) {
-          return entry.gid == gid && entry.is_roce_v1 == is_roce_v1;
-        });
-      });
-  rings_ = host_packets_.get();
-  transmitter_.use(host_packets_.get());
-  return {};
 }
 
 std::unique_lock<std::mutex> Device::Impl::lock() {
@@ -262,13 +165,9 @@ std::unique_lock<std::mutex> Device::Impl::lock_within(std::chrono::milliseconds
 Time Device::Impl::now() {
   return clock_.now([this](Time by) {
     adapter_->rebase(by);
-    transmitter_.rebase(by);
-    if (packets_ != nullptr) packets_->rebase(by);
-    if (rings_ != nullptr) rings_->rebase(by);
-    if (seal_ != nullptr) seal_->rebase(by);
+    links_.rebase(by);
     sleeper_.rebase(by);
-    rebase(by, leased_at_, awake_since_, last_poll_, timer_at_, published_, gids_looked_at_,
-           ask_again_at_);
+    rebase(by, leased_at_, awake_since_, last_poll_, timer_at_, published_, gids_looked_at_);
   });
 }
 
@@ -299,7 +198,7 @@ void Device::Impl::progress() {
     end_sleepers_lease(SleeperLease::End::in_order);
     set_leased(true);
     leased_at_ = at;
-    watch_socket(false);
+    watch_sockets(false);
     wake_at(at + lease_time);
   }
   settle(at);
@@ -311,7 +210,7 @@ void Device::Impl::hand_over() {
   end_awake();
   if (leased_) {
     set_leased(false);
-    watch_socket(true);
+    watch_sockets(true);
   }
   const Time at = now();
   const MemoryTurn turn(at);
@@ -320,113 +219,56 @@ void Device::Impl::hand_over() {
   settle(at);
 }
 
-// A forked child owns neither the socket nor the device.
-int Device::Impl::join(const Gid& group) {
-  if (forked_) return EPERM;
-  if (fabric_ != nullptr) return 0;  // the program joins at the subnet's administration
-  if (roce_v1_ != nullptr) {
-    if (const int error = roce_v1_->join(group); error != 0) return error;
-  }
-  const int error =
-      is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
-  if (error != 0 && roce_v1_ != nullptr) roce_v1_->leave(group);
-  return error;
-}
-
+// A forked child owns neither the sockets nor the device.
+int Device::Impl::join(const Gid& group) { return forked_ ? EPERM : links_.join(group); }
 void Device::Impl::leave(const Gid& group) {
-  if (forked_ || fabric_ != nullptr) return;
-  if (roce_v1_ != nullptr) roce_v1_->leave(group);
-  if (is_relayed_) {
-    change_membership(group, true);
-  } else {
-    leave_group(socket_.get(), info_, group);
-  }
+  if (!forked_) links_.leave(group);
 }
 
 int Device::Impl::resolve(const verbs::AddressVector& to) {
-  if (roce_v1_ == nullptr) return 0;
-  Gid source;
-  std::uint32_t interface_index = 0;
+  std::optional<std::pair<Link*, Link::Neighbour>> unknown;
   {
     const auto held = lock();
-    if (forked_ || to.source_gid_index >= info_.gids.size()) return 0;
-    const GidEntry& entry = info_.gids[to.source_gid_index];
-    const bool is_asked = entry.is_roce_v1 && !to.destination.gid.is_multicast() &&
-                          !roce_v1_->is_own(to.destination.gid);
-    if (!is_asked) return 0;
-    source = entry.gid;
-    interface_index = entry.interface_index;
+    if (!forked_) unknown = links_.unknown_neighbour(info_, to);
   }
-  auto mac = resolve_neighbour(interface_index, source, to.destination.gid);
+  if (!unknown) return 0;
+  const auto& [link, neighbour] = *unknown;
+  auto mac = resolve_neighbour(neighbour.interface_index, neighbour.source, neighbour.gid);
   if (!mac) return mac.error().error_number;
   const auto held = lock();
-  roce_v1_->set_neighbour(interface_index, to.destination.gid, *mac);
+  link->set_neighbour(neighbour, *mac);
   return 0;
 }
 
-// Asks the agent, which has the slot's socket. Returns 0 or an errno.
-int Device::Impl::change_membership(const Gid& group, bool leaves) const {
-  constexpr Patience patience = {50, 50};
-  auto connection = connect_to_agent(settings_, patience);
-  if (!connection) return EHOSTDOWN;
-  if (!send_message(connection->get(), encode(Membership{slot_, group, leaves}))) return EHOSTDOWN;
-  auto answer = await_message(connection->get(), patience.answer_milliseconds);
-  MembershipChanged changed;
-  if (!answer || !decode(answer->bytes, changed)) return EHOSTDOWN;
-  return changed.error;
-}
-
-// The kernel takes milliseconds to close a packet socket, so that the answer is kept.
 int Device::Impl::may_use_packets() {
-  if (seal_ != nullptr) return EOPNOTSUPP;    // frames are not sealed
-  if (fabric_ != nullptr) return EOPNOTSUPP;  // InfiniBand has no frames of Ethernet
-  if (info_.gids.empty()) return EOPNOTSUPP;
-  const std::string& interface = info_.gids[0].interface;
-  if (!probed_ || probed_->interface != interface) {
-    probed_ = Probed{interface, PacketPort::probe(interface)};
-  }
-  return probed_->error;
+  RawLink* const raw = network_->raw();
+  return raw == nullptr ? EOPNOTSUPP : raw->may_open();
 }
 
 int Device::Impl::open_packets() {
   if (forked_) return EPERM;
-  if (packets_ != nullptr) return 0;
-  if (const int error = may_use_packets(); error != 0) return error;
-  auto port = PacketPort::open(info_.gids[0].interface);
-  if (!port) return port.error().error_number;
-  packets_ = std::move(*port);
-  adapter_->raw_packets().set_frame_bytes_max(packets_->frame_bytes_max());
+  RawLink* const raw = network_->raw();
+  if (raw == nullptr) return EOPNOTSUPP;
+  if (raw->is_open()) return 0;
+  if (const int error = raw->open(); error != 0) return error;
+  links_.add_first(*raw);
+  watched_.insert(watched_.begin(), Watched{});
   return 0;
 }
 
 int Device::Impl::watch(const device::FlowRule& rule) {
   if (forked_) return EPERM;
-  if (packets_ == nullptr) return EINVAL;
-  const bool is_first = packets_->receiving_socket() < 0;
-  if (const int error = packets_->watch(rule); error != 0) return error;
-  if (is_first) watch_packets(true);
-  return 0;
+  RawLink* const raw = network_->raw();
+  const int error = raw == nullptr ? EINVAL : raw->watch(rule);
+  watch_changed_sockets();
+  return error;
 }
 
 // Closing the socket removes it from epoll.
 void Device::Impl::unwatch(const device::FlowRule& rule) {
-  if (!forked_) packets_->unwatch(rule);
-}
-
-void Device::Impl::watch_packets(bool added) {
-  epoll_event event{};
-  const bool looks = !leased_ && !packets_->is_waiting();
-  event.events = looks ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.fd = packets_->receiving_socket();
-  epoll_ctl(epoll_.get(), added ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, event.data.fd, &event);
-}
-
-void Device::Impl::send_packets(Time at) {
-  const PacketPort::Sent sent = packets_->transmit(adapter_->raw_packets());
-  if (sent == PacketPort::Sent::all) return;
-  // A full interface queue gives no notice when it has room again.
-  if (sent == PacketPort::Sent::queue_is_full) return wake_at(at + Time::milliseconds(1));
-  watch_until_writable(packets_->sending_socket());
+  if (forked_) return;
+  network_->raw()->unwatch(rule);
+  watch_changed_sockets();
 }
 
 int Device::Impl::move_data(Time at) {
@@ -434,7 +276,7 @@ int Device::Impl::move_data(Time at) {
   bool has_received_all = false;
   while (calls < receive_calls_max) {
     ++calls;
-    if (receive(at) < Receiver::messages_max) {
+    if (receive(at) < Link::received_max) {
       has_received_all = true;
       break;
     }
@@ -461,22 +303,13 @@ int Device::Impl::receive_before_deadlines(Time at) {
   // While packets come by memory, most calls leave the socket out.
   if (adapter_->next_deadline() <= at) polls_to_next_look_ = 0;
   const int received = receive(at);
-  handle_deadlines(at, received < Receiver::messages_max);
+  handle_deadlines(at, received < Link::received_max);
   return received;
 }
 
 void Device::Impl::send(Time at) {
   deferred_ = has_unsent_posts_ = false;
-  if (direct_path_) direct_path_->begin_turn();
-  if (host_packets_ != nullptr) host_packets_->meet_peers();
-  if (fabric_ != nullptr) {
-    fabric_->transmit(*adapter_, at);
-  } else {
-    transmitter_.transmit(*adapter_, at);
-  }
-  if (host_packets_ != nullptr) host_packets_->ring_doorbells();
-  if (packets_ != nullptr) [[unlikely]]
-    send_packets(at);
+  links_.transmit(*adapter_, at);
   deliver_events();
 }
 
@@ -486,77 +319,29 @@ void Device::Impl::set_leased(bool leased) {
   tell_who_looks(leased);
 }
 
-// Publishes which thread polls this process's rings: a polling caller, or the thread that the
-// doorbell wakes.
-void Device::Impl::tell_who_looks(bool a_caller) {
-  if (rings_ != nullptr) rings_->set_polled(a_caller);
-}
-
-int Device::Impl::receive_from_memory(Time at) {
-  if (rings_ == nullptr || !rings_->has_peers()) return 0;
-  return rings_->receive(*adapter_, at);
-}
+// Publishes to local peers which thread polls this process's rings: a polling caller, or the thread
+// that the doorbell wakes.
+void Device::Impl::tell_who_looks(bool a_caller) { links_.set_polled(a_caller); }
 
 int Device::Impl::receive(Time at) {
-  // Otherwise the caller was woken, perhaps by the socket, which nobody else polls.
+  // Otherwise the caller was woken, perhaps by a socket, and nobody else polls the sockets.
   const bool is_looked_after = leased_ || sleeper_.holder() != nullptr;
-  const int from_memory = receive_from_memory(at) > 0 ? 1 : 0;
+  const int from_memory = links_.receive_from_memory(*adapter_, at) > 0 ? 1 : 0;
   if (from_memory > 0) {
     ++counters_.receive_calls;
     polls_between_looks_ =
         is_looked_after ? std::min(polls_between_looks_ * 2 + 1, polls_between_looks_max) : 0;
-    if (rings_->is_unfinished()) return Receiver::messages_max;
+    if (links_.is_unfinished()) return Link::received_max;
   }
-  if (fabric_ != nullptr) return from_memory;
   if (polls_to_next_look_ > 0) {
     --polls_to_next_look_;
     return from_memory;
   }
   polls_to_next_look_ = polls_between_looks_;
-  if (seal_ != nullptr) [[unlikely]]
-    seal_->look_at_file(at);
-  const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
-    if (seal_ != nullptr) [[unlikely]] {
-      const auto opened = seal_->open(ip, bytes);
-      if (!opened) {
-        ++counters_.unsealed_drops;
-        return;
-      }
-      bytes = *opened;
-    }
-    if (tap_.is_open()) [[unlikely]]
-      tap_.received(ip, bytes);
-    survive([&] { adapter_->handle_datagram(at, ip, false, bytes); });
-  });
-  if (count > 0) ++counters_.receive_calls;
-  if (count > 0 || !is_looked_after) polls_between_looks_ = polls_to_next_look_ = 0;
-  const int received = std::max(from_memory, count);
-  const int frames = roce_v1_ != nullptr ? receive_frames(at) : 0;
-  if (packets_ != nullptr) [[unlikely]]
-    return std::max({received, frames, receive_packets(at)});
-  return std::max(received, frames);
-}
-
-// Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
-int Device::Impl::receive_frames(Time at) {
-  const int count =
-      roce_v1_->receive([&](port::Arrival& arrival, std::span<const std::byte> frame) {
-        survive([&] { adapter_->handle_frame(at, arrival, frame); });
-      });
-  if (count > 0) ++counters_.receive_calls;
-  return count < RoceV1Port::frames_max ? std::min(count, 1) : Receiver::messages_max;
-}
-
-// Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
-int Device::Impl::receive_packets(Time at) {
-  const bool waited = packets_->is_waiting();
-  const int count = packets_->receive(at, adapter_->raw_packets());
-  if (count > 0) ++counters_.receive_calls;
-  // More frames must not wake a port that waits for a receive request; the timer makes it look
-  // again.
-  if (!leased_ && waited != packets_->is_waiting()) watch_packets(false);
-  if (packets_->is_waiting()) wake_at(at + Time::milliseconds(1));
-  return count < PacketPort::frames_max ? std::min(count, 1) : Receiver::messages_max;
+  const int from_sockets = links_.receive_from_sockets(*adapter_, at);
+  if (from_sockets > 0 || !is_looked_after) polls_between_looks_ = polls_to_next_look_ = 0;
+  if (!leased_) watch_changed_sockets();
+  return std::max(from_memory, from_sockets);
 }
 
 void Device::Impl::deliver_events() {
@@ -566,33 +351,49 @@ void Device::Impl::deliver_events() {
 
 // Called after anything that may have changed what the thread waits for.
 void Device::Impl::settle(Time at) {
-  if (transmitter_.blocked_socket() >= 0) [[unlikely]]
-    watch_blocked_socket();
+  for (const Link* const link : links_.by_socket()) {
+    if (link->blocked_socket() >= 0) [[unlikely]]
+      watch_until_writable(*link, at);
+  }
   if (at >= published_ + publish_interval) publish(at);
-  // The thread continues a long transfer, since the caller may check its memory without polling.
-  const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
-  if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
-  const Time next_send =
-      fabric_ != nullptr ? fabric_->next_deadline() : transmitter_.next_deadline();
-  wake_at(std::min(adapter_->next_deadline(), next_send));
-  const bool has_unread = rings_ != nullptr && rings_->is_unfinished();
-  const bool has_unsent = fabric_ != nullptr ? fabric_->has_more() : transmitter_.has_more();
-  if (is_awake_ && !must_go_on) return;  // the caller continues
-  if (has_unsent || has_unread) [[unlikely]]
+  // The thread continues with a long transfer, since the caller may not poll but look at its
+  // memory.
+  const bool must_continue = links_.must_continue();
+  if (leased_ && !must_continue) return;  // the thread checks once a millisecond, and callers poll
+  wake_at(std::min(adapter_->next_deadline(), links_.next_deadline()));
+  if (is_awake_ && !must_continue) return;  // the caller continues
+  if (links_.has_more() || links_.is_unfinished()) [[unlikely]]
     wake();
 }
 
-void Device::Impl::watch_socket(bool readable) {
+void Device::Impl::watch_sockets(bool readable) {
+  is_waking_socket_watched_ = readable;
+  watch_changed_sockets();
+}
+
+void Device::Impl::watch_changed_sockets() {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    watch_socket(*links_.by_socket()[i], watched_[i]);
+  }
+}
+
+// The thread serves what a caller that sleeps is not woken by.
+void Device::Impl::watch_socket(const Link& link, Watched& watched) {
+  const int fd = link.receiving_socket();
+  if (fd < 0) {
+    watched = {};
+    return;
+  }
+  const bool is_served = link.wakes_sleepers() ? is_waking_socket_watched_ : !leased_;
+  const bool readable = is_served && link.wants_wake();
+  if (fd == watched.fd && readable == watched.is_readable) return;
+  watched = {fd, readable};
   epoll_event event{};
   event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.fd = socket_.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
-  if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
-  if (roce_v1_ == nullptr) return;
-  // A caller that sleeps does not look at these frames: the thread does.
-  event.events = leased_ ? 0u : std::uint32_t{EPOLLIN};
-  event.data.fd = roce_v1_->receiving_socket();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, event.data.fd, &event);
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
 }
 
 void Device::Impl::watch_doorbell(bool readable) {
@@ -602,15 +403,11 @@ void Device::Impl::watch_doorbell(bool readable) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, doorbell_.get(), &event);
 }
 
-// Watches a sender's full socket once, until it is writable. (The slot's own socket sends only if
-// no other socket could be had. The timer serves it.)
-void Device::Impl::watch_blocked_socket() {
-  const int fd = transmitter_.blocked_socket();
-  if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
-  watch_until_writable(fd);
-}
-
-void Device::Impl::watch_until_writable(int fd) {
+// Watches a sender's full socket once, until it is writable. (A receiving socket sends only if no
+// other socket could be had. The timer serves it.)
+void Device::Impl::watch_until_writable(const Link& link, Time at) {
+  const int fd = link.blocked_socket();
+  if (fd == link.receiving_socket()) return wake_at(at + Time::milliseconds(1));
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
   event.data.fd = fd;
@@ -638,12 +435,7 @@ void Device::Impl::wake() {
 
 void Device::Impl::publish(Time at) {
   if (forked_) return;  // the page belongs to the parent
-  if (direct_path_) {
-    counters_.queue_pairs_by_memory = direct_path_->queue_pairs();
-    counters_.direct_transfers = direct_path_->moved().transfers;
-    counters_.direct_bytes = direct_path_->moved().bytes;
-  }
-  counters_.kernel_drops = receiver_.kernel_drops();
+  links_.count();
   using Unshared = SharedRegions::Unshared;
   const SharedRegions::Counters shared = SharedRegions::of_process().counters();
   counters_.shared_files = shared.files;
@@ -653,29 +445,12 @@ void Device::Impl::publish(Time at) {
   counters_.unshared_because_of_threads = shared.unshared_for(Unshared::threads);
   counters_.unshared_registered_before = shared.unshared_for(Unshared::registered);
   counters_.unshared_for_want_of_room = shared.unshared_for(Unshared::room);
-  if (fabric_ != nullptr) {
-    const FabricPath::Counters& fabric = fabric_->counters();
-    counters_.memory_packets_sent = fabric.sent;
-    counters_.memory_packets_received = fabric.received;
-    counters_.memory_packets_dropped = fabric.dropped + fabric.refused;
-    counters_.memory_delays = fabric.delayed;
-  }
-  if (host_packets_) {
-    const HostPackets::Counters& memory = host_packets_->counters();
-    counters_.memory_packets_sent = memory.sent;
-    counters_.memory_packets_received = memory.received;
-    counters_.memory_packets_dropped = memory.dropped + memory.refused + memory.recalled;
-    counters_.memory_delays = memory.delayed;
-    counters_.doorbells = memory.doorbells;
-  }
   page_.publish(*adapter_, counters_);
   published_ = at;
 }
 
 // All of this process's traffic must go through sockets while it is captured.
-void Device::Impl::update_direct_path() {
-  if (direct_path_) direct_path_->set_open(!tap_.is_open());
-}
+void Device::Impl::set_captured() { links_.set_captured(tap_.is_open()); }
 
 void Device::Impl::forget_in_child() {
   forked_ = true;
@@ -684,17 +459,7 @@ void Device::Impl::forget_in_child() {
   is_doorbell_taken_ = false;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
-  transmitter_.use(static_cast<HostPackets*>(nullptr));
-  rings_ = nullptr;
-  host_packets_.reset();
-  if (fabric_ != nullptr) fabric_->forget_in_child();
-  if (direct_path_) direct_path_->forget_in_child();
-  // The port must be free once its users are gone, even if this child lives on. Descriptors keep
-  // their numbers, which the program might otherwise be given for its own files.
-  transmitter_.forget_vault();
-  if (roce_v1_ != nullptr) roce_v1_->replace_sockets(wakeup_.get());
-  const bool is_replaced = dup3(wakeup_.get(), socket_.get(), O_CLOEXEC) >= 0;
-  if (!is_replaced) socket_.reset();  // the process's limit is below the number
+  links_.forget_in_child(wakeup_.get());
 }
 
 }  // namespace tulle::live

@@ -41,25 +41,20 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "device/adapter.h"
 #include "live/bell.h"
 #include "live/clock.h"
 #include "live/fabric/messages.h"
+#include "live/links.h"
 #include "live/message/counters_page.h"
-#include "live/path/fabric/fabric_path.h"
-#include "live/path/memory/host_packets.h"
-#include "live/path/memory/host_path.h"
 #include "live/path/packets/capture_tap.h"
-#include "live/path/packets/packet_port.h"
-#include "live/path/packets/receiver.h"
-#include "live/path/packets/roce_v1_port.h"
-#include "live/path/packets/transmitter.h"
 #include "live/process/agent_link.h"
 #include "live/process/busy_poll.h"
 #include "live/process/device.h"
+#include "live/process/network.h"
 #include "live/process/sleeper_lease.h"
-#include "live/security/seal.h"
 #include "live/settings.h"
 #include "os/unique_fd.h"
 
@@ -67,24 +62,17 @@ namespace tulle::live {
 
 class Device::Impl {
  public:
-  // The resources that the host agent granted for one device.
+  // What the host agent, or a fabric's process, granted for one device.
   struct Grant {
     DeviceInfo info;
-    std::uint32_t slot = 0;
     QpNumber first_qp;
     std::uint32_t qp_count = 0;
-    std::uint16_t port = 0;
-    bool is_relayed = false;
-    UniqueFd socket;  // of the slot, or the end of a relay
     CountersPage counters;
     AgentLink agent;
-    std::unique_ptr<Seal> seal;  // null: datagrams are plain
-    // On a host of a software fabric, all packets go this way, and `socket` brings nothing. Null:
-    // the port is one of RoCE v2.
-    std::unique_ptr<FabricPath> fabric;
-    Bell bell;  // with `fabric`: where the fabric rings
+    std::unique_ptr<Network> network;
+    Bell bell;  // where peers by memory ring
   };
-  Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
+  Impl(Grant grant, const Settings& settings, EventSink sink);
   ~Impl();
   Result<void> start();
   void forget_in_child();
@@ -170,19 +158,6 @@ class Device::Impl {
   void look_after_sleeper(Time at);
   void take_rings();
 
-  // Does a part of a turn. A packet that there is no memory for is lost, as on a network. An
-  // exception would end the program.
-  template <typename Part>
-  static void survive(Part part) {
-    try {
-      part();
-    } catch (const std::bad_alloc&) {
-    }
-  }
-
-  Result<void> create_direct_path();
-  Result<void> open_roce_v1();
-  int receive_frames(Time at);
   // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
   // that it made.
   int move_data(Time at);
@@ -190,11 +165,11 @@ class Device::Impl {
   int receive_before_deadlines(Time at);
   void send(Time at);
   int receive(Time at);
-  int receive_from_memory(Time at);
   void set_leased(bool leased);
   void tell_who_looks(bool a_caller);
   void deliver_events();
-  std::array<int, 2> waking_fds() const { return {doorbell_.get(), socket_.get()}; }
+  // The second one may be -1.
+  std::array<int, 2> waking_fds() const { return {doorbell_.get(), links_.waking_socket()}; }
   void answer_bell();
   template <typename HasCome>
   bool look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come);
@@ -202,8 +177,6 @@ class Device::Impl {
   bool end_awake();
   bool end_awake_if_due(Time at);
   void take_unannounced(Time at);
-  // Counts those of local peers that came and those that went. It never falls.
-  std::uint64_t packets_by_memory() const { return rings_ == nullptr ? 0 : rings_->packets(); }
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + other_arrivals_; }
   struct Waiting {
@@ -219,44 +192,31 @@ class Device::Impl {
   void stop_expecting(const EventChannel& channel);
   void watch_doorbell(bool readable);
   void settle(Time at);
-  int change_membership(const Gid& group, bool leaves) const;
-  void watch_socket(bool readable);
-  void watch_blocked_socket();
-  void watch_packets(bool added);
-  void send_packets(Time at);
-  int receive_packets(Time at);
-  void watch_until_writable(int fd);
+  // A link's socket, and whether the thread is woken when it is readable.
+  struct Watched {
+    int fd = -1;
+    bool is_readable = false;
+  };
+  void watch_sockets(bool readable);
+  void watch_socket(const Link& link, Watched& watched);
+  void watch_changed_sockets();
+  void watch_until_writable(const Link& link, Time at);
   void wake_at(Time when);
   void wake();
-  void update_direct_path();
+  void set_captured();
 
   DeviceInfo info_;
   Settings settings_;
   EventSink sink_;
-  std::uint32_t slot_;
-  bool is_relayed_;
-  UniqueFd socket_;
-  UniqueFd sender_;  // with a relay: the socket that sends if no other can be had
   CountersPage page_;
   DriverCounters counters_;
-  std::unique_ptr<Seal> seal_;
   CaptureTap tap_;
-  std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
-  std::unique_ptr<HostPackets> host_packets_;  // null without a direct path
-  std::unique_ptr<FabricPath> fabric_;         // null unless the host is one of a software fabric
-  RingPath* rings_ = nullptr;                  // one of these two, or null
+  std::unique_ptr<Network> network_;
+  Links links_{counters_};  // outlive the adapter, which withdraws objects from them
   std::unique_ptr<device::Adapter> adapter_;
-  std::unique_ptr<RoceV1Port> roce_v1_;  // null: no address is one of RoCE v1
   std::bitset<gids_max> gids_of_roce_v1_;
-  Receiver receiver_;
-  Transmitter transmitter_;
-  struct Probed {
-    std::string interface;
-    int error = 0;  // 0: this process may use packet sockets there
-  };
-  std::optional<Probed> probed_;
-  std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
-  bool has_faults_;
+  std::vector<Watched> watched_;  // by link, of those by socket
+  bool is_waking_socket_watched_ = true;
   BusyPoll busy_poll_;
   DriverClock clock_;
 

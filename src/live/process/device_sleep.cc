@@ -32,7 +32,7 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
   sleeper_.begin(channel, at);
   channel.rousing.begin(arrivals());
   polls_between_looks_ = polls_to_next_look_ = 0;
-  watch_socket(false);
+  watch_sockets(false);
   watch_doorbell(false);
   wake_at(at + SleeperLease::check_interval);
 }
@@ -56,7 +56,7 @@ void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   sleeper_.end(how);
   polls_between_looks_ = polls_to_next_look_ = 0;
   watch_doorbell(true);
-  watch_socket(true);
+  watch_sockets(true);
 }
 
 // A caller sleeps inside the call, where it wakes without a lease.
@@ -84,7 +84,7 @@ bool Device::Impl::end_awake() {
 // Leaves what is to be answered to the caller's next call, or to the thread.
 void Device::Impl::take_unannounced(Time at) {
   survive([&] {
-    if (receive_from_memory(at) > 0) {
+    if (links_.receive_from_memory(*adapter_, at) > 0) {
       deferred_ = true;
       wake_at(at + lease_time);
     }
@@ -108,7 +108,7 @@ void Device::Impl::answer_bell() {
   survive([&] {
     bool has_received_all = false;
     for (int i = 0; i < receive_calls_max && !has_received_all; ++i) {
-      has_received_all = receive(at) < Receiver::messages_max;
+      has_received_all = receive(at) < Link::received_max;
     }
     handle_deadlines(at, has_received_all);
     if (adapter_->completions() != completions && !has_unsent_posts_) {
@@ -162,11 +162,11 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
   };
   const std::int64_t began = DriverClock::system();
   std::int64_t moved_at = began;
-  std::uint64_t moved = packets_by_memory();
+  std::uint64_t moved = links_.packets_by_memory();
   bool found = false;
   for (bool is_over = false; !found && !is_over;) {
     const std::int64_t clock = DriverClock::system();
-    if (std::exchange(moved, packets_by_memory()) != moved) moved_at = clock;
+    if (std::exchange(moved, links_.packets_by_memory()) != moved) moved_at = clock;
     is_over = clock >= std::min(moved_at + longest, began + looks_in_row_max * longest);
     if (is_over) end_awake();  // senders ring from now on
     const Time at = now();
@@ -267,7 +267,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 
 // Returns false if the doorbell is of no use, or another caller has it.
 bool Device::Impl::take_doorbell() {
-  if (forked_ || rings_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_) return false;
+  if (forked_ || !links_.has_memory() || is_doorbell_taken_ || is_doorbell_broken_) return false;
   end_sleepers_lease(SleeperLease::End::in_order);
   is_doorbell_taken_ = true;
   doorbell_taker_ = pthread_self();

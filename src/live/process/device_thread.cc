@@ -21,7 +21,6 @@
 #include "live/message/protocol.h"
 #include "live/process/device_impl.h"
 #include "live/process/program_memory.h"
-#include "wire/smp.h"
 
 namespace tulle::live {
 namespace {
@@ -108,7 +107,7 @@ Device::Impl::~Impl() {
 void Device::Impl::run() {
   pthread_setname_np(pthread_self(), "tulle");
   ask_for_short_slice();
-  if (direct_path_) direct_path_->peers().live_with_this_thread();
+  links_.begin_thread();
   running_ = true;
   running_.notify_one();
   while (!stopping_) {
@@ -173,7 +172,7 @@ void Device::Impl::take_rings() {
   const int taken = recvmmsg(doorbell_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
   if (taken <= 0) return;
   other_arrivals_ += static_cast<std::uint64_t>(taken);
-  if (rings_ != nullptr) rings_->note_ring();
+  links_.note_ring();
 }
 
 void Device::Impl::handle_timer() {
@@ -184,10 +183,10 @@ void Device::Impl::handle_timer() {
   const MemoryTurn turn(at);
   timer_at_ = Time::never();
   if (leased_) {
-    const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
+    const bool must_continue = links_.must_continue();
     survive([&] {
-      if (must_go_on && adapter_->next_deadline() <= at) receive_before_deadlines(at);
-      if (must_go_on || deferred_ || has_unsent_posts_) send(at);
+      if (must_continue && adapter_->next_deadline() <= at) receive_before_deadlines(at);
+      if (must_continue || deferred_ || has_unsent_posts_) send(at);
     });
     if (at < last_poll_ + lease_time) {
       wake_at(last_poll_ + lease_time);
@@ -206,7 +205,7 @@ void Device::Impl::handle_timer() {
 void Device::Impl::end_lease(Time at) {
   set_leased(false);
   polls_in_row_ = 0;
-  watch_socket(true);
+  watch_sockets(true);
   const std::uint64_t received = counters_.receive_calls;
   move_data(at);
   if (counters_.receive_calls != received) {
@@ -241,8 +240,8 @@ void Device::Impl::look_after_sleeper(Time at) {
   }
   survive([&] {
     // The acknowledgement for which a timer runs may be among what waits.
-    if (adapter_->next_deadline() <= at) receive_from_memory(at);
-    if (!waits) handle_deadlines(at, rings_ == nullptr || !rings_->is_unfinished());
+    if (adapter_->next_deadline() <= at) links_.receive_from_memory(*adapter_, at);
+    if (!waits) handle_deadlines(at, !links_.is_unfinished());
     send(at);
   });
   if (found == SleeperLease::Check::goes_on) return wake_at(at + SleeperLease::check_interval);
@@ -276,15 +275,15 @@ void Device::Impl::handle_agent() {
       publish(now());
     } else if (header->kind == static_cast<std::uint16_t>(MessageKind::stop_capture)) {
       tap_.close();
-      update_direct_path();
+      set_captured();
     } else if (decode(message->bytes, changed)) {
       handle_change(changed.device, changed.version);
-    } else if (fabric_ != nullptr && decoded(message->bytes, of_port)) {
+    } else if (info_.infiniband && decoded(message->bytes, of_port)) {
       handle_change(of_port);
     } else if (decode(message->bytes, start) && !message->fds.empty()) {
       auto ring = CaptureRing::map(std::move(message->fds[0]));
       if (ring) tap_.open(std::move(*ring), start.snap_length);
-      update_direct_path();
+      set_captured();
     }
   }
 }
@@ -348,22 +347,16 @@ void Device::Impl::look_after_gids() {
 void Device::Impl::handle_loss_of_agent() {
   const auto held = lock();
   tap_.close();  // the capturing program knew of this process from the lost host agent
-  update_direct_path();
-  // The socket may be readable now for no packet, so a poller must not wait for one.
+  set_captured();
+  // The socket may be readable now for no packet, so the caller that polled it must not wait for
+  // one.
   ++other_arrivals_;
   end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
-  if (fabric_ != nullptr) {
-    info_.infiniband->state = static_cast<std::uint8_t>(wire::PortState::down);
-    info_.infiniband->physical_state = static_cast<std::uint8_t>(wire::PhysicalState::polling);
-    if (std::exchange(info_.port_active, false)) tell(verbs::EventType::port_error);
-    return tell(verbs::EventType::device_fatal);
-  }
-  // The lost host agent belonged to another user and took the socket group with it. In what is left
-  // of the group, this process's socket no longer has the place that its queue pair numbers name.
-  // Keeping the socket would only keep the port from the next host agent.
-  dup3(wakeup_.get(), socket_.get(), O_CLOEXEC);
+  const bool was_active = info_.port_active;
+  links_.lose_network(info_, wakeup_.get());
+  if (was_active && !info_.port_active) tell(verbs::EventType::port_error);
   tell(verbs::EventType::device_fatal);
 }
 

@@ -153,7 +153,7 @@ int EventChannel::forget(void* object) {
 
 bool EventChannel::attach(std::span<const int> fds) {
   for (std::size_t i = 0; i < fds.size(); ++i) {
-    if (watch(fd(), fds[i])) continue;
+    if (fds[i] < 0 || watch(fd(), fds[i])) continue;
     detach(fds.first(i));
     return false;
   }
@@ -161,7 +161,9 @@ bool EventChannel::attach(std::span<const int> fds) {
 }
 
 void EventChannel::detach(std::span<const int> fds) {
-  for (const int each : fds) epoll_ctl(fd(), EPOLL_CTL_DEL, each, nullptr);
+  for (const int each : fds) {
+    if (each >= 0) epoll_ctl(fd(), EPOLL_CTL_DEL, each, nullptr);
+  }
 }
 
 // Like pop(), this blocks in a call that a signal restarts if the application asked for that. No

@@ -38,13 +38,10 @@ struct DeviceEnd {
   transport::QueuePair* qp = nullptr;
   std::vector<std::byte> buffer = std::vector<std::byte>(4 << 20);
 
-  explicit DeviceEnd(const std::string& name, Device::EventSink sink = count_event) {
-    auto opened = Device::open(name, sink);
-    if (!opened) {
-      ADD_FAILURE() << opened.error().message;
-      return;
-    }
-    device = *opened;
+  explicit DeviceEnd(const std::string& name, Device::EventSink sink = count_event)
+      : DeviceEnd(open(name, sink)) {}
+  explicit DeviceEnd(std::shared_ptr<Device> opened) : device(std::move(opened)) {
+    if (!device) return;
     const auto lock = device->lock();
     device::Adapter& adapter = device->adapter();
     verbs::VerbsStatus status{};
@@ -61,6 +58,12 @@ struct DeviceEnd {
     init.send_work_requests = init.receive_work_requests = 64;
     init.send_sges = init.receive_sges = 1;
     qp = adapter.create_qp(init, status);
+  }
+  static std::shared_ptr<Device> open(const std::string& name, Device::EventSink sink) {
+    auto opened = Device::open(name, sink);
+    if (opened) return *opened;
+    ADD_FAILURE() << opened.error().message;
+    return nullptr;
   }
   ~DeviceEnd() {
     if (!device) return;

@@ -8,8 +8,10 @@
 #include <variant>
 
 #include "fabric/subnet_traffic.h"
+#include "live/message/device_info.h"
 #include "live/path/memory/packet_bytes.h"
 #include "port/framing/infiniband.h"
+#include "wire/smp.h"
 
 namespace tulle::live {
 namespace {
@@ -26,41 +28,40 @@ const port::Settings& FabricPath::port_settings() {
   return settings;
 }
 
-FabricPath::FabricPath(FabricRings rings) : rings_(std::move(rings)) { rings_.fall_asleep(); }
+FabricPath::FabricPath(FabricRings rings, device::Adapter& adapter)
+    : rings_(std::move(rings)), adapter_(adapter) {
+  rings_.fall_asleep();
+}
 
 // --- sending ---
 
-void FabricPath::transmit(device::Adapter& adapter, Time now) {
-  has_more_ = false;
-  if (full_lanes_ != 0) resume_lanes(adapter, now);
-  for (int i = 0; i < packets_max;) {
-    if (adapter.pull_datagram(now, datagram_)) {
-      send(adapter, now);
-      ++i;
-      continue;
-    }
-    rings_.ring_if_asleep();
-    if (full_lanes_ == 0) return;
-    // The reader may have made room before it could see that this end waits.
-    if (!is_polled_) rings_.wait_for_room();
-    if (!resume_lanes(adapter, now)) return;
-  }
-  rings_.ring_if_asleep();
-  has_more_ = true;
+bool FabricPath::resume(Time now) {
+  if (full_lanes_ != 0) resume_lanes(now);
+  return true;  // a full lane holds up no other
 }
 
 // Only the lane of a datagram that was pulled can have too little room, if it is stalled.
-void FabricPath::send(device::Adapter& adapter, Time now) {
-  const auto& path = std::get<wire::LocalPath>(datagram_.path);
-  const std::uint32_t lane = port::default_lanes[path.local.service_level] % FabricRings::lanes;
-  const std::size_t bytes = packet_bytes(datagram_);
+Link::Offer FabricPath::offer(device::Datagram& datagram, Time now) {
+  const auto* const path = std::get_if<wire::LocalPath>(&datagram.path);
+  if (path == nullptr) return Offer::declined;
+  const std::uint32_t lane = port::default_lanes[path->local.service_level] % FabricRings::lanes;
+  const std::size_t bytes = packet_bytes(datagram);
   std::byte* const room = rings_.reserve(bytes, lane);
-  if (room == nullptr || !encode(room)) {
+  if (room == nullptr || !encode(datagram, room)) {
     ++counters_.dropped;
-    return;
+    return Offer::taken;
   }
   publish(bytes, lane);
-  if (!has_room(lane)) stop_full(adapter, now, lane);
+  if (!has_room(lane)) stop_full(now, lane);
+  return Offer::taken;
+}
+
+Link::Flushed FabricPath::flush(Time now) {
+  rings_.ring_if_asleep();
+  if (full_lanes_ == 0) return Flushed::all;
+  // The reader may have made room before it could see that this end waits.
+  if (!is_polled_) rings_.wait_for_room();
+  return resume_lanes(now) ? Flushed::more : Flushed::all;
 }
 
 // Returns true if the lane has room for any packet.
@@ -68,19 +69,19 @@ bool FabricPath::has_room(std::uint32_t lane) {
   return rings_.reserve(fabric::SubnetTraffic::packet_bytes_max, lane) != nullptr;
 }
 
-void FabricPath::stop_full(device::Adapter& adapter, Time now, std::uint32_t lane) {
+void FabricPath::stop_full(Time now, std::uint32_t lane) {
   if (lanes_[lane].is_stalled) return;
   ++counters_.delayed;
   full_lanes_ |= 1u << lane;
   lanes_[lane].full_since = now;
   look_again_ = now + look_again_after;
   const port::Pause stop{static_cast<std::uint8_t>(1u << lane), 0};
-  adapter.port().handle_control(now, port::Control::of(stop));
+  adapter_.port().handle_control(now, port::Control::of(stop));
 }
 
 // Resumes lanes that have room again, or that have waited for too long. Returns true if there were
 // such.
-bool FabricPath::resume_lanes(device::Adapter& adapter, Time now) {
+bool FabricPath::resume_lanes(Time now) {
   std::uint32_t resumed = 0;
   look_again_ = now + look_again_after;
   for (std::uint32_t left = full_lanes_; left != 0; left &= left - 1) {
@@ -94,16 +95,16 @@ bool FabricPath::resume_lanes(device::Adapter& adapter, Time now) {
   }
   if (resumed == 0) return false;
   const port::Pause go{0, static_cast<std::uint8_t>(resumed)};
-  adapter.port().handle_control(now, port::Control::of(go));
+  adapter_.port().handle_control(now, port::Control::of(go));
   return true;
 }
 
 // Returns false if the payload is gone.
-bool FabricPath::encode(std::byte* room) const {
-  const auto& path = std::get<wire::LocalPath>(datagram_.path);
+bool FabricPath::encode(const device::Datagram& datagram, std::byte* room) {
+  const auto& path = std::get<wire::LocalPath>(datagram.path);
   const std::span<std::byte> headers(room, port::link_header_bytes(path));
   return encode_transport(
-      datagram_, room + port::encode_link_headers(path, transport_bytes(datagram_), headers));
+      datagram, room + port::encode_link_headers(path, transport_bytes(datagram), headers));
 }
 
 void FabricPath::publish(std::size_t bytes, std::uint32_t lane) {
@@ -166,6 +167,19 @@ void FabricPath::handle(std::span<const std::byte> packet, device::Adapter& adap
     arrival.head = arrival.head.first(wire::header_bytes_max);
   }
   adapter.handle_frame(now, arrival, packet.subspan(link.bytes));
+}
+
+void FabricPath::count(DriverCounters& counters) {
+  counters.memory_packets_sent = counters_.sent;
+  counters.memory_packets_received = counters_.received;
+  counters.memory_packets_dropped = counters_.dropped + counters_.refused;
+  counters.memory_delays = counters_.delayed;
+}
+
+void FabricPath::lose_network(DeviceInfo& device, int) {
+  device.infiniband->state = static_cast<std::uint8_t>(wire::PortState::down);
+  device.infiniband->physical_state = static_cast<std::uint8_t>(wire::PhysicalState::polling);
+  device.port_active = false;
 }
 
 void FabricPath::rebase(Time by) {

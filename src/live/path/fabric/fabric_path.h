@@ -16,26 +16,28 @@ namespace tulle::live {
 
 class FabricPath final : public RingPath {
  public:
-  explicit FabricPath(FabricRings rings);
+  // The adapter must outlive this object. Its port is that of port_settings().
+  FabricPath(FabricRings rings, device::Adapter& adapter);
 
   // The port of an adapter that sends by this path: a lane whose ring is full is stopped.
   static const port::Settings& port_settings();
 
-  // Pulls and sends packets until the adapter has no more for lanes that have room, or a fixed
-  // number is sent. The program's memory may go meanwhile: a packet whose payload is gone is lost.
-  void transmit(device::Adapter& adapter, Time now);
-  // Returns true if transmit() stopped although it could continue.
-  bool has_more() const { return has_more_; }
-  // Returns when transmit() must look again whether there is room, should nobody ring.
-  Time next_deadline() const { return full_lanes_ != 0 ? look_again_ : Time::never(); }
+  // The adapter gives no datagram for a lane without room. The program's memory may go meanwhile: a
+  // packet whose payload is gone is lost.
+  Offer offer(device::Datagram& datagram, Time now) override;
+  Flushed flush(Time now) override;
+  [[nodiscard]] bool resume(Time now) override;
+  // Returns when it must be checked again whether there is room, should nobody ring.
+  Time next_deadline() const override { return full_lanes_ != 0 ? look_again_ : Time::never(); }
 
-  bool has_peers() const override { return true; }
   void set_polled(bool is_polled) override;
-  std::uint64_t packets() const override { return counters_.sent + counters_.received; }
+  std::uint64_t packets_by_memory() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;
 
+  void count(DriverCounters& counters) override;
+  void lose_network(DeviceInfo& device, int other) override;
   // The rings are the parent's.
-  void forget_in_child() { rings_.forget_button(); }
+  void forget_in_child(int) override { rings_.forget_button(); }
 
   struct Counters {
     std::uint64_t sent = 0;
@@ -60,23 +62,21 @@ class FabricPath final : public RingPath {
     Time full_since;
     bool is_stalled = false;  // the fabric has taken nothing for `patience`
   };
-  void send(device::Adapter& adapter, Time now);
-  bool encode(std::byte* room) const;
+  static bool encode(const device::Datagram& datagram, std::byte* room);
   void publish(std::size_t bytes, std::uint32_t lane);
   bool has_room(std::uint32_t lane);
-  void stop_full(device::Adapter& adapter, Time now, std::uint32_t lane);
-  bool resume_lanes(device::Adapter& adapter, Time now);
+  void stop_full(Time now, std::uint32_t lane);
+  bool resume_lanes(Time now);
   int take_all(device::Adapter& adapter, Time now, int packets) override;
   void ask_to_be_rung() override;
   void handle(std::span<const std::byte> packet, device::Adapter& adapter, Time now);
 
   FabricRings rings_;
-  device::Datagram datagram_;
+  device::Adapter& adapter_;
   std::size_t unrung_bytes_ = 0;
   std::uint32_t full_lanes_ = 0;  // as bits
   std::array<Lane, FabricRings::lanes> lanes_;
   Time look_again_;
-  bool has_more_ = false;
   Counters counters_;
 };
 

@@ -17,6 +17,7 @@
 
 #include "base/script_fuzz.h"
 #include "live/bell.h"
+#include "live/links.h"
 #include "live/path/fabric/fabric_path.h"
 #include "live/path/memory/hostile_peer_fuzz.h"
 #include "port/framing/infiniband.h"
@@ -83,7 +84,8 @@ class Run {
                     may_write_ ? verbs::AccessFlags(Access::remote_write) : verbs::AccessFlags(),
                     PortAddress(peer_lid, has_global_ ? hostile_gid : Gid{})),
         fabric_(rings_.end(FabricRings::End::fabric)),
-        path_(rings_.end(FabricRings::End::program)) {
+        path_(rings_.end(FabricRings::End::program), adapter_) {
+    links_.add(path_);
     adapter_.set_lid(own_lid);
     if (script.one_in(2)) connection_.start_sending(adapter_);
   }
@@ -117,7 +119,7 @@ class Run {
         for (int i = 0; i < 4 && path_.receive(adapter_, now_) > 0; ++i) continue;
         now_ = now_ + Time::microseconds(script_.half());
         if (adapter_.next_deadline() <= now_) adapter_.handle_deadline(now_);
-        path_.transmit(adapter_, now_);
+        links_.transmit(adapter_, now_);
     }
   }
 
@@ -173,7 +175,7 @@ class Run {
     request.opcode = verbs::SendOpcode::send;
     request.sges = {&sge, 1};
     static_cast<void>(adapter_.post_send(*connection_.qp, request));
-    path_.transmit(adapter_, now_);
+    links_.transmit(adapter_, now_);
     if (script_.one_in(2)) return;
     // Records that were scribbled may follow each other without end.
     for (int i = 0; i < 256 && fabric_.in(script_.below(FabricRings::lanes)).take(); ++i) continue;
@@ -196,6 +198,8 @@ class Run {
   HostileConnection connection_;
   FabricRings fabric_;
   FabricPath path_;
+  DriverCounters counters_;
+  Links links_{counters_};
   std::uint32_t psn_ = 0;
   Time now_;
 };

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "live/bell.h"
+#include "live/links.h"
 #include "port/framing/infiniband.h"
 
 namespace tulle::live {
@@ -39,7 +40,8 @@ class FabricPathTest : public testing::Test {
                                 FabricRings::End::program);
     auto other =
         FabricRings::map(std::move(*memory), std::move(program->button), FabricRings::End::fabric);
-    path_ = std::make_unique<FabricPath>(std::move(*own));
+    path_ = std::make_unique<FabricPath>(std::move(*own), adapter_);
+    links_.add(*path_);
     fabric_ = std::make_unique<FabricRings>(std::move(*other));
     VerbsStatus status{};
     pd_ = adapter_.objects().create_pd(status);
@@ -95,8 +97,8 @@ class FabricPathTest : public testing::Test {
 
   void transmit() {
     do {
-      path_->transmit(adapter_, now_);
-    } while (path_->has_more());
+      links_.transmit(adapter_, now_);
+    } while (links_.has_more());
   }
   // The fabric takes so many packets of a lane. Returns how many there were.
   int take(std::uint32_t lane, int most = messages) {
@@ -117,6 +119,8 @@ class FabricPathTest : public testing::Test {
   UniqueFd bell_, fabric_bell_;
   device::Adapter adapter_;
   std::unique_ptr<FabricPath> path_;
+  DriverCounters counters_;
+  Links links_{counters_};
   std::unique_ptr<FabricRings> fabric_;
   verbs::ProtectionDomain* pd_ = nullptr;
   verbs::CompletionQueue* cq_ = nullptr;

@@ -224,7 +224,10 @@ bool HostPackets::resume(Time now) {
     std::memcpy(&path, kept_.get(), sizeof path);
     publish(lane, path, kept_form_);
   } else {
-    if (may_write(lane) && is_waited_for(lane, now)) return false;
+    if (may_write(lane) && is_waited_for(lane, now)) {
+      look_again_ = now + look_again_after;
+      return false;
+    }
     lane.is_stalled = lane.token != 0;
     ++counters_.dropped;
   }
@@ -466,6 +469,7 @@ void HostPackets::set_polled(bool is_polled) {
 }
 
 void HostPackets::rebase(Time by) {
+  tulle::rebase(by, look_again_);
   for (const std::uint8_t slot : open_) tulle::rebase(by, lanes_[slot].full_since);
 }
 

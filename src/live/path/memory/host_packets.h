@@ -67,18 +67,23 @@ class HostPackets final : public RingPath {
 
   // --- sending ---
 
-  enum class Offer : std::uint8_t {
-    declined,  // the packet is for no local peer, or the rings are closed: UDP serves
-    taken,
-    kept,  // the ring is full: the packet is kept, and resume() must return true before the next
-  };
-  Offer offer(device::Datagram& datagram, Time now);
-  // Places the packet that offer() kept. Returns false while there is no room. A stopped reader
+  // Declines a packet that is for no local peer, or while the rings are closed. One for which the
+  // ring has no room is kept.
+  Offer offer(device::Datagram& datagram, Time now) override;
+  // Places the packet that offer() kept, if it kept one. A stopped reader
   // that reads nothing for `patience` loses what does not fit, as it would at a full socket. One
   // that is not stopped may wait for a processor, and has `slow_patience`.
   static constexpr Time patience = Time::milliseconds(100);
   static constexpr Time slow_patience = Time::milliseconds(1'000);
-  [[nodiscard]] bool resume(Time now);
+  // The reader of a full ring wakes this process. A reader that cannot is looked at.
+  static constexpr Time look_again_after = Time::microseconds(200);
+  [[nodiscard]] bool resume(Time now) override;
+  Flushed flush(Time) override {
+    ring_doorbells();
+    return has_kept() ? Flushed::waits : Flushed::all;
+  }
+  // Returns when a reader that cannot wake this process is to be looked at.
+  Time next_deadline() const override { return has_kept() ? look_again_ : Time::never(); }
   bool has_kept() const { return kept_form_.content_bytes > 0; }
   // A peer that sleeps is woken when so much waits for it, although more is about to be sent: both
   // ends then copy at the same time.
@@ -93,7 +98,7 @@ class HostPackets final : public RingPath {
 
   bool has_peers() const override { return !open_.empty(); }
   void set_polled(bool is_polled) override;
-  std::uint64_t packets() const override { return counters_.sent + counters_.received; }
+  std::uint64_t packets_by_memory() const override { return counters_.sent + counters_.received; }
   void rebase(Time by) override;
 
  private:
@@ -191,6 +196,7 @@ class HostPackets final : public RingPath {
   std::unique_ptr<std::byte[]> kept_;  // the record of a packet that waits for room
   Form kept_form_;
   std::uint32_t kept_for_ = 0;  // slot
+  Time look_again_;
   Counters counters_;
 };
 

@@ -58,6 +58,7 @@ struct Side {
           ++by_udp;
           break;
         case Offer::taken:
+        case Offer::borrowed:
           break;
         case Offer::kept:
           return false;

@@ -8,29 +8,19 @@
 
 #include "base/time.h"
 #include "device/adapter.h"
+#include "live/link.h"
 
 namespace tulle::live {
 
-class RingPath {
+class RingPath : public Link {
  public:
-  virtual ~RingPath() = default;
-
-  // Hands the packets that have come to the adapter, but a bounded number in one call. Returns how
-  // many records it took.
-  int receive(device::Adapter& adapter, Time now);
-  // Returns true if the last call of receive() left packets, perhaps.
-  bool is_unfinished() const { return is_unfinished_; }
-  // Returns true if something may come by a ring.
-  virtual bool has_peers() const = 0;
-  // Must be called when the doorbell was rung, before receive(). The packets that it told of may
-  // have been read already, and the next ones must ring again.
-  void note_ring() { was_rung_ = true; }
-  // Says whether somebody calls receive() all the time, so that no peer needs to ring. The caller
-  // must call receive() after it has said `false`.
-  virtual void set_polled(bool is_polled) = 0;
-  // Returns the number of packets that came and that went. It never falls.
-  virtual std::uint64_t packets() const = 0;
-  virtual void rebase(Time by) = 0;
+  // Takes at most packets_max records in one call. Returns how many it took.
+  int receive(device::Adapter& adapter, Time now) override;
+  bool is_by_memory() const override { return true; }
+  bool is_unfinished() const override { return is_unfinished_; }
+  // The packets that the doorbell told of may have been read already, and the next ones must ring
+  // again.
+  void note_ring() override { was_rung_ = true; }
 
  protected:
   static constexpr int packets_max = 256;  // in one call of receive()
@@ -38,6 +28,8 @@ class RingPath {
   bool is_polled_ = false;
 
  private:
+  // Returns true if something may come by a ring.
+  virtual bool has_peers() const { return true; }
   // Takes that many packets at most. Returns how many it took.
   virtual int take_all(device::Adapter& adapter, Time now, int packets) = 0;
   // Makes senders ring from now on.
@@ -48,6 +40,7 @@ class RingPath {
 };
 
 inline int RingPath::receive(device::Adapter& adapter, Time now) {
+  if (!has_peers()) return 0;
   int taken = 0;
   bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
   for (;;) {

@@ -25,7 +25,7 @@ constexpr std::size_t tag_bytes = sizeof(wire::VlanTag);
 // (net.core.rmem_max), or all of it to a privileged process.
 constexpr int receive_buffer_bytes = 16 << 20;
 
-struct Link {
+struct Interface {
   int index = 0;
   unsigned mtu_bytes = 0;
   bool is_loopback = false;
@@ -33,7 +33,7 @@ struct Link {
 };
 
 // Returns 0 or an errno.
-int describe(int socket, const std::string& interface, Link& link) {
+int describe(int socket, const std::string& interface, Interface& link) {
   ifreq request{};
   interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
   if (ioctl(socket, SIOCGIFINDEX, &request) != 0) return errno;
@@ -71,7 +71,7 @@ bool is_all_ones(const wire::MacAddress& mask) {
 int PacketPort::probe(const std::string& interface) {
   const UniqueFd socket = kernel_socket(AF_PACKET, SOCK_RAW);
   if (!socket) return errno == EAFNOSUPPORT ? EOPNOTSUPP : EPERM;
-  Link link;
+  Interface link;
   return describe(socket.get(), interface, link);
 }
 
@@ -83,7 +83,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(const std::string& interfac
   port->sender_ = kernel_socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK);
   const int socket = port->sender_.get();
   if (socket < 0) return fail(errno);
-  Link link;
+  Interface link;
   if (const int error = describe(socket, interface, link); error != 0) return fail(error);
   // Linux before 5.17 requires CAP_NET_ADMIN for the mark. Without the mark, this host's programs
   // do not receive the frame.

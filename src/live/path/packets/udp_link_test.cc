@@ -1,7 +1,7 @@
-// Tests what the transmitter makes of an adapter's datagrams, over the sockets of a private network
+// Tests what the link by UDP makes of an adapter's datagrams, over the sockets of a private network
 // namespace: segments, order, and receivers that have no room.
 
-#include "live/path/packets/transmitter.h"
+#include "live/path/packets/udp_link.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "live/links.h"
 #include "live/path/packets/receiver.h"
 #include "live/test_network_test.h"
 #include "port/framing/roce_v2.h"
@@ -26,7 +27,7 @@ constexpr std::uint32_t far_slot = 9;
 constexpr std::uint32_t mtu = 1024;
 const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
 
-class TransmitterTest : public testing::Test {
+class UdpLinkTest : public testing::Test {
  protected:
   struct Arrived {
     Psn psn;
@@ -55,9 +56,13 @@ class TransmitterTest : public testing::Test {
     for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = static_cast<std::byte>(i / mtu);
   }
   void open(bool offload = true) {
-    const Transmitter::Options options{group_->socket(own_slot), group_->port(), offload, {}};
-    transmitter_.emplace(options, UniqueFd(fcntl(group_->vault(), F_DUPFD_CLOEXEC, 0)), device_,
-                         tap_, counters_);
+    UdpLink::Options options;
+    options.socket.reset(dup(group_->socket(own_slot)));
+    options.port = group_->port();
+    options.offload = offload;
+    options.vault.reset(fcntl(group_->vault(), F_DUPFD_CLOEXEC, 0));
+    link_.emplace(std::move(options), device_, tap_, counters_);
+    links_.add(*link_);
   }
   // Returns an unreliable connection, which has no window, to a queue pair of that slot.
   transport::QueuePair* connect(std::uint32_t slot, const Gid& to = local_gid) {
@@ -92,7 +97,7 @@ class TransmitterTest : public testing::Test {
     request.sges = {&sge, 1};
     ASSERT_EQ(adapter_.post_send(qp, request), verbs::VerbsStatus::ok);
   }
-  void transmit() { transmitter_->transmit(adapter_, now_); }
+  void transmit() { links_.transmit(adapter_, now_); }
   // Takes everything that has come to a slot. `messages_` counts what the kernel joined as one.
   std::vector<Arrived> take(std::uint32_t slot) {
     std::vector<Arrived> all;
@@ -126,7 +131,8 @@ class TransmitterTest : public testing::Test {
   DeviceInfo device_;
   CaptureTap tap_;
   DriverCounters counters_;
-  std::optional<Transmitter> transmitter_;
+  std::optional<UdpLink> link_;
+  Links links_{counters_};
   std::vector<std::byte> memory_ = std::vector<std::byte>(4 << 20);
   device::Adapter adapter_{configuration()};
   verbs::ProtectionDomain* pd_ = nullptr;
@@ -144,18 +150,18 @@ class TransmitterTest : public testing::Test {
   }
 };
 
-TEST_F(TransmitterTest, NeighboursAreOneSegmentedMessage) {
+TEST_F(UdpLinkTest, NeighboursAreOneSegmentedMessage) {
   open();
   send(*connect(near_slot), 40);
   transmit();
   EXPECT_EQ(counters_.send_calls, 1u);
   expect_in_order(take(near_slot), 0, 40);
   EXPECT_EQ(messages_, 1);
-  EXPECT_FALSE(transmitter_->has_more());
-  EXPECT_TRUE(transmitter_->next_deadline().is_never());
+  EXPECT_FALSE(links_.has_more());
+  EXPECT_TRUE(links_.next_deadline().is_never());
 }
 
-TEST_F(TransmitterTest, WithoutOffloadEachDatagramIsAMessage) {
+TEST_F(UdpLinkTest, WithoutOffloadEachDatagramIsAMessage) {
   open(false);
   send(*connect(near_slot), 40);
   transmit();
@@ -163,7 +169,7 @@ TEST_F(TransmitterTest, WithoutOffloadEachDatagramIsAMessage) {
   EXPECT_EQ(messages_, 40);
 }
 
-TEST_F(TransmitterTest, AShorterDatagramEndsAMessage) {
+TEST_F(UdpLinkTest, AShorterDatagramEndsAMessage) {
   open();
   transport::QueuePair& qp = *connect(near_slot);
   const verbs::Sge sge{address(), 3 * mtu + 100, region_->lkey()};
@@ -176,7 +182,7 @@ TEST_F(TransmitterTest, AShorterDatagramEndsAMessage) {
   EXPECT_EQ(messages_, 2);
 }
 
-TEST_F(TransmitterTest, EachSlotHasASourcePortOfItsOwn) {
+TEST_F(UdpLinkTest, EachSlotHasASourcePortOfItsOwn) {
   open();
   send(*connect(near_slot), 3);
   send(*connect(far_slot), 3);
@@ -194,7 +200,7 @@ TEST_F(TransmitterTest, EachSlotHasASourcePortOfItsOwn) {
   EXPECT_NE(near_ports, far_ports);
 }
 
-TEST_F(TransmitterTest, OneCallSendsABoundedNumber) {
+TEST_F(UdpLinkTest, OneCallSendsABoundedNumber) {
   open();
   transport::QueuePair& qp = *connect(near_slot);
   constexpr std::uint32_t packets = 64 * 8 + 10;
@@ -202,7 +208,7 @@ TEST_F(TransmitterTest, OneCallSendsABoundedNumber) {
   send(qp, packets);
   transmit();
   // The receiver's buffer may be full before the bound is reached.
-  EXPECT_TRUE(transmitter_->has_more() || !transmitter_->next_deadline().is_never());
+  EXPECT_TRUE(links_.has_more() || !links_.next_deadline().is_never());
   for (int i = 0; i < 100 && arrived < packets; ++i) {
     const auto batch = take(near_slot);
     expect_in_order(batch, arrived, batch.size());
@@ -211,27 +217,27 @@ TEST_F(TransmitterTest, OneCallSendsABoundedNumber) {
     transmit();
   }
   EXPECT_EQ(arrived, packets);
-  EXPECT_FALSE(transmitter_->has_more());
+  EXPECT_FALSE(links_.has_more());
 }
 
 // A receiver without room holds the datagrams back. What has left the adapter is copied meanwhile,
 // so the application may change its memory, as it may once a request is complete.
-TEST_F(TransmitterTest, ADatagramThatWaitsKeepsItsBytesAndItsPlace) {
+TEST_F(UdpLinkTest, ADatagramThatWaitsKeepsItsBytesAndItsPlace) {
   open();
   transport::QueuePair& qp = *connect(near_slot);
   constexpr std::uint32_t packets = 4'000;  // of each request
   for (int i = 0; i < 16; ++i) send(qp, packets);
-  for (int i = 0; i < 200 && transmitter_->next_deadline().is_never(); ++i) transmit();
-  ASSERT_FALSE(transmitter_->next_deadline().is_never()) << "the receiver's buffer never filled";
-  EXPECT_EQ(transmitter_->blocked_socket(), -1) << "no socket of ours is full";
+  for (int i = 0; i < 200 && links_.next_deadline().is_never(); ++i) transmit();
+  ASSERT_FALSE(links_.next_deadline().is_never()) << "the receiver's buffer never filled";
+  EXPECT_EQ(link_->blocked_socket(), -1) << "no socket of ours is full";
   EXPECT_GE(counters_.send_delays, 1u);
-  EXPECT_GT(transmitter_->next_deadline(), now_);
+  EXPECT_GT(links_.next_deadline(), now_);
   transmit();  // there is still no room
   const std::vector<Arrived> before = take(near_slot);
   expect_in_order(before, 0, before.size());
 
   std::fill(memory_.begin(), memory_.end(), std::byte{0xEE});
-  now_ = transmitter_->next_deadline();
+  now_ = links_.next_deadline();
   transmit();
   const std::vector<Arrived> after = take(near_slot);
   expect_in_order(after, before.size(), after.size());
@@ -240,7 +246,7 @@ TEST_F(TransmitterTest, ADatagramThatWaitsKeepsItsBytesAndItsPlace) {
   EXPECT_EQ(after.back().first, std::byte{0xEE});
 }
 
-TEST_F(TransmitterTest, ADatagramWithoutARouteIsLostAlone) {
+TEST_F(UdpLinkTest, ADatagramWithoutARouteIsLostAlone) {
   open();
   send(*connect(near_slot, Gid::from_ipv4(0x0A09'0909)), 2);
   send(*connect(near_slot), 2);

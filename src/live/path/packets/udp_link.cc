@@ -1,5 +1,6 @@
-#include "live/path/packets/transmitter.h"
+#include "live/path/packets/udp_link.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +12,10 @@
 namespace tulle::live {
 namespace {
 
-constexpr int rounds_max = 8;  // batches in one call, before datagrams are received again
 // A payload of up to this size is cheaper to copy than to refer to.
 constexpr std::size_t copy_bytes_max = 256;
 // Time after which a receiver that had no room is checked again.
 constexpr Time look_again_after = Time::microseconds(20);
-// The reader of a full ring wakes this process. A reader that cannot is looked at.
-constexpr Time look_at_ring_after = Time::microseconds(200);
-constexpr Time look_again_at_queue_after = Time::milliseconds(1);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
 constexpr std::size_t datagram_bytes_max = port::udp_payload_bytes_max + seal_bytes;
@@ -32,108 +29,109 @@ bool same_path(const wire::IpUdp& a, const wire::IpUdp& b) {
 
 }  // namespace
 
-Transmitter::Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device,
-                         CaptureTap& tap, DriverCounters& counters)
-    : options_(options),
+UdpLink::UdpLink(Options options, const DeviceInfo& device, CaptureTap& tap,
+                 DriverCounters& counters)
+    : options_(std::move(options)),
+      own_sender_(options_.sender ? options_.sender.get() : options_.socket.get()),
       device_(device),
       tap_(tap),
       counters_(counters),
-      offload_(options.offload && !options.faults.any()),
-      is_ipv6_(is_ipv6(options.socket)),
-      backlog_(std::move(vault)),
-      faults_(options.faults.any() ? std::make_unique<FaultLine>(options.faults) : nullptr),
-      datagrams_(batch_max),
+      offload_(options_.offload && !options_.faults.any()),
+      is_ipv6_(is_ipv6(own_sender_)),
+      receiver_(options_.socket.get(), options_.port, options_.from),
+      backlog_(std::move(options_.vault)),
+      faults_(options_.faults.any() ? std::make_unique<FaultLine>(options_.faults) : nullptr),
       messages_(batch_max),
       headers_(batch_max),
       pieces_(batch_max * pieces_per_datagram_max),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(batch_max * scratch_per_datagram)),
-      sealed_(options.seal == nullptr
+      sealed_(options_.seal == nullptr
                   ? nullptr
                   : std::make_unique_for_overwrite<std::byte[]>(batch_max * datagram_bytes_max)),
-      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * datagram_bytes_max)) {}
+      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * datagram_bytes_max)) {
+  borrowed_.reserve(batch_max);
+}
 
-Transmitter::~Transmitter() {
+UdpLink::~UdpLink() {
   for (const Sender& sender : senders_) {
-    if (sender.socket >= 0 && sender.socket != options_.socket) close(sender.socket);
+    if (sender.socket >= 0 && sender.socket != own_sender_) close(sender.socket);
   }
 }
 
-void Transmitter::transmit(device::Adapter& adapter, Time now) {
-  has_more_ = false;
+Link::Offer UdpLink::offer(device::Datagram& datagram, Time) {
+  if (!std::holds_alternative<wire::IpUdp>(datagram.path)) return Offer::declined;
+  borrowed_.push_back(&datagram);
+  return Offer::borrowed;
+}
+
+Link::Flushed UdpLink::flush(Time now) {
+  if (borrowed_.empty()) return Flushed::all;
+  if (faults_) {
+    send_with_faults(now);
+  } else {
+    compose();
+    send(now);
+  }
+  borrowed_.clear();
+  return blocked_ ? Flushed::waits : Flushed::all;
+}
+
+bool UdpLink::resume(Time now) {
   if (faults_) {
     faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   }
-  if (frames_wait_ != RoceV1Port::Sent::all && !send_frames(now)) return;
-  if (blocked_ && !resume(now)) return;
-  if (waits_for_reader_ && !resume_memory(now)) return;
-  for (int round = 0; round < rounds_max; ++round) {
-    const Pulled pulled = pull(adapter, now);
-    if (pulled.by_udp > 0 && faults_) {
-      send_with_faults(pulled.by_udp, now);
-    } else if (pulled.by_udp > 0) {
-      compose(pulled.by_udp);
-      send(now);
-    }
-    if (roce_v1_ != nullptr && !send_frames(now)) return;
-    if (blocked_ || waits_for_reader_ || pulled.in_all < batch_max) return;
-  }
-  has_more_ = true;
+  return !blocked_ || send_rest(now);
 }
 
-Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
-  Pulled pulled;
-  while (pulled.in_all < batch_max && adapter.pull_datagram(now, datagrams_[pulled.by_udp])) {
-    ++pulled.in_all;
-    const auto offer = memory_ == nullptr ? HostPackets::Offer::declined
-                                          : memory_->offer(datagrams_[pulled.by_udp], now);
-    if (offer == HostPackets::Offer::declined) {
-      const bool is_frame =
-          std::holds_alternative<wire::EthernetPath>(datagrams_[pulled.by_udp].path);
-      if (is_frame) [[unlikely]] {
-        add_frame(datagrams_[pulled.by_udp]);
-      } else {
-        ++pulled.by_udp;
+// --- receiving ---
+
+int UdpLink::receive(device::Adapter& adapter, Time now) {
+  Seal* const seal = options_.seal.get();
+  if (seal != nullptr) [[unlikely]]
+    seal->look_at_file(now);
+  const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+    if (seal != nullptr) [[unlikely]] {
+      const auto opened = seal->open(ip, bytes);
+      if (!opened) {
+        ++counters_.unsealed_drops;
+        return;
       }
+      bytes = *opened;
     }
-    if (offer == HostPackets::Offer::kept) {
-      waits_for_reader_ = true;
-      held_back_until_ = now + look_at_ring_after;
-      break;
-    }
-  }
-  return pulled;
+    if (tap_.is_open()) [[unlikely]]
+      tap_.received(ip, bytes);
+    survive([&] { adapter.handle_datagram(now, ip, false, bytes); });
+  });
+  if (count > 0) ++counters_.receive_calls;
+  return count;
 }
 
-// Packets of RoCE v1 are copied at once, since the memory of what was pulled before them stays as
-// it is until the next call into the adapter.
-void Transmitter::add_frame(device::Datagram& datagram) {
-  if (roce_v1_ != nullptr) return roce_v1_->add(datagram);
-  ++counters_.send_errors;
+// --- the rest of a device's life ---
+
+void UdpLink::rebase(Time by) {
+  tulle::rebase(by, held_back_until_);
+  backlog_.rebase(by);
+  if (faults_) faults_->rebase(by);
+  if (options_.seal != nullptr) options_.seal->rebase(by);
 }
 
-// Returns false if frames wait.
-bool Transmitter::send_frames(Time now) {
-  frames_wait_ = roce_v1_->send();
-  // A full interface queue gives no notice when it has room again.
-  if (frames_wait_ == RoceV1Port::Sent::queue_is_full) {
-    held_back_until_ = now + look_again_at_queue_after;
-  }
-  return frames_wait_ == RoceV1Port::Sent::all;
+void UdpLink::lose_network(DeviceInfo&, int other) {
+  dup3(other, options_.socket.get(), O_CLOEXEC);
 }
 
-bool Transmitter::resume_memory(Time now) {
-  waits_for_reader_ = !memory_->resume(now);
-  if (waits_for_reader_) held_back_until_ = now + look_at_ring_after;
-  return !waits_for_reader_;
+void UdpLink::forget_in_child(int other) {
+  backlog_.forget();
+  const bool is_replaced = dup3(other, options_.socket.get(), O_CLOEXEC) >= 0;
+  if (!is_replaced) options_.socket.reset();  // the process's limit is below the number
 }
 
 // --- messages from datagrams ---
 
-void Transmitter::compose(std::size_t count) {
+void UdpLink::compose() {
   message_count_ = next_message_ = 0;
   piece_count_ = scratch_used_ = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    device::Datagram& datagram = datagrams_[i];
+  for (std::size_t i = 0; i < borrowed_.size(); ++i) {
+    device::Datagram& datagram = *borrowed_[i];
     const Sender& sender = sender_for(datagram.packet.destination_qp);
     datagram.ip().source_port = sender.port;
     datagram.ip().destination_port = options_.port;
@@ -141,7 +139,7 @@ void Transmitter::compose(std::size_t count) {
         datagram.udp_payload_bytes() + (options_.seal != nullptr ? seal_bytes : 0);
     const std::size_t pieces = datagram.piece_count + 3u;
     if (message_count_ == 0 ||
-        !joins(messages_[message_count_ - 1], datagram, sender.socket, bytes, pieces)) {
+        !joins(messages_[message_count_ - 1], i, sender.socket, bytes, pieces)) {
       begin_message(i, sender, bytes);
     }
     Message& message = messages_[message_count_ - 1];
@@ -177,25 +175,25 @@ void Transmitter::compose(std::size_t count) {
   end_message();
 }
 
-bool Transmitter::joins(const Message& message, const device::Datagram& datagram, int socket,
-                        std::size_t bytes, std::size_t pieces) const {
+bool UdpLink::joins(const Message& message, std::size_t datagram, int socket, std::size_t bytes,
+                    std::size_t pieces) const {
   const bool all_equal_so_far = message.bytes == message.count * message.segment_bytes;
-  // A message's datagrams are contiguous, so nothing joins behind one that was lost.
-  const bool is_next = &datagram == &datagrams_[message.first + message.count];
+  // A message's datagrams are adjacent, so nothing joins behind one that was lost.
+  const bool is_next = datagram == message.first + message.count;
   const std::size_t first_piece =
       static_cast<std::size_t>(headers_[message_count_ - 1].msg_hdr.msg_iov - pieces_.data());
   return offload_ && all_equal_so_far && is_next && bytes <= message.segment_bytes &&
          message.socket == socket && message.bytes + bytes <= message_bytes_max &&
          piece_count_ - first_piece + pieces <= message_pieces_max &&
-         same_path(datagrams_[message.first].ip(), datagram.ip());
+         same_path(borrowed_[message.first]->ip(), borrowed_[datagram]->ip());
 }
 
-void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes) {
+void UdpLink::begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes) {
   end_message();
   Message& message = messages_[message_count_];
   message.socket = sender.socket;
-  message.slot = slot_of(datagrams_[datagram].packet.destination_qp);
-  message.stays_on_host = is_own(datagrams_[datagram].ip().destination);
+  message.slot = slot_of(borrowed_[datagram]->packet.destination_qp);
+  message.stays_on_host = is_own(borrowed_[datagram]->ip().destination);
   message.first = datagram;
   message.count = 0;
   message.bytes = 0;
@@ -204,10 +202,10 @@ void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std:
   ++message_count_;
 }
 
-void Transmitter::end_message() {
+void UdpLink::end_message() {
   if (message_count_ == 0) return;
   Message& message = messages_[message_count_ - 1];
-  const wire::IpUdp& ip = datagrams_[message.first].ip();
+  const wire::IpUdp& ip = borrowed_[message.first]->ip();
   const std::size_t segment_bytes = message.count > 1 ? message.segment_bytes : 0;
   fill(message.address, ip, is_ipv6_, interface_of(ip.source), options_.port,
        static_cast<std::uint16_t>(segment_bytes));
@@ -219,7 +217,7 @@ void Transmitter::end_message() {
   header.msg_iovlen = static_cast<std::size_t>(&pieces_[piece_count_] - header.msg_iov);
 }
 
-void Transmitter::append_frame(const device::Datagram& datagram) {
+void UdpLink::append_frame(const device::Datagram& datagram) {
   append_copy(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
   for (std::size_t i = 0; i < datagram.piece_count; ++i) {
     const std::span<const std::byte> piece = datagram.pieces[i];
@@ -232,7 +230,7 @@ void Transmitter::append_frame(const device::Datagram& datagram) {
   append_copy(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
 }
 
-void Transmitter::append_copy(std::span<const std::byte> bytes) {
+void UdpLink::append_copy(std::span<const std::byte> bytes) {
   std::byte* at = scratch_.get() + scratch_used_;
   std::copy(bytes.begin(), bytes.end(), at);
   scratch_used_ += bytes.size();
@@ -241,7 +239,7 @@ void Transmitter::append_copy(std::span<const std::byte> bytes) {
 
 // Appends a piece to the message. Bytes that directly follow its last piece in memory extend that
 // piece.
-void Transmitter::append(std::span<const std::byte> bytes) {
+void UdpLink::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   auto* data = const_cast<std::byte*>(bytes.data());
   const bool is_first = &pieces_[piece_count_] == headers_[message_count_ - 1].msg_hdr.msg_iov;
@@ -257,7 +255,7 @@ void Transmitter::append(std::span<const std::byte> bytes) {
 
 // --- to the kernel ---
 
-void Transmitter::send(Time now) {
+void UdpLink::send(Time now) {
   while (next_message_ < message_count_) {
     const int socket = messages_[next_message_].socket;
     std::size_t end = next_message_;
@@ -280,7 +278,7 @@ void Transmitter::send(Time now) {
   }
 }
 
-bool Transmitter::is_held_back(const Message& message, Time now) {
+bool UdpLink::is_held_back(const Message& message, Time now) {
   is_held_back_ = message.stays_on_host && !backlog_.admits(message.slot, message.bytes, now);
   if (is_held_back_) held_back_until_ = now + look_again_after;
   return is_held_back_;
@@ -288,7 +286,7 @@ bool Transmitter::is_held_back(const Message& message, Time now) {
 
 // Handles the kernel's refusal of the first unsent message. Returns false if the kernel takes
 // nothing more for now.
-bool Transmitter::refused(int error) {
+bool UdpLink::refused(int error) {
   Message& message = messages_[next_message_];
   switch (error) {
     case EINTR:
@@ -315,9 +313,9 @@ bool Transmitter::refused(int error) {
   }
 }
 
-void Transmitter::send_singly(Message& message) {
+void UdpLink::send_singly(Message& message) {
   for (std::size_t i = message.first; i < message.first + message.count; ++i) {
-    device::Datagram& datagram = datagrams_[i];
+    device::Datagram& datagram = *borrowed_[i];
     const std::span<const std::byte> bytes = sealed_copy(datagram, 0, kept_.get());
     if (!bytes.empty()) {
       send_held(datagram.ip(), bytes);
@@ -329,8 +327,8 @@ void Transmitter::send_singly(Message& message) {
 
 // Copies the datagram's UDP payload to `room`, sealed if datagrams are. Returns nothing if the
 // program's memory is gone.
-std::span<std::byte> Transmitter::sealed_copy(device::Datagram& datagram,
-                                              std::uint16_t identification, std::byte* room) {
+std::span<std::byte> UdpLink::sealed_copy(device::Datagram& datagram, std::uint16_t identification,
+                                          std::byte* room) {
   const std::size_t front = options_.seal != nullptr ? seal_header_bytes : 0;
   std::size_t size = front;
   const auto add = [&](std::span<const std::byte> piece) {
@@ -352,7 +350,7 @@ std::span<std::byte> Transmitter::sealed_copy(device::Datagram& datagram,
 }
 
 // Copies the unsent messages, because the application may change their memory once it runs again.
-void Transmitter::keep_rest() {
+void UdpLink::keep_rest() {
   ++counters_.send_delays;
   std::size_t used = 0;
   std::size_t piece = 0;
@@ -374,7 +372,7 @@ void Transmitter::keep_rest() {
   blocked_ = true;
 }
 
-bool Transmitter::resume(Time now) {
+bool UdpLink::send_rest(Time now) {
   while (next_message_ < message_count_) {
     if (is_held_back(messages_[next_message_], now)) return false;
     const int sent = sendmmsg(messages_[next_message_].socket, &headers_[next_message_], 1,
@@ -389,9 +387,9 @@ bool Transmitter::resume(Time now) {
   return true;
 }
 
-void Transmitter::send_with_faults(std::size_t count, Time now) {
-  for (std::size_t i = 0; i < count; ++i) {
-    device::Datagram& datagram = datagrams_[i];
+void UdpLink::send_with_faults(Time now) {
+  for (device::Datagram* const each : borrowed_) {
+    device::Datagram& datagram = *each;
     datagram.ip().source_port = sender_for(datagram.packet.destination_qp).port;
     datagram.ip().destination_port = options_.port;
     const std::span<const std::byte> bytes = sealed_copy(datagram, 0, kept_.get());
@@ -409,7 +407,7 @@ void Transmitter::send_with_faults(std::size_t count, Time now) {
   counters_.faults_reordered = c.reordered;
 }
 
-void Transmitter::send_held(const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+void UdpLink::send_held(const wire::IpUdp& ip, std::span<const std::byte> bytes) {
   SendAddress address;
   fill(address, ip, is_ipv6_, interface_of(ip.source), options_.port, 0);
   iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -429,16 +427,16 @@ void Transmitter::send_held(const wire::IpUdp& ip, std::span<const std::byte> by
   if (tap_.is_open() && options_.seal == nullptr) tap_.sent(ip, bytes);
 }
 
-Transmitter::Sender& Transmitter::sender_for(QpNumber destination) {
+UdpLink::Sender& UdpLink::sender_for(QpNumber destination) {
   Sender& sender = senders_[slot_of(destination)];
   if (sender.socket >= 0) return sender;
   auto bound = bind_sender(destination.value * 0x9E37u ^ static_cast<std::uint32_t>(getpid()));
-  sender.socket = bound ? bound->release() : options_.socket;
+  sender.socket = bound ? bound->release() : own_sender_;
   sender.port = port_of(sender.socket);
   return sender;
 }
 
-std::uint32_t Transmitter::interface_of(const Gid& gid) const {
+std::uint32_t UdpLink::interface_of(const Gid& gid) const {
   if (gid.bytes[0] != 0xFE) return 0;  // only link-local addresses need it
   for (const GidEntry& entry : device_.gids) {
     if (entry.gid == gid) return entry.interface_index;
@@ -446,7 +444,7 @@ std::uint32_t Transmitter::interface_of(const Gid& gid) const {
   return 0;
 }
 
-bool Transmitter::is_own(const Gid& gid) const {
+bool UdpLink::is_own(const Gid& gid) const {
   return std::any_of(device_.gids.begin(), device_.gids.end(),
                      [&](const GidEntry& entry) { return entry.gid == gid; });
 }
