@@ -209,6 +209,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
     seal_ = std::move(*seal);
     seal_->refuse_earlier();
   }
+  exits_when_idle_ = idle_exit;
   signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   listener_ = std::move(listener);
@@ -218,7 +219,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
 
   Result<void> result = open_port();
   bool is_ready = false;
-  while (result && !stopped_ && !(idle_exit && is_idle_too_long())) {
+  while (result && !stopped_ && !(exits_when_idle_ && is_idle_too_long())) {
     start_connections();
     if (!is_ready && !is_recovering()) {
       is_ready = true;
@@ -319,8 +320,10 @@ int AgentCore::milliseconds_to_wait() const {
   if (is_recovering()) wake = retry_port_at_;
   wake = std::min(wake, devices_.next_settling());
   if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
-  if (sessions_.empty()) {
-    wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
+  // Once that time has passed, the connections' deadlines say when the agent may leave.
+  const auto leaves_at = idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds);
+  if (sessions_.empty() && exits_when_idle_ && leaves_at > Clock::now()) {
+    wake = std::min(wake, leaves_at);
   }
   for (const auto& session : sessions_) {
     const bool is_timed =

@@ -381,6 +381,18 @@ TEST_F(AgentTest, LeavesWhenIdle) {
   EXPECT_EQ(status, 0);
 }
 
+// One that is to stay has nothing to do while nobody comes.
+TEST_F(AgentTest, OneThatStaysSleepsWhileItIsIdle) {
+  setenv("TULLE_IDLE_EXIT", "1", 1);
+  TestAgent agent;
+  unsetenv("TULLE_IDLE_EXIT");
+  std::this_thread::sleep_for(1'200ms);
+  const auto before = processor_time(agent.pid());
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(processor_time(agent.pid()) - before, 100ms) << "the agent finds something to do";
+  EXPECT_TRUE(devices());
+}
+
 // A child that never calls exec inherits all descriptors. It must not keep the port from the next
 // agent once the program and its agent are gone, even if it may open no descriptor.
 class ForkedChildTest : public AgentTest, public testing::WithParamInterface<bool> {};

@@ -434,6 +434,12 @@ TEST_F(ConnectionServiceTest, EventsOfAUserWhoIsLimitedAreBoundedInAllChannels) 
   }
   EXPECT_EQ(error, ENOBUFS);
   EXPECT_GE(reported, 65'536u);
+  End joining(*service_, {98, 1'000, true});
+  const EndpointId datagrams = joining.create(PortSpace::udp);
+  EXPECT_EQ(joining.run(command::Bind{datagrams, loopback(0)}), 0);
+  SocketAddress group = loopback(0);
+  group.address[0] = std::byte{239};
+  EXPECT_EQ(joining.run(command::JoinMulticast{datagrams, group}), ENOBUFS);
   End another(*service_, {99, 1'001, true});
   EXPECT_EQ(another.run(command::Report{another.create(), ConnectionEventType::user, 0, 0}), 0);
 }

@@ -109,6 +109,7 @@ class AgentCore {
   void change_membership(Session& session, const Membership& asked);
   void forward();
   bool has_place_for(uid_t user) const;
+  bool may_choose(const Session& session) const;
   void note_held(Session& session, const GidsHeld& held);
   void tell_changes();
   bool is_held(const DeviceChoice& key, std::size_t index) const;
@@ -139,6 +140,7 @@ class AgentCore {
   UniqueFd epoll_;
   UniqueFd signals_;
   bool stopped_ = false;
+  bool exits_when_idle_ = false;
   KnownDevices devices_;
   // True if some process has not been told of a change because its connection was full.
   bool has_untold_ = false;

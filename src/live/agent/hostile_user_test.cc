@@ -379,6 +379,25 @@ TEST_F(HostileUserTest, TextsHaveABound) {
             "");
 }
 
+TEST_F(HostileUserTest, OneUserHasDevicesOfFewKinds) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<Talk> held;
+              int refused = 0;
+              for (int i = 0; i < 40; ++i) {
+                Hello hello = hello_to_open();
+                hello.purpose = i % 2 == 0 ? Purpose::connect : Purpose::open;
+                hello.device.name = "kind" + std::to_string(i);
+                held.push_back(say(encode(hello)));
+                refused += is_refused(held.back()) ? 1 : 0;
+              }
+              if (refused != 24) report("refused: " + std::to_string(refused));
+              Hello known = hello_to_open();
+              known.device.name = "kind0";
+              if (is_refused(say(encode(known)))) report("a kind that is there is refused");
+            }),
+            "");
+}
+
 TEST_F(HostileUserTest, OneUserTakesHalfOfThePlacesAtMost) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               std::vector<Talk> held;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "base/quoted.h"
 #include "live/agent/core.h"
@@ -111,15 +112,19 @@ void AgentCore::greet(Session& session) {
     case Purpose::list:
       return list(session);
     case Purpose::open:
-      return open(session);
+    case Purpose::connect:
+      if (!may_choose(session)) {
+        return refuse(session,
+                      "programs of this user have devices of 16 kinds, by name and "
+                      "interfaces, which is the most for one user");
+      }
+      return session.hello.purpose == Purpose::open ? open(session) : open_channel(session);
     case Purpose::status:
       return ask_for_status(session);
     case Purpose::capture:
       return start_capture(session);
     case Purpose::find_peer:
       return find_peer(session);
-    case Purpose::connect:
-      return open_channel(session);
     case Purpose::attribute:
       return answer_attribute(session);
   }
@@ -171,6 +176,20 @@ void AgentCore::answer_attribute(Session& session) {
   const Attribute attribute{text.has_value(), text.value_or("")};
   static_cast<void>(send_message(session.connection.get(), encode(attribute)));
   session.state = State::closing;
+}
+
+// The devices of a user who is limited differ in few ways: the agent looks at all of them when an
+// address changes, and when a packet is sent.
+bool AgentCore::may_choose(const Session& session) const {
+  constexpr std::size_t choices_max = 16;
+  if (session.peer.uid == geteuid()) return true;
+  std::set<DeviceChoice> choices = {session.hello.device};
+  for (const auto& each : sessions_) {
+    const bool is_lasting = each->state == State::process || each->state == State::channel;
+    if (is_lasting && each->peer.uid == session.peer.uid) choices.insert(each->hello.device);
+    if (choices.size() > choices_max) return false;
+  }
+  return true;
 }
 
 void AgentCore::open(Session& session) {

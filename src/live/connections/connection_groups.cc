@@ -19,7 +19,8 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMu
   const SocketAddress& group = command.group;
   if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
   if (group.family == 0 || !group.gid().is_multicast()) return EINVAL;
-  if (endpoint.groups.size() >= groups_max || channel.waiting.size() >= events_waiting_max) {
+  if (endpoint.groups.size() >= groups_max || channel.waiting.size() >= events_waiting_max ||
+      !may_wait(channel, 1)) {
     return ENOBUFS;
   }
   Held& held = held_.at(channel.owner.user);

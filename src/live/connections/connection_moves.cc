@@ -101,8 +101,8 @@ int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& 
   };
   const auto move_owner = [&](EndpointId id) {
     Endpoint* moved = find(from, id);
-    if (moved == nullptr || moved->channel == to.number) return;
-    std::erase(from.endpoints, id);
+    const bool is_of_it = moved != nullptr && (id == endpoint.id || moved->listener == endpoint.id);
+    if (!is_of_it || moved->channel == to.number) return;
     to.endpoints.push_back(id);
     moved->channel = to.number;
   };
@@ -117,6 +117,9 @@ int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& 
     if (counts_with_it(event)) move_owner(endpoint_of(event));
   }
   move_owner(endpoint.id);
+  if (to.number != from.number) {
+    std::erase_if(from.endpoints, [&](EndpointId id) { return find(id)->channel == to.number; });
+  }
   give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
   to.waiting.insert(to.waiting.end(), moving.begin(), moving.end());
   send_waiting(to);

@@ -215,8 +215,10 @@ std::optional<wire::Notice> Manager::take_notice() {
 
 Time Manager::next_timeout() const {
   if (!is_allowed_) return exchange_.next_timeout();
-  if (!outgoing_.empty() || has_groups_to_set()) return Time::zero();
-  const Time next = phase_ == Phase::idle ? due_ : Time::never();
+  if (!outgoing_.empty()) return Time::zero();
+  if (phase_ == Phase::idle && groups_began_) return Time::zero();  // for rest_from_groups()
+  Time next = phase_ == Phase::idle ? due_ : Time::never();
+  if (has_groups_to_set()) next = std::min(next, next_groups_);
   return std::min(next, exchange_.next_timeout());
 }
 
@@ -224,10 +226,11 @@ void Manager::expire(Time now) {
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
   if (!is_allowed_) return;
+  rest_from_groups(now);
   // What is due comes first: programs can change groups without end.
   if (phase_ == Phase::idle && due_ <= now) begin_due(now);
   advance(now);
-  if (has_groups_to_set()) begin_groups();
+  if (has_groups_to_set() && now >= next_groups_) begin_groups(now);
   advance(now);
 }
 
@@ -495,10 +498,18 @@ void Manager::end_sweep(Time now) {
 
 // --- groups, light sweeps and polls ---
 
+// Groups that were set took until now, computing their trees among it.
+void Manager::rest_from_groups(Time now) {
+  if (phase_ != Phase::idle || !groups_began_) return;
+  next_groups_ = now + std::min(now - *groups_began_, groups_pause_max);
+  groups_began_.reset();
+}
+
 // Setting groups does not put off the sweeps and polls that are due.
-void Manager::begin_groups() {
+void Manager::begin_groups(Time now) {
   phase_ = Phase::setting_groups;
   wants_groups_ = false;
+  groups_began_ = now;
   ask(groups_.questions(graph_, members_));
 }
 

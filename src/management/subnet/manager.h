@@ -58,6 +58,8 @@ class Manager {
   static constexpr Time light_sweep_pause = Time::seconds(10);
   // Traps cannot make sweeps follow one another faster than so, nor busier than half of the time.
   static constexpr Time sweep_pause = Time::milliseconds(100);
+  // Changes of groups do not keep it busier than half of the time either, but wait no longer.
+  static constexpr Time groups_pause_max = Time::milliseconds(100);
   // A manager in standby asks the master so often whether it is there.
   static constexpr Time poll_pause = Time::seconds(2);
   // A manager with precedence that does not become master within so many questions is passed over.
@@ -131,7 +133,8 @@ class Manager {
   void advance(Time now);
   void begin_due(Time now);
   void begin_discovery(Time now);
-  void begin_groups();
+  void begin_groups(Time now);
+  void rest_from_groups(Time now);
   void begin_light_sweep();
   void begin_poll();
   void decide(Time now);
@@ -187,6 +190,8 @@ class Manager {
   bool wants_sweep_ = false;
   bool is_urgent_ = false;  // something has changed; otherwise a sweep repairs the last one
   bool wants_groups_ = false;
+  std::optional<Time> groups_began_;  // set until they are set and the next call has come
+  Time next_groups_;
 };
 
 }  // namespace tulle::management::subnet

@@ -251,6 +251,25 @@ TEST_F(SubnetManagerTest, GroupsDoNotPutOffWhatIsDue) {
   EXPECT_EQ(manager.sweeps(), before + 1);
 }
 
+// Computing the trees of all groups takes long on a large fabric, whose packets wait meanwhile.
+TEST_F(SubnetManagerTest, GroupsTakeHalfOfTheTimeAtMost) {
+  run();
+  manager.set_members({{0xC001, {}}});
+  EXPECT_LE(manager.next_timeout(), now);
+  manager.expire(now);
+  now += Time::milliseconds(10);
+  EXPECT_LE(manager.next_timeout(), now) << "to see how long it took";
+  manager.expire(now);
+  manager.set_members({{0xC002, {}}});
+  EXPECT_EQ(manager.next_timeout(), now + Time::milliseconds(10)) << "as long as the last took";
+  now += Time::milliseconds(10);
+  manager.expire(now);
+  now += Time::seconds(5);  // the process was stopped
+  manager.expire(now);
+  manager.set_members({{0xC003, {}}});
+  EXPECT_EQ(manager.next_timeout(), now + Manager::groups_pause_max);
+}
+
 // Programs that are managers see the questions for managers.
 TEST_F(SubnetManagerTest, ItsOwnKeyGoesToNodesAlone) {
   ManagerSettings keyed = settings();
