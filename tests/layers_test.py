@@ -32,7 +32,7 @@ MAY_KNOW = {
     "os": set(),
     "wire": set(),
     "verbs": set(),
-    "report": set(),
+    "report": {"os"},
     "port": {"wire"},
     "management": {"wire"},
     "fabric": {"management", "port", "wire"},

@@ -92,10 +92,12 @@ TEST(Samples, ChangeNothing) {
 TEST(Samples, AreWrittenWhereThereAreSome) {
   Folder folder;
   const report::Outcome outcome = outcome_of(two_to_one, "", {ten_frames});
-  ASSERT_TRUE(report::write_results(folder.path("with"), {"", "", "", {outcome}}, false));
+  auto with = OutputFolder::open(folder.path("with"));
+  auto without = OutputFolder::open(folder.path("without"));
+  ASSERT_TRUE(with && without);
+  ASSERT_TRUE(report::write_results(*with, {"", "", "", {outcome}}, false));
   EXPECT_EQ(folder.read("with/samples.csv"), report::samples_csv(outcome.samples));
-  ASSERT_TRUE(
-      report::write_results(folder.path("without"), {"", "", "", {outcome_of(two_to_one)}}, false));
+  ASSERT_TRUE(report::write_results(*without, {"", "", "", {outcome_of(two_to_one)}}, false));
   EXPECT_FALSE(std::filesystem::exists(folder.path("without/samples.csv")));
 }
 

@@ -147,24 +147,34 @@ Result<void> write_file(const std::string& path, const std::string& text) {
   return Error{fmt::format("{}: {}", path, error.message()), error.value()};
 }
 
-Result<void> write_results(const std::string& folder, const Results& results, bool are_several) {
-  for (const Outcome& outcome : results.outcomes) {
-    const fs::path own = are_several ? fs::path(folder) / outcome.variant : fs::path(folder);
-    std::error_code error;
-    fs::create_directories(own, error);
-    if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};
-    if (auto written = write_file(own / "flows.csv", flows_csv(outcome)); !written) return written;
-    const std::string links = sheet_csv(outcome.links);
-    if (auto written = write_file(own / "links.csv", links); !written) return written;
-    if (outcome.hosts) {
-      const std::string hosts = sheet_csv(*outcome.hosts);
-      if (auto written = write_file(own / "hosts.csv", hosts); !written) return written;
+namespace {
+
+Result<void> write_outcome(const OutputFolder& folder, const Outcome& outcome) {
+  if (auto written = folder.write("flows.csv", flows_csv(outcome)); !written) return written;
+  if (auto written = folder.write("links.csv", sheet_csv(outcome.links)); !written) return written;
+  if (outcome.hosts) {
+    if (auto written = folder.write("hosts.csv", sheet_csv(*outcome.hosts)); !written) {
+      return written;
     }
-    if (outcome.samples.interval == Time::zero()) continue;
-    const std::string samples = samples_csv(outcome.samples);
-    if (auto written = write_file(own / "samples.csv", samples); !written) return written;
   }
-  return write_file(fs::path(folder) / "summary.json", summary_json(results));
+  if (outcome.samples.interval == Time::zero()) return {};
+  return folder.write("samples.csv", samples_csv(outcome.samples));
+}
+
+}  // namespace
+
+Result<void> write_results(const OutputFolder& folder, const Results& results, bool are_several) {
+  for (const Outcome& outcome : results.outcomes) {
+    OutputFolder own;
+    if (are_several) {
+      auto made = folder.inner(outcome.variant, true);
+      if (!made) return made.error();
+      own = std::move(*made);
+    }
+    auto written = write_outcome(are_several ? own : folder, outcome);
+    if (!written) return written;
+  }
+  return folder.write("summary.json", summary_json(results));
 }
 
 }  // namespace tulle::report

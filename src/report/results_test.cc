@@ -74,16 +74,22 @@ TEST(Results, TheSummaryHasItsFiguresInTheirOrder) {
   EXPECT_LT(two.find("\"variant\": \"a\""), two.find("\"variant\": \"b\""));
 }
 
+Result<void> write_to(const std::string& path, const Results& results, bool are_several) {
+  auto folder = OutputFolder::open(path);
+  if (!folder) return folder.error();
+  return write_results(*folder, results, are_several);
+}
+
 TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
   Folder folder;
   Outcome a, b;
   a.variant = "a";
   b.variant = "b";
-  ASSERT_TRUE(write_results(folder.path("one/deep"), {"s", "", "", {a}}, false));
+  ASSERT_TRUE(write_to(folder.path("one/deep"), {"s", "", "", {a}}, false));
   EXPECT_EQ(folder.read("one/deep/summary.json"), summary_json({"s", "", "", {a}}));
   EXPECT_EQ(folder.read("one/deep/flows.csv"), flows_csv(a));
   EXPECT_EQ(folder.read("one/deep/links.csv"), sheet_csv(a.links));
-  ASSERT_TRUE(write_results(folder.path("two"), {"s", "", "", {a, b}}, true));
+  ASSERT_TRUE(write_to(folder.path("two"), {"s", "", "", {a, b}}, true));
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("two"))) {
     if (entry.is_regular_file()) {
@@ -94,7 +100,21 @@ TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
                                           "b/links.csv", "summary.json"}));
 }
 
-// Another user may own the folder.
+// Another user may own the folder, and have put a link in place of a variant's.
+TEST(Results, NoLinkToAFolderIsFollowed) {
+  const Folder folder;
+  folder.write("private/flows.csv", "kept");
+  folder.write("out/x", "");
+  std::filesystem::create_symlink("../private", folder.path("out/a"));
+  Outcome a, b;
+  a.variant = "a";
+  b.variant = "b";
+  const auto written = write_to(folder.path("out"), {"s", "", "", {a, b}}, true);
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("out/a is a link"), std::string::npos);
+  EXPECT_EQ(folder.read("private/flows.csv"), "kept");
+}
+
 TEST(Results, NoLinkIsFollowed) {
   const Folder folder;
   std::ofstream(folder.path("other")) << "kept";
@@ -108,13 +128,12 @@ TEST(Results, NoLinkIsFollowed) {
 TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
   Folder folder;
   folder.write("file", "");
-  const auto written =
-      write_results(folder.path("file/results"), {"s", "", "", {Outcome{}}}, false);
+  const auto written = write_to(folder.path("file/results"), {"s", "", "", {Outcome{}}}, false);
   ASSERT_FALSE(written);
   EXPECT_NE(written.error().message.find("file/results"), std::string::npos);
   EXPECT_EQ(written.error().message.find('\n'), std::string::npos);
   std::filesystem::create_directories(folder.path("taken/flows.csv/x"));
-  EXPECT_FALSE(write_results(folder.path("taken"), {"s", "", "", {Outcome{}}}, false));
+  EXPECT_FALSE(write_to(folder.path("taken"), {"s", "", "", {Outcome{}}}, false));
   EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
 }
 

@@ -1,16 +1,21 @@
 #include "study/digest.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <system_error>
 
 #include "config/files.h"
+#include "os/unique_fd.h"
 
 namespace tulle::study {
 namespace {
@@ -41,14 +46,19 @@ std::string digest_of(const std::string& text) {
 
 std::string digest_of_file(const std::string& path) {
   const Digest digest = begin_digest();
-  std::error_code error;
-  const bool is_read = std::filesystem::is_regular_file(path, error) &&
-                       std::filesystem::file_size(path, error) <= config::file_bytes_max;
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  const bool is_read = file && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                       static_cast<std::uintmax_t>(status.st_size) <= config::file_bytes_max;
   if (!is_read) return hex_of(digest);
-  std::ifstream in(path, std::ios::binary);
+  // Files of /proc have no bytes by their size, and may have more without end.
   std::array<char, 65'536> some{};
-  while (in.read(some.data(), some.size()) || in.gcount() > 0) {
-    EVP_DigestUpdate(digest.get(), some.data(), static_cast<std::size_t>(in.gcount()));
+  for (auto left = static_cast<std::size_t>(status.st_size); left > 0;) {
+    const ssize_t count = read(file.get(), some.data(), std::min(left, some.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    EVP_DigestUpdate(digest.get(), some.data(), static_cast<std::size_t>(count));
+    left -= static_cast<std::size_t>(count);
   }
   return hex_of(digest);
 }

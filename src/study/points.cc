@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -66,6 +67,11 @@ class WorkersMonitor final : public Monitor {
   Monitor& of_parent_;
 };
 
+// A scenario and what it names are some files. Traces of many ranks are the most.
+constexpr std::size_t files_max = 20'000;
+// A few of the largest traces.
+constexpr std::uintmax_t digested_bytes_max = std::uintmax_t{16} << 30;
+
 json_t variants_of(const Point& point) { return json_t::parse(point.identity)["variants"]; }
 
 }  // namespace
@@ -107,20 +113,37 @@ Result<Scenario> Points::scenario_of(const std::vector<std::string>& lines) cons
   return scenario;
 }
 
-// Returns true if the files that were read for a point are still as they were.
+// Returns true if the files that were read for a point are still as they were. Another user may have
+// written their names: what they cost is bounded.
 bool Points::is_unchanged(const json_t& files) {
-  if (!files.is_object()) return false;
+  if (!files.is_object() || files.size() > files_max) return false;
   for (const auto& [path, digest] : files.items()) {
-    auto& now = digests_[path];
-    if (now.empty()) now = digest_of_file(path);
-    if (digest != now) return false;
+    if (!monitor_.goes_on() || digest != digest_now(path)) return false;
   }
   return true;
 }
 
+// Returns the digest of a file as it is now. Several paths may lead to one file, whose digest is
+// computed once; after so many bytes, files count as empty.
+const std::string& Points::digest_now(const std::string& path) {
+  std::string& now = digests_[path];
+  if (!now.empty()) return now;
+  std::error_code error;
+  const fs::path whole = fs::canonical(path, error);
+  std::string& of_file = digests_[error ? path : whole.string()];
+  if (of_file.empty()) {
+    const std::uintmax_t bytes = fs::file_size(path, error);
+    const bool fits = !error && digested_bytes_ + bytes <= digested_bytes_max;
+    digested_bytes_ += fits ? bytes : 0;
+    of_file = fits ? digest_of_file(path) : digest_of("");
+  }
+  if (&of_file != &now) now = of_file;
+  return digests_[path];
+}
+
 // Reads a point's results, if they are there and are those of this point.
 void Points::load(Point& point) {
-  const auto text = read_results_file(point.file);
+  const auto text = folder_.read(point.file, results_bytes_max);
   if (!text) return;
   const auto json = parse_json<json_t>(*text);
   const bool is_of_point = json.is_object() && json.contains("identity") &&
@@ -140,10 +163,9 @@ void Points::load(Point& point) {
   point.outcomes = std::move(outcomes);
 }
 
-Result<void> Points::lock() {
-  const std::string path = (fs::path(options_.folder) / ".lock").string();
+Result<void> Points::lock(const OutputFolder& folder) {
   constexpr mode_t mode = 0644;
-  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, mode));
+  lock_ = folder.open_file(".lock", O_RDWR | O_CREAT | O_NONBLOCK, mode);
   constexpr int tries_max = 50;
   constexpr unsigned microseconds_between = 100'000;
   for (int tries = 0; lock_ && flock(lock_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
@@ -156,7 +178,7 @@ Result<void> Points::lock() {
     }
   }
   if (lock_) return {};
-  return Error{fmt::format("cannot lock {}: {}", path, std::strerror(errno))};
+  return Error{fmt::format("cannot lock {}/.lock: {}", folder.path(), std::strerror(errno))};
 }
 
 Result<void> Points::open() {
@@ -165,13 +187,15 @@ Result<void> Points::open() {
       !ready) {
     return ready;
   }
-  const fs::path folder = fs::path(options_.folder) / "points";
-  if (auto ready = prepare_folder(folder.string()); !ready) return ready;
-  if (auto locked = lock(); !locked) return locked;
+  auto folder = OutputFolder::open(options_.folder);
+  if (!folder) return folder.error();
+  auto points = folder->inner("points", true);
+  if (!points) return points.error();
+  folder_ = std::move(*points);
+  if (auto locked = lock(*folder); !locked) return locked;
   // Files that were being written when a process was killed are of no use.
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == ".part") fs::remove(entry.path(), ignored);
+  for (const std::string& name : folder_.names()) {
+    if (name.ends_with(".part")) folder_.remove(name);
   }
   return {};
 }
@@ -187,8 +211,7 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   point.lines = std::move(lines);
   point.identity = identity_of(*scenario, variants, options_.level);
   constexpr std::size_t name_digits = 24;
-  const std::string file = digest_of(point.identity).substr(0, name_digits) + ".json";
-  point.file = (fs::path(options_.folder) / "points" / file).string();
+  point.file = digest_of(point.identity).substr(0, name_digits) + ".json";
   load(point);
   points_.push_back(std::move(point));
   return points_.size() - 1;
@@ -220,7 +243,7 @@ Result<void> Points::simulate_point(std::size_t index) const {
   for (const report::Outcome& outcome : results->outcomes) {
     json["outcomes"].push_back(report::stored_json(outcome));
   }
-  return report::write_file(point.file, text_of(json, 1));
+  return folder_.write(point.file, text_of(json, 1));
 }
 
 void Points::simulate(const std::function<void(std::size_t running)>& show) {
@@ -240,7 +263,8 @@ void Points::simulate(const std::function<void(std::size_t running)>& show) {
       point.failure = end.failure;
       point.is_misuse = end.is_misuse;
       // The disk may be full. All points after it would be simulated in vain.
-      if (end.failure.starts_with(point.file)) stopped_ = end.failure;
+      const std::string path = (fs::path(folder_.path()) / point.file).string();
+      if (end.failure.starts_with(path)) stopped_ = end.failure;
       if (!end.failure.empty()) continue;
       load(point);
       if (point.outcomes.empty()) point.failure = "a file that it names has changed meanwhile";

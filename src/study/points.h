@@ -5,6 +5,7 @@
 // was. docs/decisions/046-sweeps.md says why.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "os/output_folder.h"
 #include "os/unique_fd.h"
 #include "report/outcome.h"
 #include "scenario/scenario.h"
@@ -24,7 +26,7 @@ namespace tulle::study {
 struct Point {
   std::string name;                // for people
   std::vector<std::string> lines;  // lines of TOML that change the scenario
-  std::string file;                // of its results
+  std::string file;                // of its results: a name in the folder of points
   std::string identity;            // JSON of all that the results depend on, apart from other files
   std::vector<report::Outcome> outcomes;
   std::string failure;     // why there are none; empty: it was not simulated yet
@@ -85,7 +87,8 @@ class Points final : public PointSet {
   Result<scenario::Scenario> scenario_of(const std::vector<std::string>& lines) const;
 
  private:
-  Result<void> lock();
+  Result<void> lock(const OutputFolder& folder);
+  const std::string& digest_now(const std::string& path);
   void load(Point& point);
   bool is_unchanged(const nlohmann::ordered_json& files);
   Result<void> simulate_point(std::size_t index) const;
@@ -95,7 +98,9 @@ class Points final : public PointSet {
   Result<std::string> path_;  // of the scenario
   std::string title_;
   std::vector<Point> points_;
+  OutputFolder folder_;                         // of the points' files
   std::map<std::string, std::string> digests_;  // by path: of files as they are now
+  std::uintmax_t digested_bytes_ = 0;
   std::string stopped_;
   UniqueFd lock_;
 };

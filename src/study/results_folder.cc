@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -45,7 +44,8 @@ bool has_only(const fs::path& folder, const Wanted& is_wanted) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const bool is_hidden = entry.path().filename().string().starts_with('.');
-    if (!is_hidden && !is_wanted(entry)) return false;
+    // Another user may have put a link there, and results have none.
+    if (!is_hidden && (entry.is_symlink() || !is_wanted(entry))) return false;
   }
   return true;
 }
@@ -122,15 +122,9 @@ Result<void> check_content(const std::string& folder, ResultsOf kind) {
 }  // namespace
 
 std::optional<std::string> read_results_file(const std::string& path) {
-  constexpr std::uintmax_t bytes_max = std::uintmax_t{256} << 20;
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return {};
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  if (error || bytes > bytes_max) return {};
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(text.size()))) return {};
-  return text;
+  const fs::path whole(path);
+  auto folder = OutputFolder::open(whole.has_parent_path() ? whole.parent_path().string() : ".");
+  return folder ? folder->read(whole.filename().string(), results_bytes_max) : std::nullopt;
 }
 
 Result<void> prepare_results(const std::string& folder, ResultsOf kind, Monitor& monitor,
@@ -160,13 +154,13 @@ Result<void> prepare_results(const std::string& folder, ResultsOf kind, Monitor&
   return {};
 }
 
-void remove_run(const std::string& folder) {
-  const fs::path path(folder);
-  const json summary = read_json(path / "summary.json");
-  std::error_code ignored;
-  const auto remove_files = [&](const fs::path& of) {
-    for (const auto& entry : fs::directory_iterator(of, ignored)) {
-      if (is_run_file(entry.path())) fs::remove(entry.path(), ignored);
+void remove_run(const OutputFolder& folder) {
+  const json summary =
+      parse_json<json>(folder.read("summary.json", results_bytes_max).value_or(""));
+  if (!summary.is_object() || summary.empty()) return;
+  const auto remove_files = [](const OutputFolder& of) {
+    for (const std::string& name : of.names()) {
+      if (is_run_file(name)) of.remove(name);
     }
   };
   const auto variants = summary.find("variants");
@@ -175,13 +169,14 @@ void remove_run(const std::string& folder) {
       if (!variant.is_object() || !variant.contains("variant")) continue;
       const json& name = variant["variant"];
       if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos) continue;
-      const fs::path own = path / name.get<std::string>();
       if (name.get<std::string>().starts_with('.')) continue;
-      remove_files(own);
-      fs::remove(own, ignored);  // unless something else is there
+      auto own = folder.inner(name.get<std::string>(), false);
+      if (!own) continue;
+      remove_files(*own);
+      folder.remove_folder(name.get<std::string>());  // unless something else is there
     }
   }
-  if (!summary.empty()) remove_files(path);
+  remove_files(folder);
 }
 
 Result<void> prepare_folder(const std::string& folder) {

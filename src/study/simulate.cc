@@ -7,7 +7,6 @@
 #include <chrono>
 #include <ctime>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,7 +28,6 @@
 namespace tulle::study {
 namespace {
 
-namespace fs = std::filesystem;
 using report::Outcome;
 using scenario::Scenario;
 using Clock = std::chrono::steady_clock;
@@ -363,8 +361,10 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const ResultsText& beside) {
-  remove_run(folder);
-  auto written = report::write_results(folder, results, beside.are_several);
+  auto at = OutputFolder::open(folder);
+  if (!at) return at.error();
+  remove_run(*at);
+  auto written = report::write_results(*at, results, beside.are_several);
   if (!written) return written;
   report::PageText text{beside.again, beside.what, {}};
   for (const std::size_t variant : variants.first(results.outcomes.size())) {
@@ -372,12 +372,10 @@ Result<void> write_results(const std::string& folder, const Scenario& scenario,
   }
   for (const report::Outcome& outcome : results.outcomes) {
     const std::string name = (outcome.variant.empty() ? "run" : outcome.variant) + ".pftrace";
-    written =
-        report::write_file((fs::path(folder) / name).string(), report::perfetto_trace(outcome));
+    written = at->write(name, report::perfetto_trace(outcome));
     if (!written) return written;
   }
-  return report::write_file((fs::path(folder) / "report.html").string(),
-                            report::html_page(results, text));
+  return at->write("report.html", report::html_page(results, text));
 }
 
 }  // namespace tulle::study

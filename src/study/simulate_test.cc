@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/folder_test.h"
+#include "study/digest.h"
 #include "study/fake_points_test.h"
 #include "study/ranks.h"
 #include "study/scenarios.h"
@@ -122,6 +127,76 @@ TEST(Simulate, WritesAFolderForEachVariant) {
   const auto refused = prepare_results(folder.path(), ResultsOf::sweep, monitor);
   ASSERT_FALSE(refused);
   EXPECT_TRUE(refused.error().is_misuse);
+}
+
+// Another user may own the folder, and write there what leads elsewhere.
+TEST(ResultsFolder, NothingOutsideOfItIsRemoved) {
+  const Folder folder;
+  folder.write("private/flows.csv", "kept");
+  folder.write("out/summary.json",
+               R"({"scenario":"x","title":"y","variants":[{"variant":"alpha"},{"variant":".."}]})");
+  std::filesystem::create_symlink("../private", folder.path("out/alpha"));
+  auto out = OutputFolder::open(folder.path("out"));
+  ASSERT_TRUE(out);
+  remove_run(*out);
+  EXPECT_EQ(folder.read("private/flows.csv"), "kept");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out/summary.json")));
+  FakeMonitor monitor;
+  const auto prepared = prepare_results(folder.path("out"), ResultsOf::run, monitor);
+  ASSERT_FALSE(prepared) << "a link is no result";
+  EXPECT_TRUE(prepared.error().is_misuse);
+}
+
+TEST(Points, TheirFolderIsNoLink) {
+  const Folder folder;
+  folder.write("s.toml", two_variants);
+  folder.write("private/a.part", "kept");
+  folder.write("out/sweep.csv", "");
+  std::filesystem::create_symlink("../private", folder.path("out/points"));
+  FakeMonitor monitor;
+  Points points({folder.path("s.toml"), {}, "", folder.path("out")}, monitor);
+  const auto opened = points.open();
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("is a link"), std::string::npos) << opened.error().message;
+  EXPECT_EQ(folder.read("private/a.part"), "kept");
+}
+
+// A stored point names the files that it depends on, and anybody may have written it.
+TEST(Points, WhatAStoredPointNamesIsReadWithinBounds) {
+  const Folder folder;
+  folder.write("s.toml", two_variants);
+  FakeMonitor monitor;
+  const PointsOptions options{folder.path("s.toml"), {}, "", folder.path("out")};
+  {
+    Points points(options, monitor);
+    ASSERT_TRUE(points.open());
+    ASSERT_TRUE(points.add("p", {}));
+    points.simulate([](std::size_t) {});
+    ASSERT_EQ(points.done(), 1u) << points[0].failure;
+  }
+  const auto file = std::filesystem::directory_iterator(folder.path("out/points"))->path();
+  auto stored = nlohmann::json::parse(std::ifstream(file));
+  for (const char* hostile : {"/dev/zero", "/proc/kmsg", "/proc/self/mem"}) {
+    stored["files"] = {{hostile, "0"}};
+    std::ofstream(file) << stored.dump();
+    Points points(options, monitor);
+    ASSERT_TRUE(points.open());
+    ASSERT_TRUE(points.add("p", {}));
+    EXPECT_EQ(points.done(), 0u) << hostile;
+  }
+  // Many names of one file of 200 MiB, which takes no room.
+  folder.write("big", "");
+  std::filesystem::resize_file(folder.path("big"), std::uintmax_t{200} << 20);
+  stored["files"] = nlohmann::json::object();
+  std::string path = folder.path("big");
+  const std::string digest = digest_of_file(path);
+  for (int i = 0; i < 200; ++i) stored["files"][path.insert(1, "./")] = digest;
+  std::ofstream(file) << stored.dump();
+  const auto began = std::clock();
+  Points points(options, monitor);
+  ASSERT_TRUE(points.open());
+  ASSERT_TRUE(points.add("p", {}));
+  EXPECT_LT(std::clock() - began, 20 * CLOCKS_PER_SEC) << "it is read once";
 }
 
 TEST(Scenarios, VariantsAreFoundByName) {
