@@ -1,12 +1,18 @@
 # tulle_room(NAME DEPENDS <rooms> LIBRARIES <external>)
 #
 # Makes one static library of a folder. Sources are the folder's *.cc, unit tests its *_test.cc, fuzzers its *_fuzz.cc
-# (built with -DTULLE_FUZZ=ON, and with the tests as programs that replay inputs), benchmarks its *_bench.cc. A room is
-# linked only to the rooms that it names, so that a wrong include fails to link and also fails in tests/layers_test.py.
+# (built with -DTULLE_FUZZ=ON, and with the tests as programs that replay inputs), benchmarks its *_bench.cc. A folder
+# within it that has a CMakeLists.txt is another room. A room is linked only to the rooms that it names, so that a wrong
+# include fails to link and also fails in tests/layers_test.py.
 function(tulle_room name)
   cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
 
   file(GLOB_RECURSE all_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  file(GLOB_RECURSE other_rooms CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+  foreach(other ${other_rooms})
+    get_filename_component(folder ${other} DIRECTORY)
+    list(FILTER all_sources EXCLUDE REGEX "^${folder}/")
+  endforeach()
   set(sources ${all_sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cc$")
   set(tests ${all_sources})

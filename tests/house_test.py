@@ -3,6 +3,7 @@
 
 - No source file has more than 700 lines, and no test more than 800.
 - No class has more than 40 public methods.
+- No function has more than 70 lines.
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
 - No place in a live device's driver names one of its networks.
@@ -21,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE_LINES_MAX = 700
 TEST_LINES_MAX = 800
 METHODS_MAX = 40
+FUNCTION_LINES_MAX = 70
 SITES_MAX = 40
 HOST_SITES_MAX = 24
 FRAGMENTS_MAX = 0.03
@@ -133,6 +135,34 @@ def wide_classes(texts):
                 yield name, methods
 
 
+NO_FUNCTION = re.compile(r"(if|for|while|switch|catch|else|do|try|namespace|class|struct|union|enum|extern|return)\b")
+
+
+def blanked(text):
+    """Returns the text with comments and strings blanked, and as many lines."""
+    def spaces(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+    text = re.sub(r'R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/', spaces, text, flags=re.DOTALL)
+    text = re.sub(r'"(\\.|[^"\\\n])*"', spaces, text)
+    return re.sub(r"'(\\.|[^'\\\n])'", "   ", text)
+
+
+def functions(text):
+    """Yields (name, lines) of the functions that a file defines; a lambda's lines are its function's."""
+    text, open_blocks, start = blanked(text), [], 0
+    for match in re.finditer(r"[{};]", text):
+        if match.group() == "{":
+            head = re.sub(r"^\s*#[^\n]*", "", text[start : match.start()], flags=re.M).strip()
+            is_function = (re.search(r"\(.*\)", head, re.S) and not NO_FUNCTION.match(head)
+                           and not re.search(r"(=|return)\s*$|=\s*\[", head) and not any(f for f, _, _ in open_blocks))
+            open_blocks.append((bool(is_function), head, text.count("\n", 0, match.start())))
+        elif match.group() == "}" and open_blocks:
+            is_function, head, first = open_blocks.pop()
+            if is_function:
+                yield (head.partition("(")[0].split() or [head])[-1], text.count("\n", 0, match.start()) - first + 1
+        start = match.end()
+
+
 def sites(texts):
     return sum(1 for text in texts for line in text.splitlines() if SITE.search(line) and not ROW.search(line))
 
@@ -187,6 +217,17 @@ class Sizes(unittest.TestCase):
     def test_can_fail(self):
         text = "\n" * (SOURCE_LINES_MAX + 1)
         self.assertEqual(len(list(long_files([(pathlib.Path("a.cc"), text), (pathlib.Path("a_test.cc"), text)]))), 1)
+
+
+class Functions(unittest.TestCase):
+    def test_lengths(self):
+        long = [(str(path.relative_to(ROOT)), name, lines) for path in sources("src") if not is_test(path)
+                for name, lines in functions(path.read_text()) if lines > FUNCTION_LINES_MAX]
+        self.assertEqual(long, [])
+
+    def test_can_fail(self):
+        text = 'namespace a {\nint A::f(int x) const {\n  // {\n  if (x) {\n    g("{");\n  }\n}\n}  // namespace a\n'
+        self.assertEqual(list(functions(text)), [("A::f", 6)])
 
 
 class Classes(unittest.TestCase):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Checks that each room knows only the rooms that it may know, and that the lower rooms do not touch the machine.
 
-There are seven checks, and a fabricated violation shows that each of them can fail:
-- every #include "room/..." under src/ goes in an allowed direction, and so does every use of a room's namespace, which
+There are eight checks, and a fabricated violation shows that each of them can fail:
+- every #include "folder/..." under src/ goes in an allowed direction, and so does every use of a room's namespace, which
   another room's header may have brought along;
+- the folders of src/ itself, the wings, are few, have few directions among them, and none of these leads back;
 - within a room that has rooms of its own (live), every #include "room/folder/..." goes in an allowed direction;
 - folders of one room do not include one another in a circle;
 - every room that a CMakeLists.txt under src/ links is an allowed one, and a room links all that it may know;
-- docs/internals/architecture.md's tables of rooms are the ones here;
+- docs/internals/architecture.md's tables of wings and rooms are the ones here;
 - every direction that is allowed is used;
 - no archive of a room below the drivers has an undefined symbol of a clock, a socket, a thread, the environment, a
   file or a random device (with --build; time is an argument there, see docs/internals/architecture.md).
@@ -26,7 +27,11 @@ BUILD = None  # the build folder, from --build
 
 DOCUMENT = SOURCE.parent / "docs" / "internals" / "architecture.md"
 
-# The rooms that each room uses. Every room may also know `base` and itself.
+WINGS_MAX = 14  # folders of src/
+DIRECTIONS_MAX = 50  # among them
+
+# The rooms that each room uses. Every room may also know `base` and itself. A room is a folder with a CMakeLists.txt of
+# its own, in a wing (rdma/wire) or as one (live); its name is the folder's.
 MAY_KNOW = {
     "base": set(),
     "os": set(),
@@ -40,12 +45,15 @@ MAY_KNOW = {
     "ipoib": {"management", "port", "wire"},
     "transport": {"verbs", "wire"},
     "device": {"port", "transport", "verbs", "wire"},
-    "workload": {"device", "transport", "verbs"},
+    "optional": {"device", "port", "transport", "verbs", "wire"},
+    "workload": {"device", "optional", "transport", "verbs"},
     "traces": {"workload"},
-    "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
-    "scenario": {"config", "device", "fabric", "port", "report", "sim", "traces", "transport", "verbs", "wire", "workload"},
+    "sim": {"device", "fabric", "optional", "port", "transport", "verbs", "wire"},
+    "scenario": {"config", "device", "fabric", "optional", "port", "report", "sim", "traces", "transport", "verbs", "wire",
+                 "workload"},
     "fluid": set(),
-    "experiment": {"device", "fabric", "fluid", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
+    "experiment": {"device", "fabric", "fluid", "optional", "port", "report", "scenario", "sim", "transport", "verbs",
+                   "wire", "workload"},
     "tuning": {"config", "fabric", "port", "report", "scenario", "sim", "transport"},
     "study": {"config", "experiment", "os", "report", "scenario", "sim", "tuning"},
     "live": {"device", "fabric", "ipoib", "os", "port", "management", "transport", "verbs", "wire"},
@@ -55,6 +63,13 @@ MAY_KNOW = {
     "shim": {"device", "live", "management", "os", "rsockets", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
+# The folder of each room that does not lie in src/ itself.
+FOLDERS = {
+    **{room: f"rdma/{room}" for room in ("wire", "verbs", "port", "transport", "device", "optional")},
+    **{room: f"study/{room}" for room in ("report", "config", "workload", "traces", "scenario", "fluid", "experiment",
+                                          "tuning")},
+    "ipoib": "management/ipoib", "mpi": "sim/mpi", "rsockets": "shim/rsockets",
+}
 
 # The rooms within a room, and which of them each one uses. Each may also know the files that lie in the outer room
 # itself, which know none of them. Tests may know all.
@@ -73,8 +88,8 @@ ROOMS_WITHIN = {
 }
 
 # Rooms, and parts of rooms, that read no clock, socket, environment, random device or file, and start no thread.
-PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "ipoib", "fabric", "device", "sim", "workload",
-              "traces", "rsockets/protocol"]
+PURE_ROOMS = ["base", "rdma/wire", "rdma/verbs", "rdma/transport", "rdma/port", "management", "management/ipoib", "fabric",
+              "rdma/device", "rdma/optional", "sim", "study/workload", "study/traces", "shim/rsockets/protocol"]
 
 IMPURE_SYMBOLS = re.compile(
     r"""^(__)?(
@@ -100,21 +115,34 @@ IMPURE_CXX_SYMBOLS = re.compile(
 )
 
 FULL_INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_/]+)/[^/"]+"', re.MULTILINE)
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/', re.MULTILINE)
 NAMESPACE = re.compile(r"(?:(?<![\w:])|(?<=\btulle::))(" + "|".join(MAY_KNOW) + r")::")
-ROW = re.compile(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `([a-z/]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
+TABLE_OF_WINGS = re.compile(r"^\| wing \|.*\n\|[- |]*\n((?:\|.*\n)+)", re.MULTILINE)
 TABLE_WITHIN = re.compile(r"^\| folder of `src/([a-z]+)/` \|.*\n\|[- |]*\n((?:\|.*\n)+)", re.MULTILINE)
 ROW_WITHIN = re.compile(r"^\| `([a-z/]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
 
 
+def room_of_folder(folder):
+    """Returns the room of a folder of src/, such as "wire" for "rdma/wire" and "live" for "live/agent"."""
+    for room, place in FOLDERS.items():
+        if folder == place or folder.startswith(place + "/"):
+            return room
+    return folder.partition("/")[0]
+
+
 def room_of(path, source):
-    return path.relative_to(source).parts[0]
+    return room_of_folder(path.parent.relative_to(source).as_posix())
+
+
+def wing_of(room):
+    return FOLDERS.get(room, room).partition("/")[0]
 
 
 def rooms_used(text):
     """Returns the rooms that a file includes or whose namespaces it names."""
     code = re.sub(r'//[^\n]*|/\*.*?\*/|"(\\.|[^"\\\n])*"', "", text, flags=re.DOTALL)
-    return (set(INCLUDE.findall(text)) | set(NAMESPACE.findall(code))) & set(MAY_KNOW)
+    included = {room_of_folder(folder) for folder in FULL_INCLUDE.findall(text)}
+    return (included | set(NAMESPACE.findall(code))) & set(MAY_KNOW)
 
 
 def uses(source):
@@ -126,13 +154,35 @@ def uses(source):
 
 
 def use_violations(source):
-    """Yields lines such as "src/wire/a.h: wire uses device: not allowed"."""
-    for path in sorted(source.iterdir()):
-        if path.is_dir() and path.name not in MAY_KNOW:
-            yield f"{path}: src/{path.name} is no room that tests/layers_test.py knows"
+    """Yields lines such as "src/rdma/wire/a.h: wire uses device: not allowed"."""
+    places = {FOLDERS.get(room, room) for room in MAY_KNOW}
+    for folder in sorted({path.parent for path in source.rglob("*") if path.suffix in (".h", ".cc", ".c")}):
+        name = folder.relative_to(source).as_posix()
+        if not any(name == place or name.startswith(place + "/") for place in places):
+            yield f"{folder}: src/{name} is no room that tests/layers_test.py knows"
     for path, room, other in uses(source):
         if room in MAY_KNOW and other not in MAY_KNOW[room]:
             yield f"{path}: {room} uses {other}: not allowed"
+
+
+def directions_of_wings(source):
+    """Returns {wing: the wings that it uses}, for the folders of src/."""
+    found = {path.name: set() for path in source.iterdir() if path.is_dir()}
+    for _, room, other in uses(source):
+        if wing_of(room) != wing_of(other):
+            found[wing_of(room)].add(wing_of(other))
+    return found
+
+
+def circles_of_wings(directions):
+    """Yields the wings that reach themselves by those that they use."""
+    for wing in directions:
+        reached, new = set(), {wing}
+        while new:
+            new = {other for each in new for other in directions.get(each, ())} - reached
+            reached |= new
+        if wing in reached:
+            yield wing
 
 
 def uses_within(source):
@@ -168,7 +218,13 @@ def unused_directions(source):
 
 def table(text):
     """Returns the directions that the document's table of rooms gives, like MAY_KNOW."""
-    return {room: set(re.findall(r"[a-z]+", known)) for room, known in ROW.findall(TABLE_WITHIN.sub("", text))}
+    rows = ROW.findall(TABLE_OF_WINGS.sub("", TABLE_WITHIN.sub("", text)))
+    return {room_of_folder(folder): set(re.findall(r"[a-z]+", known)) for folder, known in rows}
+
+
+def table_of_wings(text):
+    return {wing: set(re.findall(r"[a-z]+", known)) for rows in TABLE_OF_WINGS.findall(text)
+            for wing, known in ROW.findall(rows)}
 
 
 def tables_within(text):
@@ -194,7 +250,7 @@ def link_violations(source):
         for other in sorted(linked):
             if other in MAY_KNOW and other not in MAY_KNOW.get(room, set()) | {room, "base"}:
                 yield f"{path}: {room} links {other}: not allowed"
-        if re.search(r"tulle_room\(", text) and path.parent.parent == source:
+        if re.search(r"tulle_room\(", text) and path.parent == source / FOLDERS.get(room, room):
             for other in sorted(MAY_KNOW[room] - linked):
                 yield f"{path}: {room} uses {other} and does not link it"
 
@@ -218,16 +274,27 @@ class Uses(unittest.TestCase):
     def test_can_fail(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder)
-            (source / "wire").mkdir()
-            good = '#include "base/time.h"\n#include "wire/bth.h"\nstd::sim::x; // device::Adapter\nauto s = "live::x";\n'
-            (source / "wire" / "good.h").write_text(good)
+            (source / "rdma" / "wire").mkdir(parents=True)
+            good = '#include "base/time.h"\n#include "rdma/wire/bth.h"\nstd::sim::x; // device::Adapter\nauto s = "live::x";\n'
+            (source / "rdma" / "wire" / "good.h").write_text(good)
             self.assertEqual([], list(use_violations(source)))
-            (source / "wire" / "includes.h").write_text('#  include "device/adapter.h"\n')
-            (source / "wire" / "names.h").write_text("tulle::transport::QueuePair* qp; verbs::Mtu mtu;\n")
-            (source / "cellar").mkdir()
+            (source / "rdma" / "wire" / "includes.h").write_text('#  include "rdma/device/adapter.h"\n')
+            (source / "rdma" / "wire" / "names.h").write_text("tulle::transport::QueuePair* qp; verbs::Mtu mtu;\n")
+            (source / "rdma" / "cellar").mkdir()
+            (source / "rdma" / "cellar" / "box.h").write_text("\n")
             found = list(use_violations(source))
             self.assertEqual(4, len(found), found)
             self.assertIn("wire uses device", found[1])
+
+    def test_wings(self):
+        directions = directions_of_wings(SOURCE)
+        self.assertLessEqual(len(directions), WINGS_MAX)
+        self.assertLessEqual(sum(map(len, directions.values())) + len(directions) - 1, DIRECTIONS_MAX)  # all use base
+        self.assertEqual([], list(circles_of_wings(directions)))
+        self.assertEqual(["a", "b"], list(circles_of_wings({"a": {"b"}, "b": {"a", "c"}, "c": set()})))
+        documented = table_of_wings(DOCUMENT.read_text())
+        self.assertEqual({"all"}, documented.pop("cli"))
+        self.assertEqual({wing: known for wing, known in directions.items() if wing != "cli"}, documented)
 
     def test_directions_within(self):
         self.assertEqual([], list(use_violations_within(SOURCE)))
@@ -308,12 +375,12 @@ class Links(unittest.TestCase):
     def test_can_fail(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder)
-            (source / "wire").mkdir()
-            lists = source / "wire" / "CMakeLists.txt"
-            (source / "port").mkdir()
-            (source / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base)\n")
+            (source / "rdma" / "wire").mkdir(parents=True)
+            lists = source / "rdma" / "wire" / "CMakeLists.txt"
+            (source / "rdma" / "port").mkdir()
+            (source / "rdma" / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base)\n")
             self.assertEqual(1, len(list(link_violations(source))), "it uses wire and does not link it")
-            (source / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base wire)\n")
+            (source / "rdma" / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base wire)\n")
             lists.write_text("tulle_room(wire DEPENDS base LIBRARIES PkgConfig::ISAL)\n")
             self.assertEqual([], list(link_violations(source)))
             lists.write_text("tulle_room(wire DEPENDS base\n  device LIBRARIES fmt::fmt)\n")
@@ -330,7 +397,8 @@ class Archives(unittest.TestCase):
     def test_pure(self):
         seen = 0
         for room in PURE_ROOMS:
-            archive = BUILD / "src" / room / f"libtulle_{room.replace('/', '_')}.a"
+            name = "rsockets_protocol" if room.endswith("rsockets/protocol") else room.rpartition("/")[2]
+            archive = BUILD / "src" / room / f"libtulle_{name}.a"
             has_sources = any(not re.search(r"_(test|fuzz|bench)$", p.stem) for p in (SOURCE / room).rglob("*.cc"))
             if not has_sources:
                 continue

@@ -77,7 +77,7 @@ class Operators(unittest.TestCase):
             self.assertEqual([mutant.operator for mutant in mutants.mutants_of(source)], [], source)
 
     def test_each_mutant_differs_and_keeps_the_lines(self):
-        for name in ("src/transport/rc/requester_ack.cc", "src/fabric/switch.cc", "src/wire/opcode.cc"):
+        for name in ("src/rdma/transport/rc/requester_ack.cc", "src/fabric/switch.cc", "src/rdma/wire/opcode.cc"):
             source = (ROOT / name).read_text()
             found = mutants.mutants_of(source)
             self.assertGreater(len(found), 20)
@@ -115,8 +115,8 @@ class Fates(unittest.TestCase):
 
     def test_a_seed_draws_the_same_again(self):
         with mock.patch.object(mutate, "TREE", ROOT):
-            names = mutate.sources_of("verbs", "src/verbs/m*.cc")
-            self.assertEqual(names, ["src/verbs/memory.cc"])
+            names = mutate.sources_of("verbs", "src/rdma/verbs/m*.cc")
+            self.assertEqual(names, ["src/rdma/verbs/memory.cc"])
             first, again, other = (mutate.drawn(names, seed) for seed in (1, 1, 2))
             self.assertEqual(first, again)
             self.assertNotEqual(first, other)

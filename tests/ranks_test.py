@@ -248,7 +248,7 @@ class Ranks:
             one = run([TULLE, "sim", f"{name}.toml", "-o", f"{name}-1"], self.folder)
             self.assertEqual((0, ""), (one.returncode, one.stderr))
             # Two ranks simulate some of them, and other numbers of ranks and threads the others. The tests of
-            # src/experiment have more scenarios, in processes that are threads.
+            # src/study/experiment have more scenarios, in processes that are threads.
             for count, threads in [[(2, 1), (4, 1)], [(3, 1)], [(2, 2)], [(2, 1)], [(2, 1), (2, 2)]][number]:
                 with self.subTest(scenario=name, ranks=count, threads=threads):
                     out = f"{name}-{count}-{threads}"

@@ -33,7 +33,7 @@ def flood(name, received, **changes):
 
 
 RUN = {"date": "2026-01-02", "commit": "abc"}
-ROOM = {**RUN, "files": "src/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
+ROOM = {**RUN, "files": "src/rdma/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
         "survivors": [{"explanation": "It changes nothing."}]}
 FAULT = {"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}
 # Records in which each goal is just reached.

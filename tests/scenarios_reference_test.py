@@ -45,7 +45,7 @@ def toml_of(tables):
 def keys_in_sources():
     """Returns the keys that the reader of scenarios asks for, as its sources show them."""
     found = set()
-    folder = ROOT / "src" / "scenario"
+    folder = ROOT / "src" / "study" / "scenario"
     for source in [folder / "scenario.cc", folder / "picture.cc", folder / "prices.cc", *sorted(folder.glob("build*.cc"))]:
         text = re.sub(r"\s+", " ", source.read_text())
         reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""

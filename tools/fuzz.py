@@ -37,14 +37,14 @@ SLICE_S = 60  # --hours changes from fuzzer to fuzzer about this often
 COVERAGE_GOAL = 0.95
 # What a stranger's bytes go through first: the files whose lines --coverage holds against the goal.
 PARSERS = (
-    "src/wire/", "src/live/message/codec.h", "src/live/message/connection.cc", "src/live/message/connection_values.cc",
+    "src/rdma/wire/", "src/live/message/codec.h", "src/live/message/connection.cc", "src/live/message/connection_values.cc",
     "src/live/message/framing.h", "src/live/message/protocol.cc", "src/management/cm/manager_messages.cc",
     "src/management/cm/manager_services.cc", "src/management/performance/", "src/management/subnet/",
-    "src/management/port_agents.cc", "src/rsockets/protocol/", "src/scenario/", "src/workload/csv.h",
-    "src/workload/flow_file.cc", "src/workload/distribution.cc", "src/fabric/topology_csv.cc", "src/fabric/faults.cc",
-    "src/report/quantity.cc", "src/port/framing/", "src/traces/", "src/device/flow_fields.cc", "src/shim/exports/",
+    "src/management/port_agents.cc", "src/shim/rsockets/protocol/", "src/study/scenario/", "src/study/workload/csv.h",
+    "src/study/workload/flow_file.cc", "src/study/workload/distribution.cc", "src/fabric/topology_csv.cc", "src/fabric/faults.cc",
+    "src/study/report/quantity.cc", "src/rdma/port/framing/", "src/study/traces/", "src/rdma/device/flow_fields.cc", "src/shim/exports/",
     "src/live/path/packets/capture_ring.cc", "src/live/settings.cc")
-COMPUTED = ("src/wire/opcode.cc",)  # tables that the compiler computes; no line of theirs runs
+COMPUTED = ("src/rdma/wire/opcode.cc",)  # tables that the compiler computes; no line of theirs runs
 # Seeds that lie elsewhere in the repository.
 SEEDS = {
     "scenario_fuzz": ("scenarios/**/*.toml",),

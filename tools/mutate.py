@@ -4,7 +4,7 @@
     ./dev mutate ROOM                  tries 40 mutants of a room, drawn at random
     ./dev mutate ROOM --sample 100     tries that many; --sample all tries every one
     ./dev mutate ROOM --seed 7         draws others
-    ./dev mutate ROOM --files 'src/transport/rc/*'
+    ./dev mutate ROOM --files 'src/rdma/transport/rc/*'
                                        draws from these files alone
     ./dev mutate ROOM --record         also writes the result to docs/reliability/mutation.json
     ./dev mutate ROOM --again [--record]
@@ -286,12 +286,21 @@ class Room:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def folder_of(room, tree):
+    """Returns the folder of a room below a tree's src/, wherever it lies there."""
+    folders = [path for path in (tree / "src").rglob(pathlib.PurePath(room).name)
+               if path.is_dir() and path.as_posix().endswith("/" + room)]
+    return min(folders, key=lambda path: (len(path.parts), path), default=tree / "src" / room)
+
+
 def sources_of(room, pattern):
-    names = [str(path.relative_to(TREE)) for path in sorted((TREE / "src" / room).rglob("*.cc"))
-             if not re.search(r"_(test|fuzz|bench)\.cc$", path.name)]
+    folder = folder_of(room, TREE)
+    others = {path.parent for path in folder.rglob("*/CMakeLists.txt")}  # rooms within it
+    names = [str(path.relative_to(TREE)) for path in sorted(folder.rglob("*.cc"))
+             if not re.search(r"_(test|fuzz|bench)\.cc$", path.name) and not others.intersection(path.parents)]
     names = [name for name in names if pattern is None or fnmatch.fnmatch(name, pattern)]
     if not names:
-        raise Problem(f"no source of {room} matches {pattern}; give a pattern such as 'src/{room}/*.cc'")
+        raise Problem(f"no source of {room} matches {pattern}; give a pattern such as '{folder.relative_to(TREE)}/*.cc'")
     return names
 
 
@@ -458,7 +467,7 @@ def mutate(arguments):
     else:
         candidates = drawn(sources_of(arguments.room, arguments.files), arguments.seed)
         sample = len(candidates) if arguments.sample == "all" else int(arguments.sample)
-        result = {"room": arguments.room, "files": arguments.files or f"src/{arguments.room}/**/*.cc",
+        result = {"room": arguments.room, "files": arguments.files or f"{folder_of(arguments.room, TREE).relative_to(TREE)}/**/*.cc",
                   "seed": arguments.seed, "sample": arguments.sample, "candidates": len(candidates),
                   **try_all(room, candidates, sample)}
         # A draw is fair once: what --again kills later was seen before its test was written.

@@ -14,8 +14,8 @@
 #include "cli/group.h"
 #include "cli/simulations.h"
 #include "ranks/launch.h"
-#include "report/quantity.h"
-#include "scenario/fabrics.h"
+#include "study/report/quantity.h"
+#include "study/scenario/fabrics.h"
 
 namespace tulle::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/group.h"
 #include "cli/simulations.h"
 #include "ranks/calibration.h"
-#include "report/quantity.h"
+#include "study/report/quantity.h"
 
 namespace tulle::cli {
 namespace {

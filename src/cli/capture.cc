@@ -22,10 +22,10 @@
 #include "live/process/agent_client.h"
 #include "os/service_process.h"
 #include "os/trusted_folder.h"
-#include "report/erf.h"
-#include "report/pcapng.h"
-#include "wire/flow_control.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/flow_control.h"
+#include "rdma/wire/ip_udp.h"
+#include "study/report/erf.h"
+#include "study/report/pcapng.h"
 
 namespace tulle::cli {
 namespace {

@@ -12,14 +12,14 @@
 #include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
-#include "report/columns.h"
-#include "report/links.h"
-#include "report/results.h"
-#include "scenario/fabrics.h"
 #include "study/ranks.h"
+#include "study/report/columns.h"
+#include "study/report/links.h"
+#include "study/report/results.h"
 #include "study/results_folder.h"
+#include "study/scenario/fabrics.h"
 #include "study/simulate.h"
-#include "workload/experts.h"
+#include "study/workload/experts.h"
 
 namespace tulle::cli {
 namespace {

@@ -23,8 +23,6 @@
 #include "base/write_best_effort.h"
 #include "cli/commands.h"
 #include "cli/own_files.h"
-#include "config/files.h"
-#include "config/network.h"
 #include "fabric/topology.h"
 #include "live/fabric/client.h"
 #include "live/fabric/fabric_folder.h"
@@ -33,7 +31,9 @@
 #include "os/service_process.h"
 #include "os/trusted_folder.h"
 #include "os/unique_fd.h"
-#include "wire/lrh.h"
+#include "rdma/wire/lrh.h"
+#include "study/config/files.h"
+#include "study/config/network.h"
 
 namespace tulle::cli {
 namespace {

@@ -84,18 +84,8 @@ class FabricApp : public CLI::App {
   }
 };
 
-}  // namespace
-
-void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+CLI::App* add_up(CLI::App* fabric, int& status) {
   static FabricUpOptions up_options;
-  static std::string name;
-  static std::array<std::string, 2> ends;
-  static bool json = false;
-  auto* fabric = app.add_subcommand(
-      std::make_shared<FabricApp>("Run an InfiniBand fabric of software switches"));
-  fabric->formatter(app.get_formatter());
-  fabric->footer(fabric_examples);
-
   auto* up = fabric->add_subcommand("up", "Start a fabric");
   up->add_option("topology", up_options.topology,
                  "A scenario file, or a name from `tulle sim --list`; only its [topology] is used "
@@ -125,23 +115,10 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
   up->add_flag("--foreground", up_options.foreground, "Run in the foreground until stopped");
   up->footer(up_examples);
   up->callback([&status] { status = fabric_up(up_options); });
+  return up;
+}
 
-  auto* down = fabric->add_subcommand("down", "Stop a fabric");
-  add_name(down, name);
-  down->footer("");
-  down->callback([&status] { status = fabric_down(name); });
-
-  auto* show = fabric->add_subcommand("status", "Show hosts and switches, ports and cables");
-  add_name(show, name);
-  show->add_flag("--json", json, "Print JSON");
-  show->footer(fabric_status_examples);
-  show->callback([&status] { status = fabric_status(name, json); });
-
-  auto* list = fabric->add_subcommand("list", "List running fabrics");
-  list->add_flag("--json", json, "Print JSON");
-  list->footer("");
-  list->callback([&status] { status = fabric_list(json); });
-
+void add_shell(CLI::App* fabric, int& status, const std::vector<std::string>& after_dashes) {
   static RunOptions shell_options;
   auto* shell = fabric->add_subcommand(
       "rsh", "Run a command on a host, as rsh does; for launchers such as mpirun");
@@ -159,6 +136,37 @@ void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& afte
     if (command.empty()) throw CLI::RequiredError("A command line");
     status = fabric_shell(shell_options);
   });
+}
+
+}  // namespace
+
+void add_fabric(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+  static std::string name;
+  static std::array<std::string, 2> ends;
+  static bool json = false;
+  auto* fabric = app.add_subcommand(
+      std::make_shared<FabricApp>("Run an InfiniBand fabric of software switches"));
+  fabric->formatter(app.get_formatter());
+  fabric->footer(fabric_examples);
+
+  CLI::App* up = add_up(fabric, status);
+  auto* down = fabric->add_subcommand("down", "Stop a fabric");
+  add_name(down, name);
+  down->footer("");
+  down->callback([&status] { status = fabric_down(name); });
+
+  auto* show = fabric->add_subcommand("status", "Show hosts and switches, ports and cables");
+  add_name(show, name);
+  show->add_flag("--json", json, "Print JSON");
+  show->footer(fabric_status_examples);
+  show->callback([&status] { status = fabric_status(name, json); });
+
+  auto* list = fabric->add_subcommand("list", "List running fabrics");
+  list->add_flag("--json", json, "Print JSON");
+  list->footer("");
+  list->callback([&status] { status = fabric_list(json); });
+
+  add_shell(fabric, status, after_dashes);
 
   for (const bool cuts : {true, false}) {
     auto* command = fabric->add_subcommand(cuts ? "cut" : "join",

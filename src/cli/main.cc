@@ -21,10 +21,10 @@
 #include "cli/fabric_commands.h"
 #include "cli/layout.h"
 #include "cli/simulator.h"
-#include "config/files.h"
 #include "live/agent/agent.h"
 #include "live/likeness.h"
 #include "live/settings.h"
+#include "study/config/files.h"
 
 namespace tulle::cli {
 namespace {
@@ -115,9 +115,8 @@ void add_agent_address(CLI::App& command, std::string& address) {
       ->type_name("NAME");
 }
 
-void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
-  auto* command = app.add_subcommand("run", "Run a program with Tulle's RDMA device");
-  static RunOptions options;
+// Adds the options that say which device the program finds, and where.
+void add_device_options(CLI::App* command, RunOptions& options) {
   command
       ->add_option("--device,-d", options.device,
                    "Name of the device that the program finds (tulle0)")
@@ -139,6 +138,10 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
       ->type_name("KEYFILE")
       ->check(with_a_name());
   add_agent_address(*command, options.agent);
+}
+
+// Adds the options that say how the device behaves.
+void add_behaviour_options(CLI::App* command, RunOptions& options) {
   command->add_flag("--rsockets", options.rsockets,
                     "Replace the program's sockets with rsockets, as librspreload does; for "
                     "programs such as redis-server");
@@ -180,6 +183,13 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_option("--busy-poll", options.busy_poll, busy_poll_help)
       ->type_name("MICROSECONDS")
       ->check(from_to(0u, live::busy_poll_max));
+}
+
+void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+  auto* command = app.add_subcommand("run", "Run a program with Tulle's RDMA device");
+  static RunOptions options;
+  add_device_options(command, options);
+  add_behaviour_options(command, options);
   command->prefix_command();
   command->footer(run_examples);
   command->callback([command, &status, &after_dashes] {

@@ -21,7 +21,7 @@
 #include "base/write_best_effort.h"
 #include "cli/fail.h"
 #include "cli/layout.h"
-#include "mpi/launch.h"
+#include "sim/mpi/launch.h"
 #include "sim/nodes.h"
 #include "study/digest.h"
 #include "study/ranks.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "mpi/ranks.h"
+#include "sim/mpi/ranks.h"
 
 namespace tulle::cli {
 

@@ -274,9 +274,8 @@ int enter_host(const RunOptions& options) {
   return 0;
 }
 
-}  // namespace
-
-int run(const RunOptions& options) {
+// Returns 0, or the exit status after a line that says what is wrong in the options.
+int check(const RunOptions& options) {
   const auto faults = fabric::parse_faults(options.faults);
   if (const auto* error = std::get_if<std::string>(&faults)) {
     fail(*error);
@@ -295,8 +294,15 @@ int run(const RunOptions& options) {
   if (const std::string absent = absent_interface(options.interfaces); !absent.empty()) {
     return refuse(absent);
   }
-  const fs::path folder = library_folder();
+  return 0;
+}
+
+// Makes the program find Tulle's libraries. Returns 0, or the exit status.
+int use_libraries(const RunOptions& options, const fs::path& folder) {
   std::error_code error;
+  const auto missing = [](const fs::path& path) {
+    return fail(fmt::format("cannot find {}; is the installation complete?", path.string()));
+  };
   if (executable().empty()) {
     return fail("cannot find Tulle's libraries: /proc is not mounted");
   }
@@ -312,23 +318,20 @@ int run(const RunOptions& options) {
   prepend("ASAN_OPTIONS", "verify_asan_link_order=0");
   const fs::path advice = folder / advice_library;
   if (options.share_memory || live::read_settings().share_memory) {
-    if (!fs::exists(advice, error)) {
-      return fail(fmt::format("cannot find {}; is the installation complete?", advice.string()));
-    }
+    if (!fs::exists(advice, error)) return missing(advice);
     prepend("LD_PRELOAD", advice.string());
     set("TULLE_SHARE_MEMORY", "on");
   }
   if (options.rsockets) {
     const fs::path rsockets = folder / rsockets_library;
-    if (!fs::exists(rsockets, error)) {
-      return fail(fmt::format("cannot find {}; is the installation complete?", rsockets.string()));
-    }
+    if (!fs::exists(rsockets, error)) return missing(rsockets);
     preload(rsockets);
   }
-  if (!options.host.empty()) {
-    const int status = enter_host(options);
-    if (status != 0) return status;
-  }
+  return 0;
+}
+
+// The program's libraries read these variables (live/settings.h).
+void set_settings(const RunOptions& options) {
   set("TULLE_EXECUTABLE", executable().string());
   set("TULLE_LIKE", options.like);
   set("TULLE_GID_ORDER", options.gid_order);
@@ -345,13 +348,10 @@ int run(const RunOptions& options) {
   set("TULLE_RECOVERY", options.recovery);
   set("TULLE_ROCE", options.roce);
   set("TULLE_BUSY_POLL", options.busy_poll);
-  if (!options.no_mpi_defaults) set_mpi_defaults();
-  if (!options.no_mpi_defaults && !options.host.empty()) set_remote_shell(folder / "tulle-rsh");
-  warn_of_newer_libraries(folder);
-  look_at(program_of(options.command[0]), folder);
-  show_devices();
+}
 
-  std::vector<std::string> arguments = options.command;
+// Replaces this process by the program. Returns the exit status if that fails.
+int become(std::vector<std::string> arguments) {
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -361,6 +361,25 @@ int run(const RunOptions& options) {
   if (number == ENOENT) execv(program_of(arguments[0]).c_str(), pointers.data());
   fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
   return number == ENOENT ? not_found_status : not_executable_status;
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  if (const int status = check(options); status != 0) return status;
+  const fs::path folder = library_folder();
+  if (const int status = use_libraries(options, folder); status != 0) return status;
+  if (!options.host.empty()) {
+    const int status = enter_host(options);
+    if (status != 0) return status;
+  }
+  set_settings(options);
+  if (!options.no_mpi_defaults) set_mpi_defaults();
+  if (!options.no_mpi_defaults && !options.host.empty()) set_remote_shell(folder / "tulle-rsh");
+  warn_of_newer_libraries(folder);
+  look_at(program_of(options.command[0]), folder);
+  show_devices();
+  return become(options.command);
 }
 
 int fabric_shell(const RunOptions& options) {

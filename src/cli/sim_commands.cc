@@ -9,7 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/ranks.h"
 #include "cli/simulations.h"
-#include "experiment/threads.h"
+#include "study/experiment/threads.h"
 
 namespace tulle::cli {
 namespace {
@@ -341,11 +341,11 @@ void add_tune(CLI::App& app, int& status) {
   });
 }
 
-void add_compare(CLI::App& app, int& status) {
-  static CompareOptions options;
+namespace {
+
+// Adds the options that say what the hosts do. Returns --workload.
+CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
   scenario::WorkloadOptions& workload = options.workload;
-  auto* command = add_simulator_command(app, "compare");
-  auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option(
       "--workload", options.workloads,
       "A name from --list; a collective with its bytes, such as allreduce:256MiB; a mixture of "
@@ -397,6 +397,11 @@ void add_compare(CLI::App& app, int& status) {
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
       ->type_name("SIZE");
+  return name;
+}
+
+// Adds the options that say what the network is.
+void add_network_options(CLI::App* command, scenario::WorkloadOptions& workload) {
   command
       ->add_option("--link-rate", workload.link_rate,
                    "Rate of all links, or with --planes of an adapter (200Gbps; of GPUs 400Gbps)")
@@ -417,6 +422,17 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--planes", workload.planes,
                    "Split each adapter's rate over this many networks, 1 to 16 (1)")
       ->type_name("N");
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, int& status) {
+  static CompareOptions options;
+  scenario::WorkloadOptions& workload = options.workload;
+  auto* command = add_simulator_command(app, "compare");
+  auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
+  auto* name = add_workload_options(command, options);
+  add_network_options(command, workload);
   add_set(*command, workload.set,
           "Override a key of the scenario on every fabric, as for tulle sim");
   command->add_flag("--json", options.json, "Print the summary as JSON");

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cli/fail.h"
-#include "scenario/fabrics.h"
 #include "study/level.h"
+#include "study/scenario/fabrics.h"
 
 namespace tulle::cli {
 

@@ -19,7 +19,7 @@
 #include "cli/sim_commands.h"
 #include "cli/terminal.h"
 #include "cli/value_lists.h"
-#include "config/files.h"
+#include "study/config/files.h"
 
 namespace tulle::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
-#include "report/columns.h"
-#include "scenario/grid.h"
+#include "study/report/columns.h"
+#include "study/scenario/grid.h"
 #include "study/sweep.h"
 
 namespace tulle::cli {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cli/ranks.h"
-#include "report/quantity.h"
+#include "study/report/quantity.h"
 
 namespace tulle::cli {
 namespace {

@@ -13,11 +13,11 @@
 #include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
-#include "config/files.h"
-#include "scenario/grid.h"
+#include "study/config/files.h"
+#include "study/scenario/grid.h"
 #include "study/tune.h"
 #include "study/tune_report.h"
-#include "tuning/knob.h"
+#include "study/tuning/knob.h"
 
 namespace tulle::cli {
 namespace {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cli/layout.h"
-#include "config/files.h"
-#include "scenario/fabrics.h"
+#include "study/config/files.h"
+#include "study/scenario/fabrics.h"
 #include "study/scenarios.h"
-#include "workload/collectives.h"
-#include "workload/experts.h"
+#include "study/workload/collectives.h"
+#include "study/workload/experts.h"
 
 namespace tulle::cli {
 namespace {

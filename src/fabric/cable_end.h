@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::fabric {
 

@@ -1,4 +1,4 @@
-#include "port/congestion.h"
+#include "rdma/port/congestion.h"
 
 #include <gtest/gtest.h>
 

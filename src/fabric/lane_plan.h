@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "port/sl_to_vl.h"
+#include "rdma/port/sl_to_vl.h"
 
 namespace tulle::fabric {
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "fabric/switch.h"
-#include "port/frame.h"
+#include "rdma/port/frame.h"
 
 namespace tulle::fabric {
 

@@ -22,7 +22,7 @@
 
 #include "fabric/routing.h"
 #include "fabric/topology.h"
-#include "port/frame.h"
+#include "rdma/port/frame.h"
 
 namespace tulle::fabric {
 

@@ -6,7 +6,7 @@
 
 #include "fabric/lids.h"
 #include "management/subnet/directed_route.h"
-#include "wire/pma.h"
+#include "rdma/wire/pma.h"
 
 namespace tulle::fabric {
 namespace {

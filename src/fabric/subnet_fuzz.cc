@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/script_fuzz.h"
 #include "fabric/subnet.h"
-#include "wire/pma.h"
-#include "wire/smp.h"
+#include "rdma/wire/pma.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::fabric {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "management/mad_test.h"
-#include "wire/pma.h"
+#include "rdma/wire/pma.h"
 
 namespace tulle::fabric {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "port/framing/infiniband.h"
-#include "port/framing/overhead.h"
-#include "wire/bth.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/port/framing/overhead.h"
+#include "rdma/wire/bth.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::fabric {
 namespace {

@@ -29,11 +29,11 @@
 #include "base/time.h"
 #include "fabric/subnet.h"
 #include "fabric/switch.h"
-#include "port/flow_control/control.h"
-#include "port/frame.h"
-#include "port/payloads.h"
-#include "wire/bth.h"
-#include "wire/path.h"
+#include "rdma/port/flow_control/control.h"
+#include "rdma/port/frame.h"
+#include "rdma/port/payloads.h"
+#include "rdma/wire/bth.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::fabric {
 

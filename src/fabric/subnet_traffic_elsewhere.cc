@@ -1,7 +1,7 @@
 // The packets of a subnet that cross cables to other machines.
 
 #include "fabric/subnet_traffic.h"
-#include "wire/path.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::fabric {
 

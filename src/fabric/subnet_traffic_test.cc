@@ -16,8 +16,8 @@
 #include "fabric/managed_subnet_test.h"
 #include "fabric/random_topology_test.h"
 #include "management/mad_test.h"
-#include "port/framing/infiniband.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::fabric {
 namespace {

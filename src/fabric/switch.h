@@ -3,7 +3,7 @@
 // A switch: frames come in at one port, wait in the queue of another, and leave. It is a state
 // machine without input or output. The driver tells it the time, hands it frames, and pulls the
 // next frame to send from a port whenever that port is free. What happens at a port itself is in
-// port/port.h. The switch forwards by its own table, accounts for its memory, and answers for the
+// rdma/port/port.h. The switch forwards by its own table, accounts for its memory, and answers for the
 // management of its ports.
 //
 // Memory is accounted by the input port, since only the neighbour at that port can be asked to
@@ -26,11 +26,11 @@
 #include "base/time.h"
 #include "fabric/endpoint_monitor.h"
 #include "fabric/routing.h"
-#include "port/frame.h"
-#include "port/partitions.h"
-#include "port/port.h"
-#include "port/settings.h"
-#include "port/sl_to_vl.h"
+#include "rdma/port/frame.h"
+#include "rdma/port/partitions.h"
+#include "rdma/port/port.h"
+#include "rdma/port/settings.h"
+#include "rdma/port/sl_to_vl.h"
 
 namespace tulle::fabric {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/limits.h"
+#include "rdma/device/limits.h"
 
 namespace tulle::live {
 

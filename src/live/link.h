@@ -13,9 +13,9 @@
 #include <optional>
 
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/driver_counters.h"
-#include "wire/ethernet.h"
+#include "rdma/device/adapter.h"
+#include "rdma/wire/ethernet.h"
 
 namespace tulle::live {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "live/device_choice.h"
-#include "transport/recovery.h"
+#include "rdma/transport/recovery.h"
 
 namespace tulle::live {
 

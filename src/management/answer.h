@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-#include "wire/mad.h"
+#include "rdma/wire/mad.h"
 
 namespace tulle::management {
 

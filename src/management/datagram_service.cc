@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "wire/rmpp.h"
+#include "rdma/wire/rmpp.h"
 
 namespace tulle::management {
 namespace {

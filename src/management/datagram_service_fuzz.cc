@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/script_fuzz.h"
 #include "management/datagram_service.h"
-#include "wire/rmpp.h"
+#include "rdma/wire/rmpp.h"
 
 namespace tulle::management {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "management/mad_test.h"
-#include "wire/rmpp.h"
+#include "rdma/wire/rmpp.h"
 
 namespace tulle::management {
 namespace {

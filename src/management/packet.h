@@ -6,7 +6,7 @@
 
 #include "base/ids.h"
 #include "management/answer.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management {
 

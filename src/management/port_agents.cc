@@ -1,7 +1,7 @@
 #include "management/port_agents.h"
 
-#include "wire/pma.h"
-#include "wire/smp.h"
+#include "rdma/wire/pma.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management {
 

@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/script_fuzz.h"
 #include "management/port_agents.h"
-#include "wire/pma.h"
-#include "wire/smp.h"
+#include "rdma/wire/pma.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "management/mad_test.h"
-#include "wire/pma.h"
-#include "wire/smp.h"
+#include "rdma/wire/pma.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "wire/rmpp.h"
+#include "rdma/wire/rmpp.h"
 
 namespace tulle::management {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "management/mad_test.h"
-#include "wire/rmpp.h"
+#include "rdma/wire/rmpp.h"
 
 namespace tulle::management {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "workload/collectives.h"
-#include "workload/pieces.h"
-#include "workload/task_graph.h"
+#include "study/workload/collectives.h"
+#include "study/workload/pieces.h"
+#include "study/workload/task_graph.h"
 
 namespace tulle::ranks {
 

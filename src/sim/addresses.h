@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "fabric/lids.h"
-#include "port/frame.h"
+#include "rdma/port/frame.h"
+#include "rdma/wire/path.h"
 #include "sim/network_settings.h"
-#include "wire/path.h"
 
 namespace tulle::sim {
 

@@ -17,8 +17,8 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "device/adapter.h"
 #include "fabric/faults.h"
+#include "rdma/device/adapter.h"
 #include "sim/event_queue.h"
 
 namespace tulle::sim {

@@ -12,7 +12,7 @@
 
 #include "base/prefetch.h"
 #include "fabric/endpoint_monitor.h"
-#include "port/frame.h"
+#include "rdma/port/frame.h"
 #include "sim/event.h"
 
 namespace tulle::sim {

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
-#include "port/frame.h"
+#include "rdma/port/frame.h"
 
 namespace tulle::sim {
 

@@ -2,7 +2,7 @@
 
 // Connects a host's kernel stack to the part of the network that has the host.
 
-#include "device/host_stack.h"
+#include "rdma/optional/host_stack.h"
 #include "sim/part.h"
 
 namespace tulle::sim {

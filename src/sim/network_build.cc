@@ -6,6 +6,7 @@
 
 #include "fabric/lids.h"
 #include "fabric/machines/placement.h"
+#include "rdma/optional/transports.h"
 #include "sim/kernel_driver.h"
 #include "sim/network.h"
 
@@ -21,6 +22,7 @@ constexpr std::uint32_t front_bytes_max = 88;
 // Returns the configuration that all hosts share. Hosts differ only in seed and line rate.
 device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
+  configuration.transports = &transport::all_transports();
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.framing = &framing_of(settings);
   configuration.congestion = settings.host.congestion;

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "base/time.h"
-#include "port/frame.h"
-#include "port/port.h"
+#include "rdma/port/frame.h"
+#include "rdma/port/port.h"
 
 namespace tulle::sim {
 

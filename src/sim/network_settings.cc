@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "port/framing/infiniband.h"
-#include "port/framing/roce_v1.h"
-#include "port/framing/roce_v2.h"
-#include "wire/packet.h"
-#include "wire/tcp.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/port/framing/roce_v1.h"
+#include "rdma/port/framing/roce_v2.h"
+#include "rdma/wire/packet.h"
+#include "rdma/wire/tcp.h"
 
 namespace tulle::sim {
 

@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "base/time.h"
-#include "device/host_stack.h"
 #include "fabric/endpoint_monitor.h"
 #include "fabric/lane_plan.h"
 #include "fabric/non_minimal.h"
 #include "fabric/switch.h"
 #include "fabric/topology.h"
-#include "port/framing/overhead.h"
-#include "port/link_layer.h"
+#include "rdma/optional/host_stack.h"
+#include "rdma/port/framing/overhead.h"
+#include "rdma/port/link_layer.h"
+#include "rdma/transport/congestion/settings.h"
+#include "rdma/transport/recovery.h"
+#include "rdma/wire/path.h"
 #include "sim/faults.h"
-#include "transport/congestion/settings.h"
-#include "transport/recovery.h"
-#include "wire/path.h"
 
 namespace tulle::sim {
 

@@ -15,11 +15,12 @@
 
 #include "base/packed.h"
 #include "base/time.h"
-#include "device/adapter.h"
 #include "fabric/switch.h"
-#include "port/frame.h"
-#include "port/payloads.h"
-#include "port/port.h"
+#include "rdma/device/adapter.h"
+#include "rdma/port/frame.h"
+#include "rdma/port/payloads.h"
+#include "rdma/port/port.h"
+#include "rdma/wire/path.h"
 #include "sim/application.h"
 #include "sim/crossing.h"
 #include "sim/event.h"
@@ -27,7 +28,6 @@
 #include "sim/nodes.h"
 #include "sim/rounds.h"
 #include "sim/turn.h"
-#include "wire/path.h"
 
 namespace tulle::sim {
 

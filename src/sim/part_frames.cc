@@ -5,11 +5,11 @@
 #include <cstring>
 #include <span>
 
-#include "port/framing/overhead.h"
+#include "rdma/port/framing/overhead.h"
+#include "rdma/wire/packet.h"
+#include "rdma/wire/tcp.h"
 #include "sim/addresses.h"
 #include "sim/part.h"
-#include "wire/packet.h"
-#include "wire/tcp.h"
 
 namespace tulle::sim {
 

@@ -19,9 +19,9 @@
 
 #include "fabric/routing.h"
 #include "fabric/topology.h"
+#include "rdma/wire/packet.h"
 #include "sim/network.h"
 #include "sim/round_message_test.h"
-#include "wire/packet.h"
 
 namespace tulle::sim {
 namespace {

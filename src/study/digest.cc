@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "config/files.h"
 #include "os/unique_fd.h"
+#include "study/config/files.h"
 
 namespace tulle::study {
 namespace {

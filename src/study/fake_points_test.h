@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiment/figures.h"
+#include "study/experiment/figures.h"
 #include "study/monitor.h"
 #include "study/points.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "config/files.h"
+#include "study/config/files.h"
 
 namespace tulle::study {
 

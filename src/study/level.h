@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "experiment/validated_ranges.h"
-#include "report/outcome.h"
+#include "study/experiment/validated_ranges.h"
+#include "study/report/outcome.h"
 
 namespace tulle::study {
 

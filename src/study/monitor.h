@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "experiment/run.h"
+#include "study/experiment/run.h"
 
 namespace tulle::study {
 

@@ -10,7 +10,7 @@
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "experiment/figures.h"
+#include "study/experiment/figures.h"
 
 namespace tulle::study {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "report/outcome.h"
+#include "study/report/outcome.h"
 
 namespace tulle::study {
 

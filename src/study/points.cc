@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "config/files.h"
-#include "experiment/figures.h"
-#include "report/results.h"
-#include "report/stored.h"
+#include "study/config/files.h"
 #include "study/digest.h"
+#include "study/experiment/figures.h"
+#include "study/report/results.h"
+#include "study/report/stored.h"
 #include "study/scenarios.h"
 #include "study/simulate.h"
 #include "study/workers.h"

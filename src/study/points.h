@@ -15,11 +15,11 @@
 #include "base/result.h"
 #include "os/output_folder.h"
 #include "os/unique_fd.h"
-#include "report/outcome.h"
-#include "scenario/scenario.h"
 #include "study/level.h"
 #include "study/monitor.h"
+#include "study/report/outcome.h"
 #include "study/results_folder.h"
+#include "study/scenario/scenario.h"
 
 namespace tulle::study {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/scenario.h"
 #include "sim/processes.h"
+#include "study/scenario/scenario.h"
 
 namespace tulle::study {
 

@@ -13,7 +13,7 @@
 
 #include "base/json_text.h"
 #include "base/quoted.h"
-#include "report/page.h"
+#include "study/report/page.h"
 
 namespace tulle::study {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/near_names.h"
 #include "base/quoted.h"
-#include "config/files.h"
+#include "study/config/files.h"
 
 namespace tulle::study {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/scenario.h"
+#include "study/scenario/scenario.h"
 
 namespace tulle::study {
 

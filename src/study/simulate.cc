@@ -14,16 +14,16 @@
 #include <system_error>
 #include <thread>
 
-#include "experiment/alone.h"
-#include "experiment/capture.h"
-#include "experiment/flow_level.h"
-#include "experiment/run.h"
-#include "report/html_page.h"
-#include "report/perfetto.h"
-#include "report/results.h"
-#include "scenario/fingerprint.h"
+#include "study/experiment/alone.h"
+#include "study/experiment/capture.h"
+#include "study/experiment/flow_level.h"
+#include "study/experiment/run.h"
 #include "study/ranks.h"
+#include "study/report/html_page.h"
+#include "study/report/perfetto.h"
+#include "study/report/results.h"
 #include "study/results_folder.h"
+#include "study/scenario/fingerprint.h"
 
 namespace tulle::study {
 namespace {

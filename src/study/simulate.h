@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "report/outcome.h"
-#include "scenario/scenario.h"
 #include "sim/processes.h"
 #include "study/level.h"
 #include "study/monitor.h"
+#include "study/report/outcome.h"
+#include "study/scenario/scenario.h"
 
 namespace tulle::study {
 
@@ -58,7 +58,7 @@ struct ResultsText {
   bool are_several = false;  // each variant has its own folder
 };
 
-// Writes, in place of those of an earlier run, the files of report/results.h, report.html and a
+// Writes, in place of those of an earlier run, the files of study/report/results.h, report.html and a
 // trace for Perfetto of each variant, VARIANT.pftrace, to the folder. The results are those of
 // these variants of the scenario. If the first variants alone have results, the others are left
 // out.

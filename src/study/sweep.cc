@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "report/html_page.h"
-#include "report/results.h"
+#include "study/report/html_page.h"
+#include "study/report/results.h"
 
 namespace tulle::study {
 

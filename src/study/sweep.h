@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "report/outcome.h"
-#include "scenario/grid.h"
 #include "study/points.h"
+#include "study/report/outcome.h"
+#include "study/scenario/grid.h"
 
 namespace tulle::study {
 

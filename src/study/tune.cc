@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "report/results.h"
+#include "study/report/results.h"
 
 namespace tulle::study {
 namespace {

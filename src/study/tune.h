@@ -16,8 +16,8 @@
 #include "study/monitor.h"
 #include "study/objective.h"
 #include "study/points.h"
-#include "tuning/knob.h"
-#include "tuning/search.h"
+#include "study/tuning/knob.h"
+#include "study/tuning/search.h"
 
 namespace tulle::study {
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "base/quoted.h"
-#include "report/html_page.h"
-#include "report/results.h"
-#include "scenario/grid.h"
+#include "study/report/html_page.h"
+#include "study/report/results.h"
+#include "study/scenario/grid.h"
 #include "study/scenarios.h"
-#include "tuning/devices.h"
+#include "study/tuning/devices.h"
 
 namespace tulle::study {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "report/outcome.h"
-#include "scenario/scenario.h"
 #include "study/level.h"
 #include "study/points.h"
+#include "study/report/outcome.h"
+#include "study/scenario/scenario.h"
 #include "study/tune.h"
 
 namespace tulle::study {

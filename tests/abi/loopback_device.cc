@@ -11,10 +11,10 @@
 
 #include "base/guarded_access.h"
 #include "base/on_throw.h"
-#include "device/raw_packets.h"
 #include "live/process/device.h"
 #include "live/process/event_channel.h"
 #include "live/process/program_memory.h"
+#include "rdma/device/raw_packets.h"
 
 namespace tulle::live {
 

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <memory>
 
-#include "device/timer_queue.h"
+#include "rdma/device/timer_queue.h"
 #include "scarce_memory.h"
 #include "scarce_probe.h"
 

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "device/adapter.h"
-#include "port/framing/infiniband.h"
-#include "port/framing/roce_v1.h"
-#include "port/framing/roce_v2.h"
+#include "rdma/device/adapter.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/port/framing/roce_v1.h"
+#include "rdma/port/framing/roce_v2.h"
 #include "telegram/framing.h"
 
 namespace tulle {

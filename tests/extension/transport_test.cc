@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "echo/engine.h"
+#include "rdma/transport/queue_pair.h"
 #include "sim/cluster.h"
-#include "transport/queue_pair.h"
 
 namespace tulle {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "mpi/launch.h"
-#include "mpi/ranks.h"
+#include "sim/mpi/launch.h"
+#include "sim/mpi/ranks.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "rdma/verbs/memory.h"
 #include "tests/scenarios/plan.h"
-#include "verbs/memory.h"
 
 namespace tulle::scenarios {
 

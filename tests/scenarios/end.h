@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "device/adapter.h"
+#include "rdma/device/adapter.h"
 #include "tests/scenarios/atomic_history.h"
 #include "tests/scenarios/block.h"
 #include "tests/scenarios/plan.h"

@@ -10,11 +10,11 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "rdma/transport/congestion/settings.h"
+#include "rdma/transport/recovery.h"
+#include "rdma/transport/tcp_settings.h"
+#include "rdma/verbs/types.h"
 #include "sim/cluster.h"
-#include "transport/congestion/settings.h"
-#include "transport/recovery.h"
-#include "transport/tcp/settings.h"
-#include "verbs/types.h"
 
 namespace tulle::scenarios {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "rdma/verbs/types.h"
 #include "tests/scenarios/end.h"
-#include "verbs/types.h"
 
 namespace tulle::scenarios {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "rdma/wire/opcode.h"
 #include "tests/scenarios/world.h"
-#include "wire/opcode.h"
 
 namespace tulle::scenarios {
 

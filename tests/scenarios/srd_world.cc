@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "rdma/optional/transports.h"
 #include "tests/scenarios/broken.h"
 
 namespace tulle::scenarios {
@@ -181,6 +182,7 @@ void SrdWorld::place() {
 
 void SrdWorld::build_node(std::uint32_t number) {
   device::Configuration configuration;
+  configuration.transports = &transport::all_transports();
   configuration.seed = seed_ * 31 + number;
   configuration.first_qp = QpNumber{0x100 + 0x1000 * number};
   configuration.qp_count = 0x1000;

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "rdma/verbs/types.h"
 #include "sim/cluster.h"
-#include "verbs/types.h"
 
 namespace tulle::scenarios {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "rdma/optional/transports.h"
 #include "sim/cluster.h"
 #include "tests/scenarios/broken.h"
 
@@ -56,6 +57,7 @@ class StreamWorld {
     const transport::tcp::Settings tcp = draw_tcp();
     for (std::uint32_t i = 0; i < nodes; ++i) {
       device::Configuration configuration;
+      configuration.transports = &transport::all_transports();
       configuration.seed = seed * 31 + i;
       configuration.first_qp = QpNumber{0x100 + 0x1000 * i};
       configuration.qp_count = 0x1000;

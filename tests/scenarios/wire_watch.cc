@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "rdma/transport/queue_pair.h"
+#include "rdma/transport/rc/requester.h"
+#include "rdma/wire/opcode.h"
 #include "tests/scenarios/broken.h"
-#include "transport/queue_pair.h"
-#include "transport/rc/requester.h"
-#include "wire/opcode.h"
 
 namespace tulle::scenarios {
 

@@ -25,8 +25,8 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "verbs/types.h"
-#include "wire/packet.h"
+#include "rdma/verbs/types.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::scenarios {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rdma/optional/transports.h"
 #include "tests/scenarios/broken.h"
 #include "tests/scenarios/world.h"
 
@@ -60,6 +61,7 @@ void World::build_nodes() {
 
 void World::build_node(std::uint32_t number) {
   device::Configuration configuration;
+  configuration.transports = &transport::all_transports();
   configuration.seed = plan_.seed * 31 + number;
   configuration.first_qp = QpNumber{0x100 + 0x1000 * number};
   configuration.qp_count = 0x1000;

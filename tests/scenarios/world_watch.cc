@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdio>
 
+#include "rdma/wire/opcode.h"
 #include "tests/scenarios/world.h"
-#include "wire/opcode.h"
 
 namespace tulle::scenarios {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "port/framing/infiniband.h"
-#include "wire/icrc.h"
-#include "wire/opcode.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/icrc.h"
+#include "rdma/wire/opcode.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::fabric {
 namespace {

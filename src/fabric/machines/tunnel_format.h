@@ -18,11 +18,11 @@
 #include "base/big_endian.h"
 #include "fabric/subnet.h"
 #include "management/packet.h"
-#include "wire/flow_control.h"
-#include "wire/header.h"
-#include "wire/ip_udp.h"
-#include "wire/smp.h"
-#include "wire/vcrc.h"
+#include "rdma/wire/flow_control.h"
+#include "rdma/wire/header.h"
+#include "rdma/wire/ip_udp.h"
+#include "rdma/wire/smp.h"
+#include "rdma/wire/vcrc.h"
 
 namespace tulle::fabric {
 

@@ -11,8 +11,8 @@
 #include "fabric/machines/tunnels.h"
 #include "fabric/settle_test.h"
 #include "fabric/subnet_managers.h"
-#include "port/framing/infiniband.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::fabric {
 namespace {

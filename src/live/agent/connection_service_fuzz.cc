@@ -22,8 +22,8 @@
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/private_network_test.h"
-#include "port/framing/roce_v2.h"
-#include "wire/cm.h"
+#include "rdma/port/framing/roce_v2.h"
+#include "rdma/wire/cm.h"
 
 namespace tulle::live {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "live/agent/source_address.h"
-#include "verbs/types.h"
+#include "rdma/verbs/types.h"
 
 namespace tulle::live {
 namespace {

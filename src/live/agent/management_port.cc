@@ -4,7 +4,7 @@
 #include <array>
 
 #include "live/path/packets/udp_socket.h"
-#include "port/framing/roce_v2.h"
+#include "rdma/port/framing/roce_v2.h"
 
 namespace tulle::live {
 namespace {

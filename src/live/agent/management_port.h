@@ -11,9 +11,9 @@
 #include "live/path/packets/receiver.h"
 #include "live/security/seal.h"
 #include "os/unique_fd.h"
-#include "wire/ip_udp.h"
-#include "wire/mad.h"
-#include "wire/packet.h"
+#include "rdma/wire/ip_udp.h"
+#include "rdma/wire/mad.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::live {
 

@@ -4,8 +4,8 @@
 #include <cerrno>
 
 #include "live/agent/management_port.h"
-#include "port/framing/roce_v1.h"
-#include "wire/path.h"
+#include "rdma/port/framing/roce_v1.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::live {
 namespace {

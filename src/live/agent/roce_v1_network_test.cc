@@ -15,7 +15,7 @@
 #include "live/agent/management_port.h"
 #include "live/path/packets/kernel_socket.h"
 #include "live/test_network_test.h"
-#include "port/framing/roce_v1.h"
+#include "rdma/port/framing/roce_v1.h"
 
 namespace tulle::live {
 namespace {

@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "live/connections/connection_service.h"
-#include "verbs/types.h"
-#include "wire/sa.h"
+#include "rdma/verbs/types.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::live {
 namespace {

@@ -86,6 +86,18 @@ ConnectionParameters parameters_of(const cm::Reply& reply) {
   return parameters;
 }
 
+// Returns the host's address of the connection that a request asks for.
+std::optional<LocalAddress> address_of_request(const cm::Request& request,
+                                               const DeviceInfo& device) {
+  SocketAddress own;
+  own.family = AF_INET6;
+  std::memcpy(own.address.data(), request.route.local.bytes.data(), own.address.size());
+  auto local = local_address(device, own, request.route.local, request.route.is_roce_v1);
+  // The connection's packets go the way that the request came.
+  if (local && local->is_roce_v1 != request.route.is_roce_v1) local.reset();
+  return local;
+}
+
 }  // namespace
 
 // Returns true if the addresses that the request names are those by which it came. Otherwise a
@@ -189,12 +201,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
   auto device = describe(channel);
   std::optional<LocalAddress> local;
   if (device && is_as_it_came(asked.source, asked.destination, request.route, *device)) {
-    SocketAddress own;
-    own.family = AF_INET6;
-    std::memcpy(own.address.data(), request.route.local.bytes.data(), own.address.size());
-    local = local_address(*device, own, request.route.local, request.route.is_roce_v1);
-    // The connection's packets go the way that the request came.
-    if (local && local->is_roce_v1 != request.route.is_roce_v1) local.reset();
+    local = address_of_request(request, *device);
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
   if (!has_room(*listener) || !may_have_more(channel)) {
@@ -209,21 +216,30 @@ void ConnectionService::handle_request(const cm::Event& event) {
   Endpoint& endpoint =
       create(channel, space, is_question ? ConnectionQpType::ud : type_of(request.service));
   endpoint.listener = listener_id;
-  endpoint.traffic_class = request.route.traffic_class;
   endpoint.ack_timeout = own_ack_timeout;
   use_device(endpoint, *device, *local);
-  endpoint.is_passive = true;
-  endpoint.state = State::requested;
   endpoint.source = asked.destination;
   endpoint.destination = asked.source;
-  endpoint.remote = request.route.remote;
   endpoint.connection = event.id;
   by_connection_[event.id.value] = endpoint.id;
+  take_request(endpoint, event, device->infiniband);
+  tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
+                                       parameters_of(request, !endpoint.source.is_gid()),
+                                       status_of(endpoint), attributes_of(endpoint)});
+}
+
+void ConnectionService::take_request(Endpoint& endpoint, const cm::Event& event, bool infiniband) {
+  const bool is_question = event.kind == Kind::service_question;
+  const cm::Request& request = event.request;
+  endpoint.is_passive = true;
+  endpoint.state = State::requested;
+  endpoint.traffic_class = request.route.traffic_class;
+  endpoint.remote = request.route.remote;
   endpoint.remote_qp = request.qp;
   endpoint.remote_psn = request.starting_psn;
   endpoint.route.path_mtu = request.path_mtu;
   endpoint.route.packet_lifetime = request.packet_lifetime;
-  if (device->infiniband) {
+  if (infiniband) {
     endpoint.route.remote_lid = is_question ? request.route.remote_lid : request.lids.remote;
     endpoint.route.service_level = request.lids.service_level;
   }
@@ -231,10 +247,6 @@ void ConnectionService::handle_request(const cm::Event& event) {
   endpoint.initiator_depth = request.responder_resources;
   endpoint.retry_count = request.retry_count;
   endpoint.rnr_retry = request.rnr_retry_count;
-
-  tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
-                                       parameters_of(request, !endpoint.source.is_gid()),
-                                       status_of(endpoint), attributes_of(endpoint)});
 }
 
 void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event) {

@@ -230,6 +230,8 @@ class ConnectionService {
   void handle(const management::cm::Event& event);
   Endpoint* listener_at(PortSpace space, const SocketAddress& address);
   void handle_request(const management::cm::Event& event);
+  // Gives a passive endpoint what the peer's request says.
+  static void take_request(Endpoint& endpoint, const management::cm::Event& event, bool infiniband);
   void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
   void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);
   ConnectionPath path_of(const Endpoint& endpoint) const;

@@ -16,7 +16,7 @@
 #include "live/message/connection.h"
 #include "live/message/device_info.h"
 #include "management/cm/types.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::live {
 

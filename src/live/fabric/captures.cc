@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "port/framing/infiniband.h"
-#include "wire/flow_control.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/flow_control.h"
 
 namespace tulle::live {
 

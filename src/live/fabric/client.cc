@@ -14,7 +14,7 @@
 #include "live/message/socket.h"
 #include "live/settings.h"
 #include "os/trusted_folder.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::live {
 namespace {

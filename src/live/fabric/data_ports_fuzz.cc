@@ -23,8 +23,8 @@
 #include "live/fabric/data_ports.h"
 #include "management/answer.h"
 #include "management/mad_test.h"
-#include "port/framing/infiniband.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::live {
 namespace {

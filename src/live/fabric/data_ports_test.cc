@@ -17,8 +17,8 @@
 #include "fabric/subnet_managers.h"
 #include "live/bell.h"
 #include "live/slots.h"
-#include "port/framing/infiniband.h"
-#include "wire/packet.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/packet.h"
 
 namespace tulle::live {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/time.h"
 #include "fabric/subnet.h"
 #include "live/fabric/host_services.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::live {
 

@@ -11,7 +11,7 @@
 #include "live/fabric/host_networks.h"
 #include "management/administration/groups.h"
 #include "management/administration/paths.h"
-#include "wire/ipoib.h"
+#include "rdma/wire/ipoib.h"
 
 namespace tulle::live {
 namespace {

@@ -20,7 +20,7 @@
 #include "live/connections/network.h"
 #include "live/fabric/host_administration.h"
 #include "live/fabric/host_services.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::live {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/quoted.h"
-#include "wire/cm.h"
-#include "wire/pkey.h"
+#include "rdma/wire/cm.h"
+#include "rdma/wire/pkey.h"
 
 namespace tulle::live {
 namespace {

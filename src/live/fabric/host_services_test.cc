@@ -13,7 +13,7 @@
 
 #include "fabric/settle_test.h"
 #include "management/answer.h"
-#include "wire/mad.h"
+#include "rdma/wire/mad.h"
 
 namespace tulle::live {
 namespace {

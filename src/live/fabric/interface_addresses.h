@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ipoib/interface.h"
+#include "management/ipoib/interface.h"
 
 namespace tulle::live {
 

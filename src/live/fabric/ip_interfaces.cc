@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-#include "wire/pkey.h"
+#include "rdma/wire/pkey.h"
 
 namespace tulle::live {
 namespace {

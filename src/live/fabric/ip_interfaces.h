@@ -2,7 +2,7 @@
 
 // The interfaces of IP over InfiniBand of a software fabric's hosts. Each is a network interface in
 // the host's namespace (TUN), whose packets this process has, and behind it the state machine
-// (ipoib/interface.h), which has its own place at the host's port.
+// (management/ipoib/interface.h), which has its own place at the host's port.
 //
 // A host has an interface for each partition of its port: ib0 for the first, ib0.8001 for another.
 
@@ -19,12 +19,12 @@
 
 #include "base/time.h"
 #include "fabric/subnet.h"
-#include "ipoib/interface.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/host_administration.h"
 #include "live/fabric/host_networks.h"
 #include "live/fabric/interface_addresses.h"
 #include "live/fabric/messages.h"
+#include "management/ipoib/interface.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {

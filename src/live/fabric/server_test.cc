@@ -33,8 +33,8 @@
 #include "management/answer.h"
 #include "management/waiting_questions.h"
 #include "os/free_ports_test.h"
-#include "wire/rmpp.h"
-#include "wire/smp.h"
+#include "rdma/wire/rmpp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::live {
 namespace {

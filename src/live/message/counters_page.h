@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "device/adapter.h"
 #include "live/driver_counters.h"
 #include "os/unique_fd.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

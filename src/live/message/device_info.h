@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "device/adapter.h"
 #include "live/device_choice.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -7,7 +7,7 @@
 #include <bit>
 #include <charconv>
 
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::live {
 namespace {

@@ -23,9 +23,9 @@
 #include "live/process/agent_client.h"
 #include "live/process/seal_choice.h"
 #include "live/test_network_test.h"
-#include "wire/cm.h"
-#include "wire/ip_udp.h"
-#include "wire/mad.h"
+#include "rdma/wire/cm.h"
+#include "rdma/wire/ip_udp.h"
+#include "rdma/wire/mad.h"
 
 namespace tulle::live {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/adapter.h"
 #include "live/likeness.h"
 #include "live/message/device_info.h"
 #include "live/path/memory/shared_regions.h"
 #include "live/process/event_channel.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::device {
 struct FlowRule;

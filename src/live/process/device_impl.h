@@ -43,7 +43,6 @@
 #include <thread>
 #include <vector>
 
-#include "device/adapter.h"
 #include "live/bell.h"
 #include "live/clock.h"
 #include "live/fabric/messages.h"
@@ -57,6 +56,7 @@
 #include "live/process/sleeper_lease.h"
 #include "live/settings.h"
 #include "os/unique_fd.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -15,7 +15,7 @@
 #include "live/path/packets/roce_v1_link.h"
 #include "live/path/packets/udp_link.h"
 #include "live/process/agent_client.h"
-#include "port/framing/infiniband.h"
+#include "rdma/port/framing/infiniband.h"
 
 namespace tulle::live {
 namespace {

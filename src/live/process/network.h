@@ -21,8 +21,8 @@
 #include "live/security/seal.h"
 #include "live/settings.h"
 #include "os/unique_fd.h"
-#include "port/framing/framing.h"
-#include "port/settings.h"
+#include "rdma/port/framing/framing.h"
+#include "rdma/port/settings.h"
 
 namespace tulle::live {
 

@@ -9,7 +9,7 @@
 // out by the next turn that begins check_interval or more after the last check in the same thread.
 
 #include "base/time.h"
-#include "verbs/memory.h"
+#include "rdma/verbs/memory.h"
 
 namespace tulle::live {
 

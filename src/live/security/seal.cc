@@ -11,7 +11,7 @@
 
 #include "base/big_endian.h"
 #include "os/system_random.h"
-#include "wire/bth.h"
+#include "rdma/wire/bth.h"
 
 namespace tulle::live {
 namespace {

@@ -39,7 +39,7 @@
 #include "live/security/fork_mark.h"
 #include "live/security/key_file.h"
 #include "live/security/libcrypto.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::live {
 

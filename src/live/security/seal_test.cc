@@ -15,7 +15,7 @@
 #include <span>
 
 #include "base/folder_test.h"
-#include "wire/bth.h"
+#include "rdma/wire/bth.h"
 
 namespace tulle::live {
 namespace {

@@ -20,7 +20,7 @@
 #include "management/packet.h"
 #include "management/rmpp.h"
 #include "management/subnet/manager.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

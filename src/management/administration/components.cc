@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 namespace {

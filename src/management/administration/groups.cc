@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 #include "management/administration/paths.h"
-#include "wire/ipoib.h"
+#include "rdma/wire/ipoib.h"
 
 namespace tulle::management::administration {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "management/administration/view.h"
 #include "management/subnet/multicast.h"
-#include "wire/lrh.h"
-#include "wire/sa.h"
+#include "rdma/wire/lrh.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

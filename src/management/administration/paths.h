@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "management/administration/view.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

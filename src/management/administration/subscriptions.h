@@ -12,7 +12,7 @@
 
 #include "base/time.h"
 #include "management/packet.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

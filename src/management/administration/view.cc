@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "wire/lrh.h"
+#include "rdma/wire/lrh.h"
 
 namespace tulle::management::administration {
 namespace {

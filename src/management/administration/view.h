@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "management/subnet/graph.h"
-#include "wire/sa.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::management::administration {
 

@@ -12,9 +12,9 @@
 
 #include "management/cm/manager.h"
 #include "places.h"
-#include "wire/bth.h"
-#include "wire/deth.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/bth.h"
+#include "rdma/wire/deth.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::management::cm {
 namespace {

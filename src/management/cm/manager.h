@@ -32,7 +32,7 @@
 #include "base/time.h"
 #include "management/cm/types.h"
 #include "management/cm/unasked_messages.h"
-#include "wire/cm.h"
+#include "rdma/wire/cm.h"
 
 namespace tulle::management::cm {
 

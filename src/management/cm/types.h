@@ -10,7 +10,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "wire/cm.h"
+#include "rdma/wire/cm.h"
 
 namespace tulle::management::cm {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "wire/pma.h"
+#include "rdma/wire/pma.h"
 
 namespace tulle::management::performance {
 namespace {

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "management/mad_test.h"
-#include "wire/pma.h"
+#include "rdma/wire/pma.h"
 
 namespace tulle::management::performance {
 namespace {

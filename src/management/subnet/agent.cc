@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "management/mad_test.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 namespace {

@@ -1,7 +1,7 @@
 #include "management/subnet/directed_route.h"
 
 #include "management/subnet/header.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "management/mad_test.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 namespace {

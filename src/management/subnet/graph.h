@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 

@@ -3,7 +3,7 @@
 // Reads what follows the common header of a subnet management packet.
 
 #include "management/answer.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-#include "wire/lrh.h"
+#include "rdma/wire/lrh.h"
 
 namespace tulle::management::subnet {
 namespace {

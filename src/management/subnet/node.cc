@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "management/subnet/header.h"
-#include "wire/pkey.h"
+#include "rdma/wire/pkey.h"
 
 namespace tulle::management::subnet {
 

@@ -15,7 +15,7 @@
 #include "base/time.h"
 #include "management/answer.h"
 #include "management/subnet/trap_sender.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 

@@ -6,7 +6,7 @@
 
 #include "management/mad_test.h"
 #include "management/subnet/header.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 namespace {

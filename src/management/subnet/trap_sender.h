@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "management/answer.h"
-#include "wire/smp.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::management::subnet {
 

@@ -13,9 +13,9 @@
 
 #include "live/process/agent_client.h"
 #include "management/port_agents.h"
+#include "rdma/verbs/types.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
-#include "verbs/types.h"
 
 namespace tulle::shim::umad {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "verbs/types.h"
+#include "rdma/verbs/types.h"
 
 namespace tulle::shim {
 

@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "rdma/verbs/types.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
 #include "shim/ibverbs/private_nodes.h"
 #include "shim/identity.h"
-#include "verbs/types.h"
 
 namespace tulle::shim {
 namespace {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "verbs/types.h"
+#include "rdma/verbs/types.h"
 
 namespace tulle::shim {
 

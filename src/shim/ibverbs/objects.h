@@ -25,13 +25,13 @@
 #include <vector>
 
 #include "base/on_throw.h"
-#include "device/adapter.h"
-#include "device/raw_packets.h"
 #include "live/process/device.h"
 #include "live/process/event_channel.h"
+#include "rdma/device/adapter.h"
+#include "rdma/device/raw_packets.h"
+#include "rdma/verbs/types.h"
 #include "shim/enomem.h"
 #include "shim/ibverbs/strict.h"
-#include "verbs/types.h"
 
 // These macros choose between two symbols by their arguments. Here both symbols are defined.
 #undef ibv_query_port

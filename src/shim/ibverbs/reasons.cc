@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/rc/extended.h"
-#include "verbs/qp_state.h"
+#include "rdma/transport/rc/extended.h"
+#include "rdma/verbs/qp_state.h"
 
 namespace tulle::shim {
 namespace {

@@ -12,8 +12,8 @@
 #include <span>
 #include <utility>
 
-#include "verbs/receive_queue.h"
-#include "verbs/types.h"
+#include "rdma/verbs/receive_queue.h"
+#include "rdma/verbs/types.h"
 
 namespace tulle::shim {
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "rdma/verbs/types.h"
 #include "shim/rdmacm/objects.h"
-#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "rsockets/sockets/socket.h"
 #include "shim/rdmacm/objects.h"
+#include "shim/rsockets/sockets/socket.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

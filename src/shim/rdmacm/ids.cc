@@ -8,8 +8,8 @@
 #include <map>
 #include <utility>
 
-#include "rsockets/sockets/socket.h"
 #include "shim/rdmacm/objects.h"
+#include "shim/rsockets/sockets/socket.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

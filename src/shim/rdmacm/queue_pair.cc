@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "rdma/verbs/types.h"
 #include "shim/rdmacm/objects.h"
-#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

@@ -9,13 +9,13 @@
 #include <cstring>
 
 #include "live/settings.h"
-#include "rsockets/protocol/vectors.h"
-#include "rsockets/sockets/cancellation.h"
-#include "rsockets/sockets/poll_set.h"
-#include "rsockets/sockets/stream.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
+#include "shim/rsockets/protocol/vectors.h"
+#include "shim/rsockets/sockets/cancellation.h"
+#include "shim/rsockets/sockets/poll_set.h"
+#include "shim/rsockets/sockets/stream.h"
 
 namespace tulle::shim::rdmacm {
 

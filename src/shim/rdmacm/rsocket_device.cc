@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "live/path/packets/kernel_socket.h"
+#include "rdma/verbs/types.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
-#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rsockets/sockets/device.h"
+#include "shim/rsockets/sockets/device.h"
 
 namespace tulle::shim::rdmacm {
 

@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "rsockets/sockets/cancellation.h"
-#include "rsockets/sockets/poll.h"
-#include "rsockets/sockets/poll_set.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
+#include "shim/rsockets/sockets/cancellation.h"
+#include "shim/rsockets/sockets/poll.h"
+#include "shim/rsockets/sockets/poll_set.h"
 
 namespace tulle::shim::rdmacm {
 

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "attack.h"
-#include "wire/icrc.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/icrc.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace hostile {
 

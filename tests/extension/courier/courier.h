@@ -12,7 +12,7 @@
 #include "live/link.h"
 #include "live/process/network.h"
 #include "os/unique_fd.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::courier {
 

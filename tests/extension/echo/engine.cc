@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "transport/local_memory.h"
-#include "transport/queue_pair.h"
+#include "rdma/transport/local_memory.h"
+#include "rdma/transport/queue_pair.h"
 
 namespace tulle::echo {
 

@@ -9,8 +9,8 @@
 #include <deque>
 #include <vector>
 
-#include "transport/engine.h"
-#include "transport/transport.h"
+#include "rdma/transport/engine.h"
+#include "rdma/transport/transport.h"
 
 namespace tulle::echo {
 

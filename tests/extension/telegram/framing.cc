@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "wire/header.h"
+#include "rdma/wire/header.h"
 
 namespace tulle::telegram {
 namespace {

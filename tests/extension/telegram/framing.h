@@ -3,7 +3,7 @@
 // A framing from outside of src/, as small as can be: the LIDs of both ports in front of BTH, and a
 // sum of all bytes behind the payload.
 
-#include "port/framing/framing.h"
+#include "rdma/port/framing/framing.h"
 
 namespace tulle::telegram {
 

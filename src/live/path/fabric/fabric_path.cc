@@ -10,8 +10,8 @@
 #include "fabric/subnet_traffic.h"
 #include "live/message/device_info.h"
 #include "live/path/memory/packet_bytes.h"
-#include "port/framing/infiniband.h"
-#include "wire/smp.h"
+#include "rdma/port/framing/infiniband.h"
+#include "rdma/wire/smp.h"
 
 namespace tulle::live {
 namespace {

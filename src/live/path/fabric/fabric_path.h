@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/path/fabric/rings.h"
 #include "live/path/memory/ring_path.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -20,7 +20,7 @@
 #include "live/links.h"
 #include "live/path/fabric/fabric_path.h"
 #include "live/path/memory/hostile_peer_fuzz.h"
-#include "port/framing/infiniband.h"
+#include "rdma/port/framing/infiniband.h"
 
 namespace tulle::live {
 namespace {

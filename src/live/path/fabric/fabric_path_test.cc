@@ -13,7 +13,7 @@
 
 #include "live/bell.h"
 #include "live/links.h"
-#include "port/framing/infiniband.h"
+#include "rdma/port/framing/infiniband.h"
 
 namespace tulle::live {
 namespace {

@@ -28,7 +28,6 @@
 #include "base/guarded_access.h"
 #include "base/ids.h"
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/packet_bytes.h"
 #include "live/path/memory/packet_ring.h"
@@ -36,7 +35,8 @@
 #include "live/path/memory/payload_way.h"
 #include "live/path/memory/ring_path.h"
 #include "live/slots.h"
-#include "wire/path.h"
+#include "rdma/device/adapter.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::live {
 

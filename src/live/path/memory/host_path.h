@@ -27,10 +27,10 @@
 #include <span>
 
 #include "base/result.h"
-#include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/shared_regions.h"
 #include "live/path/memory/visits.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/guarded_access.h"
-#include "device/adapter.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/guarded_access.h"
-#include "wire/pkey.h"
+#include "rdma/wire/pkey.h"
 
 namespace tulle::live {
 namespace {

@@ -11,11 +11,11 @@
 #include <memory>
 
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/payload_reference.h"
-#include "wire/packet.h"
-#include "wire/path.h"
+#include "rdma/device/adapter.h"
+#include "rdma/wire/packet.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::live {
 

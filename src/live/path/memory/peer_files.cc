@@ -13,7 +13,7 @@
 #include "live/path/memory/region_file.h"
 #include "os/shared_memory.h"
 #include "os/unique_fd.h"
-#include "verbs/memory.h"
+#include "rdma/verbs/memory.h"
 
 namespace tulle::live {
 namespace {

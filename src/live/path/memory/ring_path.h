@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/link.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

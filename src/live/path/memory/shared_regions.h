@@ -32,7 +32,7 @@
 #include "live/path/memory/mappings.h"
 #include "live/path/memory/region_file.h"
 #include "os/unique_fd.h"
-#include "verbs/memory.h"
+#include "rdma/verbs/memory.h"
 
 namespace tulle::live {
 

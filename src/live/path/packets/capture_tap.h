@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 
-#include "device/adapter.h"
 #include "live/path/packets/capture_ring.h"
-#include "wire/ip_udp.h"
+#include "rdma/device/adapter.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::live {
 

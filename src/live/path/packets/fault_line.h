@@ -12,8 +12,8 @@
 #include "base/time.h"
 #include "fabric/faults.h"
 #include "live/security/seal.h"
-#include "port/framing/roce_v2.h"
-#include "wire/ip_udp.h"
+#include "rdma/port/framing/roce_v2.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::live {
 

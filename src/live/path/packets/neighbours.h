@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "os/unique_fd.h"
-#include "wire/ethernet.h"
+#include "rdma/wire/ethernet.h"
 
 namespace tulle::live {
 

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "live/path/packets/kernel_socket.h"
-#include "wire/internet_checksum.h"
+#include "rdma/wire/internet_checksum.h"
 
 namespace tulle::live {
 namespace {

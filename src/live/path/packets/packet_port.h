@@ -32,9 +32,9 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "device/raw_packets.h"
 #include "os/unique_fd.h"
-#include "wire/ethernet.h"
+#include "rdma/device/raw_packets.h"
+#include "rdma/wire/ethernet.h"
 
 namespace tulle::live {
 

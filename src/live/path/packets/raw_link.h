@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "device/raw_packets.h"
 #include "live/link.h"
 #include "live/message/device_info.h"
 #include "live/path/packets/packet_port.h"
+#include "rdma/device/raw_packets.h"
 
 namespace tulle::live {
 

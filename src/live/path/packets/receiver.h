@@ -13,7 +13,7 @@
 
 #include "live/path/packets/relay.h"
 #include "live/path/packets/udp_socket.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::live {
 

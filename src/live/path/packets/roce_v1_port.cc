@@ -16,10 +16,10 @@
 
 #include "base/check.h"
 #include "base/guarded_access.h"
-#include "device/multicast.h"
 #include "live/path/memory/packet_bytes.h"
 #include "live/path/packets/kernel_socket.h"
-#include "wire/path.h"
+#include "rdma/device/multicast.h"
+#include "rdma/wire/path.h"
 
 namespace tulle::live {
 namespace {

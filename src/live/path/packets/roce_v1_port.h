@@ -23,14 +23,14 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "device/adapter.h"
 #include "live/message/device_info.h"
 #include "live/path/packets/capture_tap.h"
 #include "os/unique_fd.h"
-#include "port/framing/framing.h"
-#include "port/framing/roce_v1.h"
-#include "port/framing/roce_v2.h"
-#include "wire/ethernet.h"
+#include "rdma/device/adapter.h"
+#include "rdma/port/framing/framing.h"
+#include "rdma/port/framing/roce_v1.h"
+#include "rdma/port/framing/roce_v2.h"
+#include "rdma/wire/ethernet.h"
 
 namespace tulle::live {
 

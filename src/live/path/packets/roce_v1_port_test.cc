@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "device/multicast.h"
 #include "live/path/packets/kernel_socket.h"
 #include "live/test_network_test.h"
-#include "port/framing/roce_v1.h"
+#include "rdma/device/multicast.h"
+#include "rdma/port/framing/roce_v1.h"
 
 namespace tulle::live {
 namespace {

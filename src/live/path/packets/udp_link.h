@@ -18,7 +18,6 @@
 #include <span>
 #include <vector>
 
-#include "device/adapter.h"
 #include "fabric/faults.h"
 #include "live/link.h"
 #include "live/message/device_info.h"
@@ -30,6 +29,7 @@
 #include "live/path/packets/udp_socket.h"
 #include "live/security/seal.h"
 #include "os/unique_fd.h"
+#include "rdma/device/adapter.h"
 
 namespace tulle::live {
 

@@ -14,7 +14,7 @@
 #include "live/links.h"
 #include "live/path/packets/receiver.h"
 #include "live/test_network_test.h"
-#include "port/framing/roce_v2.h"
+#include "rdma/port/framing/roce_v2.h"
 
 namespace tulle::live {
 namespace {

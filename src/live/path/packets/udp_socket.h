@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "os/unique_fd.h"
-#include "wire/ip_udp.h"
+#include "rdma/wire/ip_udp.h"
 
 namespace tulle::live {
 

@@ -1,0 +1,244 @@
+#include "shim/rsockets/sockets/stream.h"
+
+#include <arpa/inet.h>
+#include <rdma/rsocket.h>
+#include <sys/mman.h>
+
+#include <thread>
+
+#include "shim/rsockets/sockets/fake_device_test.h"
+#include "shim/rsockets/sockets/poll.h"
+
+namespace tulle::rsockets {
+namespace {
+
+sockaddr_storage at_port(std::uint16_t port) {
+  sockaddr_storage out = {};
+  auto& address = reinterpret_cast<sockaddr_in&>(out);
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  return out;
+}
+
+int send(Socket& socket, std::string_view text, std::size_t& bytes, int flags = 0) {
+  const iovec from = {const_cast<char*>(text.data()), text.size()};
+  return socket.send({&from, 1}, flags, nullptr, bytes);
+}
+
+int receive(Socket& socket, std::string& text, std::size_t max, int flags = 0) {
+  text.assign(max, '\0');
+  const iovec into = {text.data(), text.size()};
+  std::size_t bytes = 0;
+  const int error = socket.receive({&into, 1}, flags, nullptr, bytes);
+  text.resize(bytes);
+  return error;
+}
+
+class StreamSocketTest : public testing::Test {
+ protected:
+  ~StreamSocketTest() override {
+    for (const auto& socket : {client_, server_, listener_}) {
+      if (socket == nullptr) continue;
+      remove_socket(socket->fd());
+      socket->close();
+    }
+  }
+
+  void listen() {
+    ASSERT_EQ(create_stream(device_, AF_INET, listener_), 0);
+    ASSERT_EQ(listener_->bind(at_port(7)), 0);
+    ASSERT_EQ(listener_->listen(4), 0);
+  }
+  void connect() {
+    listen();
+    ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+    ASSERT_EQ(client_->connect(at_port(7)), 0);
+    ASSERT_EQ(listener_->accept(server_), 0);
+    add_socket(client_);
+    add_socket(server_);
+  }
+  // The connection of the stream that was accepted.
+  FakeConnection& at_server() { return *device_.network.connections.back(); }
+
+  FakeDevice& device_ = FakeDevice::instance();
+  std::shared_ptr<Socket> listener_;
+  std::shared_ptr<Socket> client_;
+  std::shared_ptr<Socket> server_;
+};
+
+TEST_F(StreamSocketTest, DataPassesBothWays) {
+  connect();
+  std::string text(3'000'000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 1000);
+  std::thread echo([this, &text] {
+    std::string read;
+    for (std::size_t done = 0; done < text.size(); done += read.size()) {
+      ASSERT_EQ(receive(*server_, read, 50'000), 0);
+      std::size_t bytes = 0;
+      ASSERT_EQ(send(*server_, read, bytes), 0);
+      ASSERT_EQ(bytes, read.size());
+    }
+  });
+  std::thread sender([this, &text] {
+    std::size_t bytes = 0;
+    ASSERT_EQ(send(*client_, text, bytes), 0);
+    ASSERT_EQ(bytes, text.size());
+  });
+  std::string back;
+  EXPECT_EQ(receive(*client_, back, text.size(), MSG_WAITALL), 0);
+  EXPECT_TRUE(back == text);
+  sender.join();
+  echo.join();
+}
+
+TEST_F(StreamSocketTest, NobodyListens) {
+  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+  EXPECT_EQ(client_->connect(at_port(8)), ECONNREFUSED);
+  std::size_t bytes = 0;
+  EXPECT_EQ(send(*client_, "x", bytes), ENOTCONN);
+  EXPECT_EQ(client_->ready(POLLOUT), POLLOUT | POLLERR);
+}
+
+TEST_F(StreamSocketTest, ASocketThatNeverBlocksConnectsMeanwhile) {
+  listen();
+  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+  ASSERT_EQ(client_->set_flags(O_NONBLOCK), 0);
+  ASSERT_EQ(client_->connect(at_port(7)), EINPROGRESS);
+  add_socket(client_);
+  pollfd waiting = {client_->fd(), POLLOUT, 0};
+  int count = 0;
+  EXPECT_EQ(poll_sockets({&waiting, 1}, 10'000, count), 0);
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(waiting.revents, POLLOUT);
+  ASSERT_EQ(listener_->accept(server_), 0);
+  std::string text;
+  EXPECT_EQ(receive(*client_, text, 1), EAGAIN);
+}
+
+TEST_F(StreamSocketTest, TheEndOfTheStreamIsNoError) {
+  connect();
+  std::size_t bytes = 0;
+  ASSERT_EQ(send(*client_, "last", bytes), 0);
+  ASSERT_EQ(client_->shutdown(SHUT_WR), 0);
+  EXPECT_EQ(send(*client_, "x", bytes), ECONNRESET);
+  std::string text;
+  EXPECT_EQ(receive(*server_, text, 10), 0);
+  EXPECT_EQ(text, "last");
+  EXPECT_EQ(receive(*server_, text, 10), 0);
+  EXPECT_EQ(text, "");
+  ASSERT_EQ(send(*server_, "answer", bytes), 0);
+  EXPECT_EQ(receive(*client_, text, 10), 0);
+  EXPECT_EQ(text, "answer");
+}
+
+// As when its process is killed. The server is the one that was accepted, and the client the one
+// whose connect() waited.
+TEST_F(StreamSocketTest, AThreadThatWaitsHearsOfAPeerThatIsGone) {
+  for (const bool client_goes : {true, false}) {
+    connect();
+    Socket& waits = client_goes ? *server_ : *client_;
+    std::thread killer([this, client_goes] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      device_.network.connections[client_goes ? 1 : 2]->close();
+    });
+    std::string text;
+    EXPECT_EQ(receive(waits, text, 1), 0);
+    EXPECT_EQ(text, "");
+    killer.join();
+    for (const auto& socket : {client_, server_, listener_}) {
+      remove_socket(socket->fd());
+      socket->close();
+    }
+    client_ = server_ = listener_ = nullptr;
+  }
+}
+
+// What is on its way is dropped with its listener.
+TEST_F(StreamSocketTest, AListenerIsClosedWhileItAnswers) {
+  listen();
+  device_.network.accepts_slowly = true;
+  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+  const std::size_t own = device_.network.connections.size();
+  client_->set_flags(O_NONBLOCK);
+  ASSERT_EQ(client_->connect(at_port(7)), EINPROGRESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  listener_->close();
+  listener_ = nullptr;
+  device_.network.accepts_slowly = false;
+  const auto left = [this] {
+    const std::lock_guard guard(device_.network.mutex);
+    return device_.network.connections.size();
+  };
+  for (int i = 0; i < 10'000 && left() >= own; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_LT(left(), own) << "neither the listener's nor the request's is left";
+}
+
+TEST_F(StreamSocketTest, MappedMemoryIsWrittenDirectly) {
+  listen();
+  ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
+  const int maps = 4;
+  ASSERT_EQ(client_->set_option(SOL_RDMA, RDMA_IOMAPSIZE, &maps, sizeof maps), 0);
+  ASSERT_EQ(client_->connect(at_port(7)), 0);
+  ASSERT_EQ(listener_->accept(server_), 0);
+  std::vector<std::byte> memory(100);
+  std::int64_t offset = 1000;
+  auto& server = dynamic_cast<Stream&>(*server_);
+  ASSERT_EQ(server.map(memory.data(), memory.size(), PROT_WRITE, offset), 0);
+  std::size_t bytes = 0;
+  ASSERT_EQ(send(*server_, "mapped", bytes), 0) << "this tells of the map";
+  std::string text;
+  ASSERT_EQ(receive(*client_, text, 10), 0);
+  auto& client = dynamic_cast<Stream&>(*client_);
+  const std::vector<std::byte> data(120, std::byte{7});
+  EXPECT_EQ(client.write_mapped(data.data(), data.size(), 1050, 0, bytes), 0);
+  EXPECT_EQ(bytes, 50u);
+  EXPECT_EQ(memory[49], std::byte{0});
+  EXPECT_EQ(memory[99], std::byte{7});
+  EXPECT_EQ(server.unmap(memory.data(), 99), EINVAL);
+  EXPECT_EQ(server.unmap(memory.data(), 100), 0);
+}
+
+// A peer that breaks the protocol gets nothing more, and the program hears of it.
+class StreamSocketPeerTest : public StreamSocketTest {
+ protected:
+  void expect_broken() {
+    EXPECT_EQ(server_->ready(POLLIN), POLLIN | POLLERR);
+    EXPECT_TRUE(at_server().is_stopped());
+    std::string text;
+    EXPECT_EQ(receive(*server_, text, 1 << 20), EPROTO);
+    std::size_t bytes = 0;
+    EXPECT_EQ(send(*server_, "x", bytes), EPROTO);
+    int error = 0;
+    socklen_t length = sizeof error;
+    EXPECT_EQ(server_->get_option(SOL_SOCKET, SO_ERROR, &error, length), 0);
+    EXPECT_EQ(error, EPROTO);
+  }
+};
+
+TEST_F(StreamSocketPeerTest, AnImmediateThatLeadsOutOfTheBuffer) {
+  connect();
+  at_server().hear(to_message(MessageType::data, 0x1FFF'FFFF), 0x1FFF'FFFF);
+  expect_broken();
+}
+
+TEST_F(StreamSocketPeerTest, ASendInsteadOfAWrite) {
+  connect();
+  at_server().hear({.is_receive = true, .succeeded = true, .immediate = 1, .bytes = 0});
+  expect_broken();
+}
+
+TEST_F(StreamSocketPeerTest, AThreadThatWaitsHearsOfIt) {
+  connect();
+  std::thread peer([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    at_server().hear(to_message(MessageType::data, 0), 0);
+  });
+  std::string text;
+  EXPECT_EQ(receive(*server_, text, 10), EPROTO);
+  peer.join();
+}
+
+}  // namespace
+}  // namespace tulle::rsockets

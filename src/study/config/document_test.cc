@@ -1,0 +1,55 @@
+#include "study/config/document.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tulle::config {
+namespace {
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+std::string error_of(const std::string& text) {
+  const auto parsed = parse_toml(text, "f.toml");
+  return parsed ? "" : parsed.error().message;
+}
+
+constexpr char too_deep[] = "keys or values are nested more than 32 deep";
+
+// Each of these would end the process: tables are destroyed by recursion.
+TEST(Document, WhatLiesTooDeepIsRefused) {
+  constexpr int many = 40'000;
+  EXPECT_EQ(error_of("x = 1\n" + repeated("a.", many) + "a = 1\n"),
+            std::string("f.toml:2: ") + too_deep);
+  EXPECT_EQ(error_of("[" + repeated("a.", many) + "a]\n"), std::string("f.toml:1: ") + too_deep);
+  EXPECT_EQ(error_of(repeated("\"=\" . ", many) + "a = 1\n"), std::string("f.toml:1: ") + too_deep);
+  EXPECT_EQ(error_of("a = " + repeated("[", many) + repeated("]", many) + "\n"),
+            std::string("f.toml:1: ") + too_deep);
+  EXPECT_EQ(error_of("a = " + repeated("{b.c=", many) + "1" + repeated("}", many) + "\n"),
+            std::string("f.toml:1: ") + too_deep);
+}
+
+TEST(Document, DotsAndBracketsThatAreNoKeysDoNotCount) {
+  const std::string dots = repeated(".", 100) + repeated("[{", 100);
+  for (const std::string& text :
+       {fmt::format("a = \"{}\"\n", dots), fmt::format("a = '{}'\n", dots),
+        fmt::format("a = \"\"\"\n\\\"{}\n\"\"\"\nb = '''{}'''\n", dots, dots),
+        fmt::format("# {}\na = 1\n", dots), fmt::format("a = [{}0.2]\n", repeated("0.1, ", 100)),
+        std::string("a = \"\"\nb = ''\n[c.b]\n"), std::string("a = [[1.5, 2.5], [3.5]]\n")}) {
+    EXPECT_EQ(error_of(text), "") << text;
+  }
+}
+
+TEST(Document, AsDeepAsIsAllowed) {
+  EXPECT_EQ(error_of(repeated("a.", 31) + "a = " + repeated("[", 32) + repeated("]", 32) + "\n"),
+            "");
+  EXPECT_NE(error_of(repeated("a.", 32) + "a = 1\n"), "");
+}
+
+}  // namespace
+}  // namespace tulle::config
