@@ -467,7 +467,8 @@ def mutate(arguments):
     else:
         candidates = drawn(sources_of(arguments.room, arguments.files), arguments.seed)
         sample = len(candidates) if arguments.sample == "all" else int(arguments.sample)
-        result = {"room": arguments.room, "files": arguments.files or f"{folder_of(arguments.room, TREE).relative_to(TREE)}/**/*.cc",
+        folder = folder_of(arguments.room, TREE).relative_to(TREE)
+        result = {"room": arguments.room, "files": arguments.files or f"{folder}/**/*.cc",
                   "seed": arguments.seed, "sample": arguments.sample, "candidates": len(candidates),
                   **try_all(room, candidates, sample)}
         # A draw is fair once: what --again kills later was seen before its test was written.

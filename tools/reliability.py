@@ -382,9 +382,13 @@ def sealed_details(record):
     text = f"{of_run(record)} The run took {record['seconds'] / 60:.0f} minutes.\n\n"
     rows = []
     for name, each in sealed_groups(record).items():
-        rows.append([f"`{name}`", each["tests"], f"{each['sealed']:,}", f"{each['plain']:,}", f"{each['fallbacks']:,}",
+        rows.append([f"`{name}`", each["tests"], f"{each['sealed']:,}",
                      f"{sum(each['streams'].values()):,}" if each["streams"] else "–", counted(each["verdicts"])])
-    text += table(["tests", "number", "sealed datagrams", "plain", "TCP of Tulle's", "TCP of programs", "verdicts"], rows)
+    text += table(["tests", "number", "sealed datagrams", "TCP of programs", "verdicts"], rows)
+    leaks = [[f"`{name}`", f"{each['plain']:,}", f"{each['fallbacks']:,}"]
+             for name, each in sealed_groups(record).items() if each["plain"] or each["fallbacks"]]
+    if leaks:
+        text += "\nWhat left in clear:\n\n" + table(["tests", "plain datagrams", "TCP of Tulle's"], leaks)
     reasons = {}
     for name, each in sealed_groups(record).items():
         for why, count in each["reasons"].items():
@@ -393,14 +397,12 @@ def sealed_details(record):
         text += "\nWhy tests say less:\n\n"
         text += table(["reason", "tests"], [[why, counted(names)] for why, names in reasons.items()])
     streams = {}
-    for name, each in sealed_groups(record).items():
+    for each in sealed_groups(record).values():
         for program, count in each["streams"].items():
-            groups, number = streams.setdefault(program, (set(), 0))
-            streams[program] = groups | {f"`{name}`"}, number + count
+            name = "one of several programs" if " or " in program else f"`{program}`"
+            streams[name] = streams.get(name, 0) + count
     text += "\nTCP connections that programs open themselves, to exchange addresses or for a comparison:\n\n"
-    text += table(["program", "connections", "tests"],
-                  [[f"`{program}`", f"{number:,}", ", ".join(sorted(groups))]
-                   for program, (groups, number) in sorted(streams.items())])
+    text += table(["program", "connections"], [[program, f"{number:,}"] for program, number in sorted(streams.items())])
     own = [[f"`{name}`", counted(each["own"])] for name, each in sealed_groups(record).items() if each["own"]]
     if own:
         text += "\nPlain datagrams that tests send themselves, by sockets that are not Tulle's:\n\n"

@@ -21,7 +21,7 @@
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
 #include "os/service_process.h"
-#include "os/trusted_folder.h"
+#include "os/users.h"
 #include "rdma/wire/flow_control.h"
 #include "rdma/wire/ip_udp.h"
 #include "study/report/erf.h"
@@ -269,17 +269,16 @@ Result<UniqueFd> open_output(const std::string& name) {
   if (!out && errno == ELOOP) {
     if (lstat(name.c_str(), &its) != 0) return failed();
     if (!is_trusted(its.st_uid)) {
-      return Error{fmt::format("{}: the link belongs to user {}", name, its.st_uid), EPERM};
+      return Error{fmt::format("{}: the link belongs to {}", name, user_text(its.st_uid)), EPERM};
     }
     out.reset(open(name.c_str(), flags, own));
   }
   if (!out || fstat(out.get(), &its) != 0) return failed();
   const bool is_file = S_ISREG(its.st_mode);
   if ((is_file || S_ISFIFO(its.st_mode)) && !is_trusted(its.st_uid)) {
-    return Error{
-        fmt::format("{}: it belongs to user {}, who could read the packets; name another file",
-                    name, its.st_uid),
-        EPERM};
+    return Error{fmt::format("{}: it belongs to {}, who could read the packets; name another file",
+                             name, user_text(its.st_uid)),
+                 EPERM};
   }
   if (is_file && its.st_uid == geteuid() && fchmod(out.get(), own) != 0) return failed();
   if (is_file && ftruncate(out.get(), 0) != 0) return failed();

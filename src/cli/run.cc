@@ -28,6 +28,7 @@
 #include "live/process/device.h"
 #include "live/security/key_file.h"
 #include "live/settings.h"
+#include "os/users.h"
 #include "shim/exports/exports.h"
 #include "shim/paths/old_trees.h"
 #include "shim/paths/tree.h"
@@ -220,7 +221,7 @@ void set_manager_folder(const std::string& address) {
   struct stat its {};
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return;
   const bool is_own = lstat(folder.c_str(), &its) == 0 && S_ISDIR(its.st_mode) &&
-                      its.st_uid == geteuid() && (its.st_mode & 0022) == 0;
+                      same_user(its.st_uid, geteuid()) && (its.st_mode & 0022) == 0;
   if (!is_own) return;  // the fabric is another user's
   setenv("OSM_CACHE_DIR", folder.c_str(), 0);
   if (access("/var/log", W_OK) != 0) setenv("OSM_TMP_DIR", folder.c_str(), 0);

@@ -82,13 +82,18 @@ bool SubnetManagers::progress(Time now) {
     const wire::PortState state = subnet_.node(each->node).state(each->port);
     // No trap tells of the link of the manager's own adapter.
     if (state != std::exchange(each->state, state)) each->manager.want_sweep(now);
-    if (each->manager.next_timeout() <= now) each->manager.expire(now);
+    expire_manager(now, *each);
     each->administration.follow(each->manager);
-    if (each->manager.next_timeout() <= now) each->manager.expire(now);
+    expire_manager(now, *each);
     if (each->administration.next_timeout() <= now) each->administration.expire(now);
     has_sent = take_packets(now, *each, subnet_) || has_sent;
   }
   return has_sent;
+}
+
+void SubnetManagers::expire_manager(Time now, Placed& placed) {
+  if (placed.manager.next_timeout() > now) return;
+  placed.manager.expire(now, [&placed] { return placed.administration.groups().members(); });
 }
 
 bool SubnetManagers::take_packets(Time now, Placed& placed, Subnet& subnet) {

@@ -60,6 +60,7 @@ class SubnetManagers {
     management::administration::Administration administration;
   };
 
+  static void expire_manager(Time now, Placed& placed);
   static bool take_packets(Time now, Placed& placed, Subnet& subnet);
   void place(Time now, std::uint32_t node, management::subnet::ManagerSettings settings);
 

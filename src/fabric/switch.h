@@ -3,8 +3,8 @@
 // A switch: frames come in at one port, wait in the queue of another, and leave. It is a state
 // machine without input or output. The driver tells it the time, hands it frames, and pulls the
 // next frame to send from a port whenever that port is free. What happens at a port itself is in
-// rdma/port/port.h. The switch forwards by its own table, accounts for its memory, and answers for the
-// management of its ports.
+// rdma/port/port.h. The switch forwards by its own table, accounts for its memory, and answers for
+// the management of its ports.
 //
 // Memory is accounted by the input port, since only the neighbour at that port can be asked to
 // stop:

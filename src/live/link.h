@@ -65,7 +65,8 @@ class Link {
   virtual Time next_deadline() const { return Time::never(); }
   // Returns the socket that was full, or -1: a turn must begin when it is writable.
   virtual int blocked_socket() const { return -1; }
-  // By memory: returns true if turns must follow one another, as while a long transfer is under way.
+  // By memory: returns true if turns must follow one another, as while a long transfer is under
+  // way.
   virtual bool must_continue() const { return false; }
 
   // --- receiving ---

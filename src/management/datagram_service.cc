@@ -33,6 +33,10 @@ void set_upper_transaction(Packet& packet, std::uint32_t key) {
   std::memcpy(packet.mad.data(), &header, sizeof header);
 }
 
+bool awaits_answer(const DatagramService::Question& question) {
+  return !is_answer(header_of(question.packet.mad)) && question.timeout > Time::zero();
+}
+
 // Returns what is left of a limit.
 std::size_t left_of(std::size_t limit, std::size_t used) { return limit - std::min(limit, used); }
 
@@ -113,21 +117,37 @@ bool DatagramService::has_room_to_send(ClientId client, std::size_t bytes) const
          bytes_received_ + bytes_to_send() + bytes <= transaction_bytes_max;
 }
 
+bool DatagramService::is_transaction(std::uint32_t key, const Packet& packet) const {
+  return agents_.at(key).registration.has_transactions && asks_for_rmpp(packet.mad);
+}
+
+bool DatagramService::has_room(ClientId client, const Question& question, bool is_long,
+                               std::size_t bytes) const {
+  return (!awaits_answer(question) || waiting_.has_room(program_of(client))) &&
+         (!is_long || has_room_to_send(client, bytes));
+}
+
+DatagramService::Refusal DatagramService::check_long(ClientId client, const Question& question,
+                                                     std::size_t bytes) const {
+  const auto key = key_of(client, question.agent);
+  if (!key) return Refusal::unknown_agent;
+  const bool is_long = is_transaction(*key, question.packet);
+  if (!is_long && bytes > question.packet.mad.size()) return Refusal::too_long;
+  return has_room(client, question, is_long, bytes) ? Refusal::none : Refusal::no_room;
+}
+
 DatagramService::Refusal DatagramService::send(Time now, ClientId client, Question question) {
   const auto key = key_of(client, question.agent);
   if (!key) return Refusal::unknown_agent;
   Packet& packet = question.packet;
-  const bool is_question = !is_answer(header_of(packet.mad));
-  const bool waits = is_question && question.timeout > Time::zero();
-  const bool is_transaction =
-      agents_.at(*key).registration.has_transactions && asks_for_rmpp(packet.mad);
-  const ProgramId program = program_of(client);
-  const bool has_room = (!waits || waiting_.has_room(program)) &&
-                        (!is_transaction || has_room_to_send(client, question.whole.size()));
-  if (!has_room) return Refusal::no_room;
-  if (is_question) set_upper_transaction(packet, *key);
-  if (waits) waiting_.add(now, {*key, program, packet, question.timeout, question.retries, {}});
-  if (!is_transaction) {
+  const bool is_long = is_transaction(*key, packet);
+  if (!has_room(client, question, is_long, question.whole.size())) return Refusal::no_room;
+  if (!is_answer(header_of(packet.mad))) set_upper_transaction(packet, *key);
+  if (awaits_answer(question)) {
+    const ProgramId program = program_of(client);
+    waiting_.add(now, {*key, program, packet, question.timeout, question.retries, {}});
+  }
+  if (!is_long) {
     outgoing_.push_back(packet);
     return Refusal::none;
   }

@@ -73,8 +73,9 @@ class DatagramService {
   enum class Refusal : std::uint8_t {
     none,
     taken,          // another agent has the class and one of these methods
-    no_room,        // the client has as many agents as it may have
+    no_room,        // a bound is reached: of agents, questions or transactions
     unknown_agent,  // the client has no such agent
+    too_long,       // for one packet, and it may not be a transaction of many
   };
 
   // Declares a client to be an opening of the port by this program. A client that is not declared
@@ -90,6 +91,9 @@ class DatagramService {
   // Forgets a client with all its agents and questions.
   void remove_client(ClientId client);
 
+  // Returns why a long datagram could not be sent now. The question needs no `whole`, which would
+  // have so many bytes.
+  Refusal check_long(ClientId client, const Question& question, std::size_t bytes) const;
   // Sends a client's datagram, and keeps it until its answer comes.
   Refusal send(Time now, ClientId client, Question question);
   // Finds the agent that a datagram from the network is for. Returns nothing if there is none, or
@@ -138,6 +142,8 @@ class DatagramService {
   }
   ProgramId program_of(ClientId client) const;
   bool has_room_to_send(ClientId client, std::size_t bytes) const;
+  bool is_transaction(std::uint32_t key, const Packet& packet) const;
+  bool has_room(ClientId client, const Question& question, bool is_long, std::size_t bytes) const;
   std::optional<std::uint32_t> agent_for(const Packet& packet) const;
   std::optional<Delivery> deliver(const Packet& packet, std::vector<std::byte> whole);
   std::optional<Delivery> receive_segment(Time now, const Packet& packet);

@@ -429,6 +429,38 @@ TEST(DatagramService, AClientHasAShareOfTheTransactions) {
   EXPECT_EQ(ask(9, 300), Refusal::none);
 }
 
+// What is known without the bytes is known before anybody reads them.
+TEST(DatagramService, ALongDatagramIsCheckedWithoutItsBytes) {
+  DatagramService service;
+  Registration registration = asks_only(wire::subnet_administration_class);
+  const auto without = service.add(7, registration);
+  registration.has_transactions = true;
+  const auto with = service.add(7, registration);
+  DatagramService::Question question;
+  question.packet = packet_of(request_of(wire::subnet_administration_class, 0x14, 0x35));
+  const auto check = [&](std::uint32_t agent, std::size_t bytes) {
+    question.agent = agent;
+    return service.check_long(7, question, bytes);
+  };
+  const auto set_rmpp = [&](std::uint8_t flags) {
+    question.packet.mad[wire::rmpp_header_offset + 2] = std::byte{flags};
+  };
+  set_rmpp(wire::RmppHeader::active);
+  EXPECT_EQ(check(5, 1'000), Refusal::unknown_agent);
+  EXPECT_EQ(check(without.agent, 1'000), Refusal::too_long);
+  EXPECT_EQ(check(without.agent, 256), Refusal::none);
+  EXPECT_EQ(check(with.agent, DatagramService::bytes_of_client_max), Refusal::none);
+  EXPECT_EQ(check(with.agent, DatagramService::bytes_of_client_max + 1), Refusal::no_room);
+  set_rmpp(0);
+  EXPECT_EQ(check(with.agent, 1'000), Refusal::too_long);
+  set_rmpp(wire::RmppHeader::active);
+  question.timeout = Time::seconds(1);
+  for (std::size_t i = 0; i < WaitingQuestions::questions_of_program_max; ++i) {
+    ASSERT_EQ(service.send(now, 7, question_of(without.agent, Time::seconds(1))), Refusal::none);
+  }
+  EXPECT_EQ(check(with.agent, 1'000), Refusal::no_room) << "one more would wait for its answer";
+}
+
 // A long question for which there is no room comes back once, and not a second time when its time
 // is over.
 TEST(DatagramService, ATransactionWithoutRoomLeavesNothing) {

@@ -36,19 +36,44 @@ int write_all(int file, std::string_view text) {
   return 0;
 }
 
+// Returns the path without what makes the system follow a link at its end: "out/" and "out/.".
+std::string without_ending(std::string path) {
+  for (;;) {
+    if (path.size() > 1 && path.ends_with('/')) {
+      path.pop_back();
+    } else if (path.ends_with("/.") && path.size() > 2) {
+      path.resize(path.size() - 2);
+    } else {
+      return path;
+    }
+  }
+}
+
 }  // namespace
 
-Result<OutputFolder> OutputFolder::open(const std::string& path) {
+Result<OutputFolder> OutputFolder::open(const std::string& given) {
+  const std::string path = without_ending(given);
+  auto existing = open_existing(path);
+  if (existing || existing.error().error_number != ENOENT) return existing;
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return error_at(path, error.value());
+  return open_existing(path);
+}
+
+// What is checked is what is opened, also if somebody replaces it meanwhile.
+Result<OutputFolder> OutputFolder::open_existing(const std::string& given) {
+  const std::string path = without_ending(given);
+  const UniqueFd entry(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
-  const bool is_link = lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+  if (!entry || fstat(entry.get(), &status) != 0) return error_at(path, errno);
+  const bool is_link = S_ISLNK(status.st_mode);
   if (is_link && !is_trusted(status.st_uid)) {
     return Error{
         fmt::format("{} is a link of another user: name the folder that it leads to", path), EPERM};
   }
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return error_at(path, error.value());
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  constexpr int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  UniqueFd fd(is_link ? ::open(path.c_str(), flags) : openat(entry.get(), ".", flags));
   if (!fd) return error_at(path, errno);
   return OutputFolder(std::move(fd), path);
 }

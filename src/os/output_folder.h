@@ -19,11 +19,13 @@ class OutputFolder {
  public:
   OutputFolder() = default;  // no folder
 
-  // Opens a folder, and makes it and those above if they do not exist. The path may be a link, if it
-  // is this user's or root's. The error is one line.
+  // Opens a folder, and makes it and those above if they do not exist. The path may be a link, if
+  // it is this user's or root's. The error is one line.
   static Result<OutputFolder> open(const std::string& path);
-  // Opens a folder in this one, which is no link. `make` makes it if it does not exist. The error is
-  // one line; its error_number is ENOENT if there is none.
+  // Does the same, and makes none.
+  static Result<OutputFolder> open_existing(const std::string& path);
+  // Opens a folder in this one, which is no link. `make` makes it if it does not exist. The error
+  // is one line; its error_number is ENOENT if there is none.
   Result<OutputFolder> inner(const std::string& name, bool make) const;
 
   explicit operator bool() const { return static_cast<bool>(fd_); }

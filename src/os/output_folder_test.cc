@@ -40,6 +40,14 @@ TEST(OutputFolder, WritesReadsAndLists) {
   EXPECT_EQ(absent.error().error_number, ENOENT);
 }
 
+TEST(OutputFolder, ReadingMakesNone) {
+  const Folder folder;
+  const auto absent = OutputFolder::open_existing(folder.path("a"));
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().error_number, ENOENT);
+  EXPECT_FALSE(fs::exists(folder.path("a")));
+}
+
 // A user who may write to the folder puts links there, to lead a user with more rights elsewhere.
 TEST(OutputFolder, FollowsNoLink) {
   const Folder folder;
@@ -81,6 +89,10 @@ TEST(OutputFolder, ALinkOfAnotherUserIsRefused) {
   fs::create_symlink("real", folder.path("foreign"));
   ASSERT_EQ(lchown(folder.path("foreign").c_str(), 65'534, 65'534), 0);
   EXPECT_TRUE(OutputFolder::open(folder.path("own")));
+  for (const std::string end : {"/", "/.", "//", "/./"}) {
+    EXPECT_FALSE(OutputFolder::open(folder.path("foreign") + end)) << end;
+    EXPECT_TRUE(OutputFolder::open(folder.path("own") + end)) << end;
+  }
   const auto refused = OutputFolder::open(folder.path("foreign"));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().error_number, EPERM);

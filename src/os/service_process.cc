@@ -60,11 +60,33 @@ int wait_for_events(int epoll, std::span<epoll_event> events, Time longest) {
   return epoll_wait(epoll, events.data(), count, static_cast<int>((most + million - 1) / million));
 }
 
-UniqueFd accept_connection(const UniqueFd& listener) {
-  UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  constexpr int pause_microseconds = 10'000;
-  if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(pause_microseconds);
+WatchedListener::WatchedListener(UniqueFd socket, int epoll)
+    : socket_(std::move(socket)), epoll_(epoll) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event);
+}
+
+UniqueFd WatchedListener::accept() {
+  if (is_paused()) return {};
+  UniqueFd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!connection && (errno == EMFILE || errno == ENFILE)) {
+    resumes_at_ = Clock::now() + std::chrono::nanoseconds(pause.to_nanoseconds());
+    watch(0);
+  }
   return connection;
+}
+
+void WatchedListener::resume() {
+  if (!is_paused() || Clock::now() < resumes_at_) return;
+  resumes_at_ = Clock::time_point::max();
+  watch(EPOLLIN);
+}
+
+void WatchedListener::watch(std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
 }
 
 }  // namespace tulle

@@ -5,6 +5,7 @@
 
 #include <sys/epoll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -32,8 +33,32 @@ void drop_standard_descriptors();
 // many events there are, or -1 with an errno.
 int wait_for_events(int epoll, std::span<epoll_event> events, Time longest);
 
-// Accepts a connection that waits at a listener. Returns none if there is none. Without a
-// descriptor to spare it pauses, since the listener stays readable.
-UniqueFd accept_connection(const UniqueFd& listener);
+// A listening socket that an epoll watches. While the process has no descriptor to spare, the
+// connections wait and the epoll does not report them: they would be reported without end.
+class WatchedListener {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  WatchedListener() = default;
+  // The epoll reports the listener without data, and must outlive it.
+  WatchedListener(UniqueFd socket, int epoll);
+
+  // Accepts a connection that waits. Returns none if there is none, or no descriptor for it.
+  UniqueFd accept();
+  // Lets the epoll report connections again once a pause is over.
+  void resume();
+  // A pause takes this time.
+  static constexpr Time pause = Time::milliseconds(10);
+  bool is_paused() const { return resumes_at_ != Clock::time_point::max(); }
+  // Returns when resume() is due: max() without a pause.
+  Clock::time_point resumes_at() const { return resumes_at_; }
+
+ private:
+  void watch(std::uint32_t events);
+
+  UniqueFd socket_;
+  int epoll_ = -1;
+  Clock::time_point resumes_at_ = Clock::time_point::max();
+};
 
 }  // namespace tulle

@@ -13,6 +13,7 @@
 
 #include "base/own_group.h"
 #include "base/split.h"
+#include "os/path_trust.h"
 #include "os/system_error.h"
 #include "os/unique_fd.h"
 
@@ -26,24 +27,14 @@ bool others_may_write(const struct stat& its) {
          ((its.st_mode & S_IWGRP) != 0 && !is_own_group(its.st_gid));
 }
 
-// Users who are trusted besides those of is_trusted(): the owner of "/", and another one.
-struct Owners {
-  uid_t of_all = 0;
-  uid_t also = 0;
-};
-
-// Returns why the folder must not be used, or nothing.
-std::string fault_of(const struct stat& its, const std::string& path, const Owners& owners) {
-  if (!is_trusted(its.st_uid) && its.st_uid != owners.of_all && its.st_uid != owners.also) {
-    return fmt::format("{} belongs to user {}", path, its.st_uid);
-  }
-  if (others_may_write(its) && (its.st_mode & S_ISVTX) == 0) {
-    return fmt::format("other users may write to {}", path);
-  }
-  return {};
+PathEntry entry_of(const struct stat& its, const std::string& path) {
+  return {path, its.st_uid, others_may_write(its), (its.st_mode & S_ISVTX) != 0};
 }
 
-Result<std::string> folder_trusted_with(const std::string& path, uid_t also) {
+PathTrust trust_with(uid_t also) { return PathTrust(geteuid(), user_numbers(), also); }
+
+// Shows the judge each folder of a path. Returns the path without links.
+Result<std::string> walk(const std::string& path, PathTrust& trust) {
   const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
                                                          &std::free);
   if (!real) return system_error("cannot use the folder " + path);
@@ -53,9 +44,8 @@ Result<std::string> folder_trusted_with(const std::string& path, uid_t also) {
   UniqueFd folder(open("/", flags));
   struct stat its {};
   if (!folder || fstat(folder.get(), &its) != 0) return system_error("cannot use the folder /");
-  const Owners owners{its.st_uid, also};
   fs::path seen = "/";
-  std::string fault = fault_of(its, seen, owners);
+  std::string fault = trust.next(entry_of(its, seen));
   for (const fs::path& name : whole.relative_path()) {
     if (!fault.empty()) break;
     folder.reset(openat(folder.get(), name.c_str(), flags));
@@ -63,10 +53,20 @@ Result<std::string> folder_trusted_with(const std::string& path, uid_t also) {
     if (!folder || fstat(folder.get(), &its) != 0) {
       return system_error("cannot use the folder " + seen.string());
     }
-    fault = fault_of(its, seen, owners);
+    fault = trust.next(entry_of(its, seen));
   }
   if (!fault.empty()) return Error{std::move(fault), EPERM};
   return whole.string();
+}
+
+Result<std::string> folder_trusted_with(const std::string& path, uid_t also) {
+  PathTrust trust = trust_with(also);
+  auto whole = walk(path, trust);
+  if (!whole) return whole;
+  if (std::string fault = trust.fault_of_last(); !fault.empty()) {
+    return Error{std::move(fault), EPERM};
+  }
+  return whole;
 }
 
 Result<std::string> file_trusted_with(const std::string& path, uid_t also) {
@@ -74,24 +74,26 @@ Result<std::string> file_trusted_with(const std::string& path, uid_t also) {
                                                          &std::free);
   if (!real) return system_error("cannot use the file " + path);
   const fs::path whole = real.get();
-  auto above = folder_trusted_with(whole.parent_path(), also);
+  PathTrust trust = trust_with(also);
+  auto above = walk(whole.parent_path(), trust);
   if (!above) return above;
-  struct stat its {
-  }, all{};
-  if (lstat(whole.c_str(), &its) != 0 || lstat("/", &all) != 0) {
-    return system_error("cannot use the file " + path);
-  }
+  struct stat its {};
+  if (lstat(whole.c_str(), &its) != 0) return system_error("cannot use the file " + path);
   its.st_mode &= ~static_cast<mode_t>(S_ISVTX);  // of a file, it says nothing of its writers
-  const std::string fault = fault_of(its, whole, {all.st_uid, also});
-  if (!fault.empty()) return Error{fault, EPERM};
+  std::string fault = trust.next(entry_of(its, whole));
+  if (fault.empty()) fault = trust.fault_of_last();
+  if (!fault.empty()) return Error{std::move(fault), EPERM};
   return whole.string();
 }
 
 }  // namespace
 
-bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
-
 Result<std::string> trusted_folder(const std::string& path) { return folder_trusted_with(path, 0); }
+
+Result<std::string> trusted_parent(const std::string& path) {
+  PathTrust trust = trust_with(0);
+  return walk(path, trust);
+}
 
 Result<std::string> trusted_file(const std::string& path) { return file_trusted_with(path, 0); }
 
@@ -134,7 +136,12 @@ Result<std::string> find_program(const std::string& name) {
 
 Result<std::string> private_folder(const std::string& path) {
   const fs::path given = path;
-  auto above = trusted_folder(given.parent_path());
+  if (!is_known_user(geteuid())) {
+    return Error{fmt::format("cannot use {}: what belongs to {} may be another user's", path,
+                             user_text(geteuid())),
+                 EPERM};
+  }
+  auto above = trusted_parent(given.parent_path());
   if (!above) return above;
   std::string whole = fs::path(*above) / given.filename();
   if (mkdir(whole.c_str(), S_IRWXU) != 0 && errno != EEXIST) {

@@ -10,20 +10,21 @@
 #include <vector>
 
 #include "base/result.h"
+#include "os/users.h"
 
 namespace tulle {
-
-// Returns true for root and for this process's effective user, who can do anyway what they make
-// this process do.
-bool is_trusted(uid_t user);
 
 // Returns the path of a folder without links in it, if nobody but trusted users can change which
 // folder that is. It and each folder above must belong to one of them, and nobody else may write
 // there, the user's own group excepted, unless the folder is sticky, like /tmp. (Who makes a
-// file in a sticky folder has to look at what is there.) The owner of "/" is trusted too, since
-// root may have no number in a user namespace. Otherwise the error says which folder belongs to
-// whom (EPERM).
+// file in a sticky folder has to look at what is there.) The owner of "/" is trusted too. In a user
+// namespace in which root has no number, what belongs to such users is trusted in folders such as
+// /usr alone (path_trust.h). Otherwise the error says which folder belongs to whom (EPERM).
 Result<std::string> trusted_folder(const std::string& path);
+
+// Returns the same of a folder in which this process looks for something that belongs to itself,
+// and whose owner it looks at. Such a folder may have an owner without a number, as may /tmp.
+Result<std::string> trusted_parent(const std::string& path);
 
 // Returns the path of a file without links in it, if its folder is such a one and nobody but
 // trusted users can change it.

@@ -1,6 +1,7 @@
 #include "os/trusted_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 
 #include "base/folder_test.h"
 #include "base/own_group.h"
+#include "os/user_namespace_test.h"
 
 namespace tulle {
 namespace {
@@ -37,8 +39,12 @@ TEST_F(TrustedFolderTest, IsOneThatNobodyElseCanChange) {
   auto found = trusted_folder(made("own"));
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(*found, base / "own");
-  EXPECT_TRUE(trusted_folder("/"));
-  EXPECT_TRUE(trusted_folder("/tmp"));
+  struct stat all {};
+  ASSERT_EQ(stat("/", &all), 0);
+  EXPECT_EQ(bool(trusted_folder("/")), is_known_user(all.st_uid));
+  EXPECT_EQ(bool(trusted_folder("/tmp")), is_known_user(all.st_uid));
+  EXPECT_TRUE(trusted_parent("/"));
+  EXPECT_TRUE(trusted_parent("/tmp"));
 }
 
 TEST_F(TrustedFolderTest, EachFolderAboveCounts) {
@@ -164,6 +170,68 @@ TEST_F(TrustedFolderTest, APrivateFolderIsMadeOrRefused) {
   made("open", fs::perms::all);
   EXPECT_FALSE(private_folder(base / "open" / "private"));
   EXPECT_FALSE(fs::exists(base / "open" / "private"));
+}
+
+// A folder with a program of the name `true`, which belongs to that user.
+fs::path programs_of(const fs::path& folder, uid_t user) {
+  fs::create_directory(folder);
+  std::ofstream(folder / "true") << "#!/bin/sh\n";
+  for (const fs::path& each : {folder, folder / "true"}) {
+    fs::permissions(each, fs::perms(0755));
+    EXPECT_EQ(chown(each.c_str(), user, user), 0);
+  }
+  return folder;
+}
+
+constexpr uid_t own = 65'532, another = 65'533;
+
+// Root in a user namespace whose one user is `own`. Returns what is not as it must be.
+std::string without_roots_number(const fs::path& mine, const fs::path& others) {
+  std::string wrong;
+  const auto note = [&](bool is_right, const char* what) { wrong += is_right ? "" : what; };
+  if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) return "no such user";
+  const auto found = trusted_file(others / "true");
+  note(!found && found.error().message == others.string() +
+                                              "/true belongs to user 65534 (any user "
+                                              "who has no number in this user namespace)",
+       "another user's program is trusted\n");
+  note(!trusted_folder(others), "another user's folder is trusted\n");
+  note(!trusted_like(others / "true", mine / "true"), "another user's program is like one's own\n");
+  note(!trusted_like(others / "true", "/usr/bin/env"), "another user's program is like root's\n");
+  note(bool(trusted_file(mine / "true")), "one's own program is not trusted\n");
+  note(bool(trusted_like(mine / "true", mine / "true")), "nor like itself\n");
+  note(bool(trusted_file("/usr/bin/env")), "root's program is not trusted\n");
+  note(bool(trusted_parent("/tmp")), "no file can be made in /tmp\n");
+  const std::string made = "/tmp/tulle-test-" + std::to_string(getpid());
+  note(bool(private_folder(made)) && rmdir(made.c_str()) == 0, "no folder can be made in /tmp\n");
+  setenv("PATH", (others.string() + ":/usr/bin:/bin").c_str(), 1);
+  auto program = find_program("true");
+  note(program && fs::path(*program).parent_path() != others, "another user's program is found\n");
+  return wrong;
+}
+
+TEST_F(TrustedFolderTest, WithoutANumberForRootAnotherUsersFilesAreNotRoots) {
+  if (geteuid() != 0 || !user_numbers().has_all) {
+    GTEST_SKIP() << "needs root, to make files of other users";
+  }
+  fs::permissions(base, fs::perms(0755));
+  const fs::path mine = programs_of(base / "mine", own);
+  const fs::path others = programs_of(base / "others", another);
+  const auto seen = in_user_namespace("0 " + std::to_string(own) + " 1",
+                                      [&] { return without_roots_number(mine, others); });
+  if (!seen) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(*seen, "");
+}
+
+TEST_F(TrustedFolderTest, AUserWithoutANumberHasNoFolder) {
+  const auto seen = in_user_namespace("", [&] {
+    const auto made = private_folder(base / "private");
+    return made ? "it is made" : made.error().message;
+  });
+  if (!seen) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(*seen, "cannot use " + (base / "private").string() +
+                       ": what belongs to user 65534 (any user who has no number in this user "
+                       "namespace) may be another user's");
 }
 
 }  // namespace

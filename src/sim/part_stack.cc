@@ -1,6 +1,6 @@
-// Hosts whose kernel does all or a part of the transport's work (rdma/optional/host_stack.h). Received
-// frames wait for the kernel's cores before the adapter gets them, and sent frames wait for the
-// port behind it.
+// Hosts whose kernel does all or a part of the transport's work (rdma/optional/host_stack.h).
+// Received frames wait for the kernel's cores before the adapter gets them, and sent frames wait
+// for the port behind it.
 
 #include "sim/kernel_driver.h"
 #include "sim/part.h"

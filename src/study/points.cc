@@ -113,8 +113,8 @@ Result<Scenario> Points::scenario_of(const std::vector<std::string>& lines) cons
   return scenario;
 }
 
-// Returns true if the files that were read for a point are still as they were. Another user may have
-// written their names: what they cost is bounded.
+// Returns true if the files that were read for a point are still as they were. Another user may
+// have written their names: what they cost is bounded.
 bool Points::is_unchanged(const json_t& files) {
   if (!files.is_object() || files.size() > files_max) return false;
   for (const auto& [path, digest] : files.items()) {

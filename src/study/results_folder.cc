@@ -123,7 +123,8 @@ Result<void> check_content(const std::string& folder, ResultsOf kind) {
 
 std::optional<std::string> read_results_file(const std::string& path) {
   const fs::path whole(path);
-  auto folder = OutputFolder::open(whole.has_parent_path() ? whole.parent_path().string() : ".");
+  auto folder =
+      OutputFolder::open_existing(whole.has_parent_path() ? whole.parent_path().string() : ".");
   return folder ? folder->read(whole.filename().string(), results_bytes_max) : std::nullopt;
 }
 

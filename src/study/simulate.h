@@ -58,8 +58,8 @@ struct ResultsText {
   bool are_several = false;  // each variant has its own folder
 };
 
-// Writes, in place of those of an earlier run, the files of study/report/results.h, report.html and a
-// trace for Perfetto of each variant, VARIANT.pftrace, to the folder. The results are those of
+// Writes, in place of those of an earlier run, the files of study/report/results.h, report.html and
+// a trace for Perfetto of each variant, VARIANT.pftrace, to the folder. The results are those of
 // these variants of the scenario. If the first variants alone have results, the others are left
 // out.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,

@@ -96,7 +96,7 @@ class Linked(Built):
     def test_with_more_rights_than_its_starter(self):
         if os.geteuid() != 0 or not unprivileged_test.maps_all_users():
             self.skipTest("only root makes such programs")
-        user = unprivileged_test.NOBODY
+        user = unprivileged_test.ORDINARY
         prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
         unprivileged_test.skip_out_of_reach(self, prefix)
         program = self.build(PROGRAM)

@@ -26,6 +26,7 @@
 #include "os/service_process.h"
 #include "os/system_error.h"
 #include "os/trusted_folder.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -60,7 +61,7 @@ UniqueFd& log_file() {
 Result<void> open_log(const std::string& path) {
   const std::filesystem::path given(path);
   if (given.extension() != ".log") return Error{path + " does not end in .log", EINVAL};
-  auto folder = trusted_folder(given.has_parent_path() ? given.parent_path() : ".");
+  auto folder = trusted_parent(given.has_parent_path() ? given.parent_path() : ".");
   if (!folder) return folder.error();
   const std::string whole = std::filesystem::path(*folder) / given.filename();
   struct stat its {};
@@ -72,7 +73,7 @@ Result<void> open_log(const std::string& path) {
   if (!log_file() || fstat(log_file().get(), &its) != 0)
     return system_error("cannot write " + path);
   if (is_trusted(its.st_uid)) return {};
-  return Error{fmt::format("{} belongs to user {}", path, its.st_uid), EPERM};
+  return Error{fmt::format("{} belongs to {}", path, user_text(its.st_uid)), EPERM};
 }
 
 void say_ready_and_fall_silent() {
@@ -141,6 +142,13 @@ int run_agent(const AgentOptions& options) {
         fmt::format("the limit of open files is {} here, and an agent needs {}: raise it "
                     "(ulimit -n), or start `tulle agent` first",
                     files, files_min));
+  }
+  // From here on, the agent's own user is one whom it can tell from all others.
+  if (!is_known_user(geteuid())) {
+    return fail(
+        fmt::format("{} cannot run an agent, which could not tell programs of this user "
+                    "from those of others: run it as another user",
+                    user_text(geteuid())));
   }
   if (options.on_demand && !options.settings.agent_log.empty()) {
     if (auto opened = open_log(options.settings.agent_log); !opened) {
@@ -212,9 +220,8 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   exits_when_idle_ = idle_exit;
   signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  listener_ = std::move(listener);
+  listener_ = WatchedListener(std::move(listener), epoll_.get());
   watch(signals_.get(), nullptr);
-  watch(listener_.get(), nullptr);
   if (devices_.watch_fd() >= 0) watch(devices_.watch_fd(), nullptr);
 
   Result<void> result = open_port();
@@ -318,6 +325,7 @@ int AgentCore::milliseconds_to_wait() const {
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
   }
   if (is_recovering()) wake = retry_port_at_;
+  wake = std::min(wake, listener_.resumes_at());
   wake = std::min(wake, devices_.next_settling());
   if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
   // Once that time has passed, the connections' deadlines say when the agent may leave.
@@ -337,9 +345,10 @@ int AgentCore::milliseconds_to_wait() const {
 
 // Accepts a limited number in one turn. The listener stays readable if more wait.
 void AgentCore::accept_all() {
+  listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
-    UniqueFd connection = accept_connection(listener_);
+    UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
     if (!peer) continue;
@@ -394,6 +403,12 @@ void AgentCore::handle_or_end(Session& session) {
 void AgentCore::handle(Session& session) {
   constexpr int messages_in_a_turn = 16;
   for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
+    // A message may bring many descriptors, and some may close slowly. Those of another user stay
+    // where they are once that user has its share of the agent's.
+    const bool is_strange = session.peer.uid != geteuid();
+    if (is_strange && closer_.waiting(session.peer.uid) >= connections_max) {
+      return refuse(session, "too many descriptors of this user are not closed yet");
+    }
     std::vector<UniqueFd> of_no_message;
     auto message = receive_message(session.connection.get(), &of_no_message);
     discard(session, std::move(of_no_message));

@@ -35,7 +35,7 @@ namespace {
 
 using base::Script;
 
-constexpr uid_t other_user = 65'534;
+constexpr uid_t other_user = 65'533;
 constexpr int patience_milliseconds = 5'000;
 std::atomic<bool> is_ready = false;
 

@@ -10,12 +10,14 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "live/agent/ip_network.h"
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "live/test_network_test.h"
+#include "os/user_namespace_test.h"
 
 namespace tulle::live {
 namespace {
@@ -51,8 +53,9 @@ class End {
 
   ConnectionService::ChannelNumber number() const { return number_; }
   ConnectionReply ask(ConnectionCommand command) {
-    return service_.execute(number_, {taken_, std::move(command)});
+    return service_.execute(number_, {hides_what_it_took_ ? 0 : taken_, std::move(command)});
   }
+  void hide_what_it_took() { hides_what_it_took_ = true; }
   // Returns the errno of the reply.
   int run(ConnectionCommand command) {
     const ConnectionReply reply = ask(std::move(command));
@@ -119,6 +122,7 @@ class End {
   ConnectionService::ChannelNumber number_ = 0;
   UniqueFd events_;
   std::uint32_t taken_ = 0;
+  bool hides_what_it_took_ = false;
 };
 
 class ConnectionServiceTest : public testing::Test {
@@ -239,6 +243,22 @@ TEST_F(ConnectionServiceTest, APortIsBoundOnce) {
   EXPECT_EQ(server_->run(command::Bind{other_space, bound}), 0);
   service_->close_channel(client_->number());
   EXPECT_EQ(server_->run(command::Bind{second, bound}), 0);
+}
+
+// Requests for an IPv4 address also find a listener at the same address in IPv6's form.
+TEST_F(ConnectionServiceTest, NobodyListensAtAnothersAddressInAnotherForm) {
+  SocketAddress any = loopback(7000);
+  any.address = {};
+  server_->listen(any);
+  server_->listen(loopback(7001));
+  for (const std::uint16_t port : {std::uint16_t{7000}, std::uint16_t{7001}}) {
+    SocketAddress mapped = SocketAddress::of(Gid::from_ipv4(0x7F00'0001), port);
+    mapped.family = AF_INET6;
+    EXPECT_EQ(client_->run(command::Bind{client_->create(), mapped}), EADDRINUSE);
+    SocketAddress longer = loopback(port);
+    longer.address[7] = std::byte{1};  // IPv4 uses the first four bytes
+    EXPECT_EQ(client_->run(command::Bind{client_->create(), longer}), EADDRINUSE);
+  }
 }
 
 TEST_F(ConnectionServiceTest, SharersOfAPortListenOnce) {
@@ -419,6 +439,34 @@ TEST_F(ConnectionServiceTest, WhatAProgramGivesBackIsBounded) {
   EXPECT_EQ(client_->run(command::Report{id, reported.type, 0, 0}), ENOBUFS);
 }
 
+// A program takes the same requests again and again, and says that it has taken none. One event is
+// always unread, so the agent cannot see that it has taken all.
+TEST_F(ConnectionServiceTest, ARequestThatIsGivenBackCountsOnce) {
+  server_->hide_what_it_took();
+  const EndpointId listener = server_->listen(loopback(7000), 3);
+  std::vector<ConnectionEvent> requests;
+  for (const std::uint32_t qp_number : {0x111u, 0x112u}) {
+    client_->connect(loopback(7000), qp_number);
+    requests.emplace_back(server_->take<event::ConnectRequest>());
+  }
+  const auto is_request = [](const ConnectionEvent& event) {
+    return std::holds_alternative<event::ConnectRequest>(event);
+  };
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(server_->run(command::GiveBack{false, std::exchange(requests, {})}), 0);
+    ASSERT_EQ(server_->run(command::Report{listener, ConnectionEventType::user, 0, 0}), 0);
+    while (requests.size() < 2) {
+      const auto event = server_->next();
+      ASSERT_TRUE(event);
+      if (is_request(*event)) requests.push_back(*event);
+    }
+  }
+  client_->connect(loopback(7000), 0x113);
+  EXPECT_TRUE(client_->is_silent());
+  server_->take<event::Reported>();
+  EXPECT_TRUE(server_->next(50)) << "there was room for a third request";
+}
+
 TEST_F(ConnectionServiceTest, EventsOfAUserWhoIsLimitedAreBoundedInAllChannels) {
   std::vector<std::unique_ptr<End>> ends;
   std::size_t reported = 0;
@@ -504,6 +552,22 @@ TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneUser) {
   EXPECT_EQ(own.run(command::Migrate{id, second.number(), {}}), 0);
 }
 
+// In the agent's user namespace, several users may have the number 65534. Their processes have the
+// number 0 if the agent has a process namespace of its own.
+TEST_F(ConnectionServiceTest, MigratesNothingOfUsersWithoutANumber) {
+  const auto said = in_user_namespace(few_users, [&] {
+    std::string errors;
+    for (const uid_t user : {uid_t{65'534}, uid_t{1'000}}) {
+      End own(*service_, {0, user, true});
+      End second(*service_, {0, user, true});
+      errors += std::to_string(own.run(command::Migrate{own.create(), second.number(), {}})) + " ";
+    }
+    return errors;
+  });
+  if (!said) GTEST_SKIP() << "no such user namespaces here";
+  EXPECT_EQ(*said, std::to_string(EINVAL) + " 0 ");
+}
+
 TEST_F(ConnectionServiceTest, AUserWhoIsLimitedLeavesPortsToOthers) {
   End limited(*service_, {1, 1'000, true});
   End same_user(*service_, {2, 1'000, true});
@@ -531,6 +595,20 @@ TEST_F(ConnectionServiceTest, AUserWhoIsLimitedLeavesConnectionsToOthers) {
   EXPECT_EQ(limited.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
   EXPECT_EQ(same_user.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
   EXPECT_EQ(another.run(command::Create{PortSpace::tcp, rc}), 0);
+  EXPECT_EQ(trusted.run(command::Create{PortSpace::tcp, rc}), 0);
+}
+
+TEST_F(ConnectionServiceTest, UsersWhoAreLimitedLeaveConnectionsToTheAgentsOwn) {
+  std::vector<std::unique_ptr<End>> limited;
+  int made = 0;
+  for (int i = 0; i < 4; ++i) {
+    limited.push_back(
+        std::make_unique<End>(*service_, ConnectionService::Owner{10 + i, 1'000u + i, true}));
+    for (int n = 0; n < 8'192; ++n)
+      made += limited[i]->run(command::Create{PortSpace::tcp, rc}) == 0;
+  }
+  EXPECT_EQ(made, 24'576) << "three quarters of what peers may ask for";
+  End trusted(*service_, {4, 0, false});
   EXPECT_EQ(trusted.run(command::Create{PortSpace::tcp, rc}), 0);
 }
 
@@ -571,7 +649,7 @@ class OtherHost {
       wire::IpUdp ip;
       ip.source = out->route.local;
       ip.destination = out->route.remote;
-      port_->send(ip, 0, out->bytes);
+      port_->send(ip, 0, out->bytes, false);
       manager_.pop_outgoing();
     }
   }

@@ -13,16 +13,17 @@
 #include <vector>
 
 #include "base/result.h"
-#include "live/agent/closer.h"
 #include "live/agent/ip_network.h"
 #include "live/agent/known_devices.h"
 #include "live/connections/connection_service.h"
+#include "live/message/closer.h"
 #include "live/message/counters_page.h"
 #include "live/message/protocol.h"
 #include "live/message/socket.h"
 #include "live/path/packets/relay.h"
 #include "live/path/packets/socket_group.h"
 #include "live/settings.h"
+#include "os/service_process.h"
 
 namespace tulle::live {
 
@@ -108,7 +109,7 @@ class AgentCore {
   void find_peer(Session& session);
   void change_membership(Session& session, const Membership& asked);
   void forward();
-  bool has_place_for(uid_t user) const;
+  Result<void> has_place_for(uid_t user) const;
   bool may_choose(const Session& session) const;
   void note_held(Session& session, const GidsHeld& held);
   void tell_changes();
@@ -136,7 +137,7 @@ class AgentCore {
   Clock::time_point retry_port_at_;
   std::optional<SocketGroup> group_;
   std::uint32_t next_slot_ = agent_slot + 1;
-  UniqueFd listener_;
+  WatchedListener listener_;
   UniqueFd epoll_;
   UniqueFd signals_;
   bool stopped_ = false;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <atomic>
 
 #include <cstring>
 #include <functional>
@@ -19,8 +20,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "live/agent/lingering_test.h"
 #include "live/message/connection.h"
+#include "live/message/lingering_test.h"
 #include "live/path/packets/socket_group.h"
 #include "live/process/agent_client.h"
 #include "live/process/device.h"
@@ -29,13 +30,14 @@
 namespace tulle::live {
 namespace {
 
-constexpr uid_t stranger = 65'534;
+// Not 65534, which is no user in many a container.
+constexpr uid_t stranger = 65'533;
 constexpr int answer_milliseconds = 5'000;
 
 using Report = std::function<void(const std::string&)>;
 
 // Runs attacks as another user. Returns what they report, line by line: nothing if all failed.
-std::string as_stranger(const std::function<void(const Report&)>& attack) {
+std::string as_stranger(const std::function<void(const Report&)>& attack, uid_t user = stranger) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
   const pid_t pid = fork();
@@ -44,7 +46,7 @@ std::string as_stranger(const std::function<void(const Report&)>& attack) {
       const std::string text = line + "\n";
       [[maybe_unused]] const ssize_t written = write(ends[1], text.data(), text.size());
     };
-    if (setgroups(0, nullptr) != 0 || setgid(stranger) != 0 || setuid(stranger) != 0) {
+    if (setgroups(0, nullptr) != 0 || setgid(user) != 0 || setuid(user) != 0) {
       report("cannot become another user");
     } else {
       attack(report);
@@ -412,6 +414,96 @@ TEST_F(HostileUserTest, OneUserTakesHalfOfThePlacesAtMost) {
               Hello hello = hello_to_open();
               hello.purpose = Purpose::list;
               if (!say(encode(hello)).answer) report("the agent does not answer");
+            }),
+            "");
+}
+
+// Opens the device until it is refused. Returns how often it was opened.
+int take_places(std::vector<Talk>& held) {
+  int places = 0;
+  for (int i = 0; i < 70; ++i) {
+    held.push_back(say(encode(hello_to_open())));
+    Opened opened;
+    places += held.back().answer && decode(held.back().answer->bytes, opened);
+  }
+  return places;
+}
+
+// Somebody may have several users, as by /etc/subuid.
+TEST_F(HostileUserTest, AllUsersTogetherLeavePlacesToRoot) {
+  int ready[2], leave[2];
+  ASSERT_EQ(pipe(ready) | pipe(leave), 0);
+  char byte = 0;
+  std::string first;
+  std::thread holder([&] {
+    first = as_stranger([&](const Report& report) {
+      std::vector<Talk> held;
+      report(std::to_string(take_places(held)));
+      if (write(ready[1], &byte, 1) == 1 && read(leave[0], &byte, 1) != 1) report("no pipe");
+    });
+  });
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  const std::string second = as_stranger(
+      [](const Report& report) {
+        std::vector<Talk> held;
+        report(std::to_string(take_places(held)));
+      },
+      stranger - 1);
+  EXPECT_EQ(write(leave[1], &byte, 1), 1);
+  holder.join();
+  for (const int fd : {ready[0], ready[1], leave[0], leave[1]}) close(fd);
+  EXPECT_EQ(first, "64\n");
+  EXPECT_EQ(second, "47\n") << "16 of 127 places are root's";
+}
+
+// Sends messages with 253 descriptors each until the agent takes no more. The agent closes them in
+// order, and this process its own in the other one: where they meet, the agent has the last one,
+// and waits for it, unless it was too fast. Returns how many messages the agent has taken, or -1.
+int send_slow_descriptors(std::vector<UniqueFd>& peers) {
+  constexpr int slow_ones = 32;
+  Hello connect = hello_to_open();
+  connect.purpose = Purpose::connect;
+  Talk channel = say(encode(connect));
+  if (!channel.answer) return -1;
+  const int socket = channel.connection.get();
+  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<int> many(253, null.get());
+  for (std::size_t i = 0; i < slow_ones; ++i) {
+    Lingering slow = linger_for(60);
+    if (!slow.own) return -1;
+    many[i] = slow.own.release();
+    peers.push_back(std::move(slow.peer));
+  }
+  std::atomic<bool> is_sent{false};
+  std::thread closing([&is_sent, many] {
+    while (!is_sent) std::this_thread::yield();
+    for (int i = slow_ones - 1; i >= 0; --i) {
+      std::thread([fd = many[static_cast<std::size_t>(i)]] { close(fd); }).detach();
+    }
+  });
+  int taken = 0;
+  for (; taken < 20; ++taken) {
+    const bool was_sent =
+        bool{send_message(socket, encode(CommandMessage{0, command::Query{}}), many)};
+    is_sent = true;
+    if (closing.joinable()) closing.join();
+    if (!was_sent) break;
+    auto answer = await_message(socket, answer_milliseconds);
+    Refused refused;
+    if (!answer || decode(answer->bytes, refused)) break;
+    many.assign(many.size(), null.get());
+  }
+  return taken;
+}
+
+TEST_F(HostileUserTest, DescriptorsOfOneUserAreLimited) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<UniqueFd> peers;
+              int taken = 20;
+              for (int tries = 0; tries < 10 && taken > 3; ++tries) {
+                taken = send_slow_descriptors(peers);
+              }
+              if (taken < 0 || taken > 3) report(std::to_string(taken) + " messages");
             }),
             "");
 }

@@ -115,7 +115,7 @@ void IpNetwork::send(const management::cm::Outgoing& datagram) {
   ip.source = datagram.route.local;
   ip.destination = datagram.route.remote;
   ip.traffic_class = datagram.route.traffic_class;
-  port_.send(ip, devices_.interface_of(ip.source), datagram.bytes);
+  port_.send(ip, devices_.interface_of(ip.source), datagram.bytes, datagram.is_to_stranger);
 }
 
 bool IpNetwork::receive(Time now, const Handle& handle) {

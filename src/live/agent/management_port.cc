@@ -38,6 +38,7 @@ ManagementPort::ManagementPort(int socket, std::uint16_t port, Seal* seal)
   const std::uint16_t preferred =
       port::source_port(wire::general_services_qp, wire::general_services_qp);
   if (auto bound = bind_sender(preferred)) sender_ = std::move(*bound);
+  if (auto bound = bind_sender(preferred + 1u)) sender_to_strangers_ = std::move(*bound);
 }
 
 std::optional<std::span<const std::byte>> ManagementPort::accept(
@@ -56,8 +57,9 @@ std::optional<std::span<const std::byte>> ManagementPort::accept(
 }
 
 void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_index,
-                          std::span<const std::byte> payload) {
-  const int socket = sender_ ? sender_.get() : socket_;
+                          std::span<const std::byte> payload, bool is_to_stranger) {
+  const UniqueFd& sender = is_to_stranger && sender_to_strangers_ ? sender_to_strangers_ : sender_;
+  const int socket = sender ? sender.get() : socket_;
   wire::IpUdp ip = route;
   ip.source_port = port_of(socket);
   ip.destination_port = port_;

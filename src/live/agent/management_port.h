@@ -46,8 +46,10 @@ class ManagementPort {
   }
   // Sends a datagram to the peer's QP1. A datagram that the kernel refuses is lost, as on any
   // network; IBTA lets a manager send again.
+  // Datagrams to strangers leave by a separate socket: those to addresses where nobody is fill it,
+  // since the kernel keeps them for seconds while it looks for the neighbour.
   void send(const wire::IpUdp& ip, std::uint32_t interface_index,
-            std::span<const std::byte> payload);
+            std::span<const std::byte> payload, bool is_to_stranger);
 
  private:
   std::optional<std::span<const std::byte>> accept(const wire::IpUdp& ip,
@@ -57,6 +59,7 @@ class ManagementPort {
   std::uint16_t port_;
   bool is_ipv6_;
   UniqueFd sender_;
+  UniqueFd sender_to_strangers_;
   Seal* seal_;  // null: datagrams are plain
   Receiver receiver_;
   CaptureTap tap_;

@@ -14,6 +14,7 @@
 #include "live/agent/core.h"
 #include "live/message/port_attributes.h"
 #include "live/path/packets/capture_ring.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -227,22 +228,34 @@ void AgentCore::open(Session& session) {
 }
 
 // A user that is not the agent's gets at most half of the slots, so that one of them cannot keep
-// others out.
-bool AgentCore::has_place_for(uid_t user) const {
-  if (user == geteuid()) return true;
-  const auto own = std::ranges::count_if(sessions_, [&](const auto& session) {
-    return session->state == State::process && session->peer.uid == user;
-  });
-  return static_cast<std::uint32_t>(own) < slots / 2;
+// others out. All of them together leave some to the agent's own user.
+Result<void> AgentCore::has_place_for(uid_t user) const {
+  if (user == geteuid()) return {};
+  constexpr std::uint32_t own_users_share = 16;
+  std::uint32_t of_user = 0;
+  std::uint32_t of_others = 0;
+  for (const auto& session : sessions_) {
+    if (session->state != State::process) continue;
+    of_user += session->peer.uid == user;
+    of_others += session->peer.uid != geteuid();
+  }
+  if (of_user >= slots / 2) {
+    return Error{fmt::format("user {} has {} processes with the device open, which is the most "
+                             "for one user; end some of them",
+                             user, slots / 2),
+                 EUSERS};
+  }
+  if (of_others >= slots - 1 - own_users_share) {
+    return Error{fmt::format("users other than {} have {} processes with the device open, which is "
+                             "the most for all of them",
+                             geteuid(), of_others),
+                 EUSERS};
+  }
+  return {};
 }
 
 Result<UniqueFd> AgentCore::take_slot(Session& session) {
-  if (!has_place_for(session.peer.uid)) {
-    return Error{fmt::format("user {} has {} processes with the device open, which is the most "
-                             "for one user; end some of them",
-                             session.peer.uid, slots / 2),
-                 EUSERS};
-  }
+  if (auto place = has_place_for(session.peer.uid); !place) return place.error();
   for (std::uint32_t i = 0; i < slots - 1; ++i) {
     const std::uint32_t slot = next_slot_;
     next_slot_ = next_slot_ + 1 == slots ? agent_slot + 1 : next_slot_ + 1;
@@ -299,12 +312,13 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
 // very process.
 void AgentCore::change_membership(Session& session, const Membership& asked) {
   Session* owner = owner_of(asked.slot);
-  const bool is_its_own = owner != nullptr && owner->relay && owner->peer.uid == session.peer.uid &&
+  const bool is_its_own = owner != nullptr && owner->relay &&
+                          same_user(owner->peer.uid, session.peer.uid) &&
                           owner->peer.pid == session.peer.pid;
   const auto* device = is_its_own ? devices_.known(owner->hello.device) : nullptr;
   if (device == nullptr) return refuse(session, "that slot is not the process's");
   MembershipChanged changed;
-  changed.error = asked.leaves ? owner->relay->leave(device->info, asked.group)
+  changed.error = asked.leaves ? owner->relay->leave(asked.group)
                                : owner->relay->join(device->info, asked.group);
   static_cast<void>(send_message(session.connection.get(), encode(changed)));
   session.state = State::closing;
@@ -355,7 +369,7 @@ void AgentCore::tell_changes() {
 void AgentCore::find_peer(Session& session) {
   const Session* owner = owner_of(session.hello.slot);
   if (owner == nullptr || !owner->table || !owner->doorbell ||
-      owner->peer.uid != session.peer.uid) {
+      !same_user(owner->peer.uid, session.peer.uid)) {
     return refuse(session, "there is no such process of yours on this host");
   }
   const std::array<int, 2> fds = {owner->table.get(), owner->doorbell.get()};
@@ -495,6 +509,10 @@ void AgentCore::capture_connections(Session& capture) {
 // Each user may run one capture, of the user's own processes. Root's is of all processes, and takes
 // them over while it runs.
 void AgentCore::start_capture(Session& session) {
+  if (!is_known_user(session.peer.uid)) {
+    return refuse(session, fmt::format("the agent cannot tell which programs belong to {}",
+                                       user_text(session.peer.uid)));
+  }
   if (const Session* other = capture_for(session.peer.uid)) {
     return refuse(session, fmt::format("process {} is capturing already", other->peer.pid));
   }
@@ -509,7 +527,8 @@ void AgentCore::start_capture(Session& session) {
 
 void AgentCore::join_capture(Session& capture, Session& process) {
   const uid_t who = capture.peer.uid;
-  if (who != 0 && who != process.peer.uid) return;  // the traffic belongs to another user
+  // The traffic belongs to another user.
+  if (who != 0 && !same_user(who, process.peer.uid)) return;
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();

@@ -26,6 +26,9 @@ constexpr std::size_t endpoints_max = 32'768;
 constexpr std::size_t endpoints_of_limited_max = 16'384;
 // The most ports that a user who is limited holds: half of the ephemeral ones.
 constexpr std::size_t ports_max = 14'116;
+// The most that all such users have together: three quarters. The agent's own user has the rest.
+constexpr std::size_t endpoints_of_all_limited_max = 24'576;
+constexpr std::size_t ports_of_all_limited_max = 21'174;
 // The delay that a process that is not running may add to an acknowledgement, as the device reports
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
@@ -104,7 +107,9 @@ cm::Service service_of(ConnectionQpType type) {
 // Returns true if the channel's owner may have another endpoint.
 bool ConnectionService::may_have_more(const Channel& channel) const {
   const auto found = held_.find(channel.owner.user);
-  const bool has_most = found != held_.end() && found->second.endpoints >= endpoints_of_limited_max;
+  const bool has_most =
+      (found != held_.end() && found->second.endpoints >= endpoints_of_limited_max) ||
+      held_by_limited_.endpoints >= endpoints_of_all_limited_max;
   return channel.endpoints.size() < endpoints_max && !(channel.owner.is_limited && has_most);
 }
 
@@ -206,7 +211,9 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
     if (const int error = bind_to_device(channel, endpoint, address); error != 0) return error;
   }
   Held& held = held_.at(channel.owner.user);  // the endpoint at least
-  if (channel.owner.is_limited && held.ports >= ports_max) {
+  const bool has_most =
+      held.ports >= ports_max || held_by_limited_.ports >= ports_of_all_limited_max;
+  if (channel.owner.is_limited && has_most) {
     endpoint.has_device = false;
     return EADDRNOTAVAIL;
   }
@@ -222,6 +229,7 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
     return error;
   }
   ++held.ports;
+  held_by_limited_.ports += channel.owner.is_limited;
   endpoint.source = address;
   endpoint.state = State::bound;
   return 0;

@@ -203,7 +203,11 @@ void ConnectionService::handle_request(const cm::Event& event) {
   if (device && is_as_it_came(asked.source, asked.destination, request.route, *device)) {
     local = address_of_request(request, *device);
   }
-  if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
+  // Answers by RoCE v1 are sent with the agent's rights, as in AgentCore::open_channel.
+  const bool is_forbidden = channel.owner.is_limited && request.route.is_roce_v1;
+  if (!local || is_forbidden) {
+    return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
+  }
   if (!has_room(*listener) || !may_have_more(channel)) {
     // Linux does not answer a REQ that finds the backlog full, so that it comes again after a while
     // (ucma.c, and ENOMEM in cm.c). It answers a question with a rejection.
@@ -222,7 +226,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
   endpoint.destination = asked.source;
   endpoint.connection = event.id;
   by_connection_[event.id.value] = endpoint.id;
-  take_request(endpoint, event, device->infiniband);
+  take_request(endpoint, event, device->infiniband.has_value());
   tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
                                        parameters_of(request, !endpoint.source.is_gid()),
                                        status_of(endpoint), attributes_of(endpoint)});
@@ -287,8 +291,7 @@ bool ConnectionService::has_room(Endpoint& listener) {
   if (ioctl(channel.events.get(), SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0) {
     note_taken(channel, channel.events_sent);
   }
-  std::size_t requests = 0;
-  for (const auto& [number, id] : channel.requests_sent) requests += id == listener.id;
+  std::size_t requests = listener.requests_sent;
   for (const ConnectionEvent& event : channel.waiting) {
     requests += counted_with(event) == listener.id && endpoint_of(event) != listener.id;
   }

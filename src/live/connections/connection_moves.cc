@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "live/connections/connection_service.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -79,6 +80,7 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
     if (counted_id != endpoint_of(event) && !is_request) continue;
     if (counted->events_sent == 0) continue;  // the agent never sent this event
     --counted->events_sent;
+    if (is_request) forget_request(channels_.at(child->channel), *child);
     (counted_id == moved ? to.waiting : kept).push_back(std::move(event));
   }
   channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
@@ -90,7 +92,8 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
 int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
   if (!take_back(from, command.events)) return ENOBUFS;
   const auto found = channels_.find(command.channel);
-  const bool is_own = found != channels_.end() && found->second.owner == from.owner;
+  const bool is_own = found != channels_.end() && found->second.owner == from.owner &&
+                      is_known_user(from.owner.user);
   if (!is_own || !may_wait(found->second, from.given_back.size())) {
     give_back(from, from, {}, std::exchange(from.given_back, {}));
     return is_own ? ENOBUFS : EINVAL;
@@ -103,6 +106,7 @@ int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& 
     Endpoint* moved = find(from, id);
     const bool is_of_it = moved != nullptr && (id == endpoint.id || moved->listener == endpoint.id);
     if (!is_of_it || moved->channel == to.number) return;
+    forget_request(from, *moved);
     to.endpoints.push_back(id);
     moved->channel = to.number;
   };

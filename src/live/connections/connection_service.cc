@@ -104,6 +104,7 @@ ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpa
   endpoint.psn = Psn(static_cast<std::uint32_t>(random_.next()));
   channel.endpoints.push_back(endpoint.id);
   ++held_[channel.owner.user].endpoints;
+  held_by_limited_.endpoints += channel.owner.is_limited;
   return endpoint;
 }
 
@@ -128,10 +129,13 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
     ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
     --held.ports;
+    held_by_limited_.ports -= channel.owner.is_limited;
   }
+  held_by_limited_.endpoints -= channel.owner.is_limited;
   held.groups -= endpoint.groups.size();
   if (--held.endpoints == 0) held_.erase(channel.owner.user);
   for (const SocketAddress& group : endpoint.groups) network_.leave(endpoint.space, group);
+  forget_request(channel, endpoint);
   const EndpointId id = endpoint.id;
   // A channel that closes destroys its last endpoint first, so that many take no time to find.
   auto& others = channel.endpoints;
@@ -184,19 +188,31 @@ void ConnectionService::send_waiting(Channel& channel) {
     }
     ++channel.events_sent;
     const EndpointId counted_id = counted_with(event);
-    if (counted_id != endpoint_of(event)) {
-      channel.requests_sent.emplace_back(channel.events_sent, counted_id);
+    Endpoint* counted = find(counted_id);
+    Endpoint* made = counted_id != endpoint_of(event) ? find(endpoint_of(event)) : nullptr;
+    if (counted != nullptr && made != nullptr) {
+      forget_request(channel, *made);
+      made->request = channel.requests_sent.insert(channel.requests_sent.end(),
+                                                   {channel.events_sent, counted_id, made->id});
+      ++counted->requests_sent;
     }
-    if (Endpoint* counted = find(counted_id)) ++counted->events_sent;
+    if (counted != nullptr) ++counted->events_sent;
     channel.waiting.pop_front();
   }
 }
 
 void ConnectionService::note_taken(Channel& channel, std::uint32_t events_taken) {
   auto& sent = channel.requests_sent;
-  while (!sent.empty() && static_cast<std::int32_t>(events_taken - sent.front().first) >= 0) {
-    sent.pop_front();
+  while (!sent.empty() && static_cast<std::int32_t>(events_taken - sent.front().position) >= 0) {
+    forget_request(channel, *find(sent.front().endpoint));
   }
+}
+
+void ConnectionService::forget_request(Channel& channel, Endpoint& endpoint) {
+  if (!endpoint.request) return;
+  if (Endpoint* listener = find((*endpoint.request)->listener)) --listener->requests_sent;
+  channel.requests_sent.erase(*endpoint.request);
+  endpoint.request.reset();
 }
 
 std::vector<std::pair<int, ConnectionService::ChannelNumber>> ConnectionService::take_blocked() {

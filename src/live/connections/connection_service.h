@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -90,6 +91,12 @@ class ConnectionService {
   // none would fill this process's memory.
   static constexpr std::size_t events_waiting_max = 4096;
 
+  struct SentRequest {
+    std::uint32_t position;  // in the channel's `events_sent`
+    EndpointId listener;
+    EndpointId endpoint;
+  };
+
   struct Channel {
     ChannelNumber number = 0;
     Owner owner;
@@ -97,9 +104,9 @@ class ConnectionService {
     UniqueFd events;
     std::deque<ConnectionEvent> waiting;
     std::uint32_t events_sent = 0;  // events sent to the socket since it was opened
-    // Requests on the socket that the program has not taken, as far as the agent knows. Each has
-    // its position in `events_sent` and its listener.
-    std::deque<std::pair<std::uint32_t, EndpointId>> requests_sent;
+    // Requests on the socket that the program has not taken, as far as the agent knows. An endpoint
+    // that a request made has at most one.
+    std::list<SentRequest> requests_sent;
     std::vector<ConnectionEvent> given_back;
     bool is_held = false;
     // True if the socket is full and the agent's loop must watch it.
@@ -155,9 +162,12 @@ class ConnectionService {
     std::uint8_t rnr_retry = 0;
     std::uint32_t qkey = 0;
     EndpointId listener;
-    std::uint32_t requests_max = 0;  // backlog of a listener
-    std::uint32_t requests = 0;      // requests that the program has not taken; may be too high
-    std::uint32_t events_sent = 0;   // events sent to the channel's socket
+    // The request that made it, while that waits on the channel's socket.
+    std::optional<std::list<SentRequest>::iterator> request;
+    std::uint32_t requests_max = 0;   // backlog of a listener
+    std::uint32_t requests = 0;       // requests that the program has not taken; may be too high
+    std::uint32_t requests_sent = 0;  // its entries in the channel's `requests_sent`
+    std::uint32_t events_sent = 0;    // events sent to the channel's socket
     std::vector<SocketAddress> groups;
   };
 
@@ -178,6 +188,8 @@ class ConnectionService {
   void tell(Endpoint& endpoint, ConnectionEvent event);
   void send_waiting(Channel& channel);
   void note_taken(Channel& channel, std::uint32_t events_taken);
+  // The request that made an endpoint waits on the socket no longer.
+  void forget_request(Channel& channel, Endpoint& endpoint);
   void send_outgoing();
   void give_back(Channel& channel, Channel& to, EndpointId moved,
                  std::vector<ConnectionEvent> events);
@@ -247,6 +259,7 @@ class ConnectionService {
   ChannelNumber next_channel_ = 1;
   std::unordered_map<std::uint32_t, Endpoint> endpoints_;
   std::unordered_map<uid_t, Held> held_;  // by users who hold any
+  Held held_by_limited_;                  // endpoints and ports of all users who are limited
   std::uint32_t next_endpoint_ = 0;
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
   bool has_more_ = false;

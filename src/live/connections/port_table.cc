@@ -12,15 +12,24 @@ namespace {
 constexpr std::uint32_t ephemeral_first = 32'768;
 constexpr std::uint32_t ephemeral_count = 60'999 - ephemeral_first + 1;
 
+// Returns the family of the requests that come to an address: an IPv4 address that is written as an
+// IPv6 one is an IPv4 address.
+std::uint16_t family_of(const SocketAddress& address) {
+  const bool is_mapped = address.family == AF_INET6 && address.gid().is_ipv4_mapped();
+  return is_mapped ? std::uint16_t{AF_INET} : address.family;
+}
+
+// True if a request may find both. Addresses are compared as listener() compares them: else
+// somebody could listen at another's address in another form.
 bool conflicts(const PortTable::Binding& a, const PortTable::Binding& b) {
   const auto covers = [](const PortTable::Binding& wide, const PortTable::Binding& other) {
     if (!wide.address.is_wildcard()) return false;
-    if (wide.address.family == other.address.family) return true;
+    if (wide.address.family == family_of(other.address)) return true;
     const bool is_ip = !other.address.is_gid();
     return wide.address.family == AF_INET6 && is_ip && !wide.is_ipv6_only;
   };
   const bool is_same =
-      a.address.family == b.address.family && a.address.address == b.address.address;
+      a.address.is_gid() == b.address.is_gid() && a.address.gid() == b.address.gid();
   return is_same || covers(a, b) || covers(b, a);
 }
 

@@ -13,14 +13,21 @@
 
 namespace tulle::live {
 
-Result<int> Captures::add(std::uint32_t client, const Wanted& wanted) {
+Result<int> Captures::add(std::uint32_t client, pid_t process, const Wanted& wanted) {
   if (captures_.size() >= captures_max) {
     return Error{fmt::format("{} captures of the fabric run, which is the most", captures_max),
                  EBUSY};
   }
+  const auto own = std::ranges::count(captures_, process, &Capture::process);
+  if (process > 0 && static_cast<std::size_t>(own) >= captures_of_process_max) {
+    return Error{fmt::format("process {} has {} captures of the fabric, which is the most for one "
+                             "process",
+                             process, own),
+                 EBUSY};
+  }
   auto ring = CaptureRing::create(wanted.ring_bytes);
   if (!ring) return ring.error();
-  captures_.push_back({client, wanted, std::move(*ring)});
+  captures_.push_back({client, process, wanted, std::move(*ring)});
   traffic_.on_send([this](const auto& sent) { record(sent); });
   if (wanted.has_flow_control) traffic_.on_tell([this](const auto& told) { record(told); });
   return captures_.back().ring.fd();

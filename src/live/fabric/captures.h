@@ -4,6 +4,8 @@
 // flow control packet, goes into a ring of each capture (live/path/packets/capture_ring.h), with
 // the checks that it has on a cable.
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,19 +27,21 @@ struct CapturedAt {
 class Captures {
  public:
   static constexpr std::size_t captures_max = 8;
+  static constexpr std::size_t captures_of_process_max = 2;
 
   // The traffic must outlive this object. It is observed while there are captures.
   explicit Captures(fabric::SubnetTraffic& traffic) : traffic_(traffic) {}
   Captures(const Captures&) = delete;
   Captures& operator=(const Captures&) = delete;
 
-  // Makes a client's ring and returns its descriptor, which stays this object's.
+  // Makes a client's ring and returns its descriptor, which stays this object's. `process` is the
+  // client's, or 0 if the system does not say.
   struct Wanted {
     std::uint32_t ring_bytes = 0;
     std::uint32_t snap_length = 0;  // 0: whole packets
     bool has_flow_control = false;
   };
-  Result<int> add(std::uint32_t client, const Wanted& wanted);
+  Result<int> add(std::uint32_t client, pid_t process, const Wanted& wanted);
   void remove(std::uint32_t client);
 
  private:
@@ -48,6 +52,7 @@ class Captures {
 
   struct Capture {
     std::uint32_t client = 0;
+    pid_t process = 0;
     Wanted wanted;
     CaptureRing ring;
   };

@@ -13,7 +13,7 @@
 #include "live/message/connection.h"
 #include "live/message/socket.h"
 #include "live/settings.h"
-#include "os/trusted_folder.h"
+#include "os/users.h"
 #include "rdma/wire/smp.h"
 
 namespace tulle::live {
@@ -41,8 +41,8 @@ Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<con
   auto owner = peer_of(connection->get());
   if (!owner) return owner.error();
   if (!is_trusted(owner->uid)) {
-    return Error{fmt::format("the fabric at {} belongs to user {}, who alone may use it", socket,
-                             owner->uid),
+    return Error{fmt::format("the fabric at {} belongs to {}, who alone may use it", socket,
+                             user_text(owner->uid)),
                  EPERM};
   }
   if (auto sent = send_message(connection->get(), encoded(hello), fds); !sent) return sent.error();

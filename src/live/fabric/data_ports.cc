@@ -1,5 +1,6 @@
 #include "live/fabric/data_ports.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -22,8 +23,27 @@ static_assert(SubnetTraffic::packet_bytes_max <= PacketRing::content_bytes_max);
 static_assert(SubnetTraffic::slots_max < slots);
 
 namespace {
+
 constexpr std::size_t rings_in_row_max = 16;
+
+// A message has at most 253 descriptors (SCM_MAX_FD).
+struct RoomForDescriptors {
+  alignas(cmsghdr) std::byte bytes[CMSG_SPACE(253 * sizeof(int))];
+};
+
+void take_descriptors(msghdr& header, std::vector<UniqueFd>& out) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+      out.emplace_back(fd);
+    }
+  }
 }
+
+}  // namespace
 
 DataPorts::DataPorts(Time now, fabric::Subnet& subnet)
     : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {
@@ -63,8 +83,20 @@ Result<DataPorts::Own> DataPorts::open_own(Time now, std::uint32_t host, Take ta
   return Own{program, first_qp_of(slot, 0)};
 }
 
+Result<void> DataPorts::has_place_for(std::uint32_t host, int process) const {
+  const auto own = std::ranges::count_if(ports_, [&](const auto& port) {
+    return port->program.host == host && port->process == process;
+  });
+  if (process <= 0 || static_cast<std::size_t>(own) < slots_of_process_max) return {};
+  return Error{fmt::format("process {} has the port of this host open {} times, which is the most "
+                           "for one process",
+                           process, own),
+               EMFILE};
+}
+
 Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uint32_t client,
-                                          UniqueFd button, int process) {
+                                          UniqueFd&& button, int process) {
+  if (auto has_place = has_place_for(host, process); !has_place) return has_place.error();
   std::uint32_t slot = 1;
   while (slot <= SubnetTraffic::slots_max && !is_free({host, slot})) ++slot;
   if (slot > SubnetTraffic::slots_max) {
@@ -83,6 +115,7 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   if (!memory) return memory.error();
   opened.memory = std::move(*memory);
   UniqueFd own(dup(opened.memory.get()));
+  const int number = button.get();
   auto rings = FabricRings::map(std::move(own), std::move(button), FabricRings::End::fabric);
   if (!rings) return rings.error();
 
@@ -93,7 +126,7 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   opened.qp_count = qps_per_process;
   const SubnetTraffic::Program program{host, slot};
   auto made = std::make_unique<Port>(
-      Port{program, client, process, std::move(*rings), std::move(bell->bell)});
+      Port{program, client, process, std::move(*rings), number, std::move(bell->bell)});
   made->rings.fall_asleep();
   ports_.reserve(ports_.size() + 1);
   traffic_.attach(now, program);
@@ -103,25 +136,40 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
 
 // Sends what the client left in its rings: the last acknowledgement may be among it. A ring has no
 // more records than are read here, though another holder of the memory may continue to write.
-void DataPorts::close(Time now, std::uint32_t client) {
+std::vector<UniqueFd> DataPorts::close(Time now, std::uint32_t client) {
   Port* port = find(client);
-  if (port == nullptr) return;
+  if (port == nullptr) return {};
   constexpr int records_max = static_cast<int>(PacketRing::ring_bytes / PacketRing::line_bytes);
   for (int i = 0; i < records_max / packets_in_a_round && read(now, *port); ++i) traffic_.run(now);
   traffic_.detach(now, port->program);
+  // The rings close one descriptor of the button. The last one is the caller's.
+  std::vector<UniqueFd> left(2);
+  left[0].reset(fcntl(port->button, F_DUPFD_CLOEXEC, 0));
+  left[1] = std::move(port->bell);
   std::erase_if(ports_, [&](const auto& other) { return other.get() == port; });
+  return left;
 }
 
 int DataPorts::bell(std::uint32_t client) const {
   return const_cast<DataPorts*>(this)->find(client)->bell.get();
 }
 
-void DataPorts::answer(std::uint32_t client) {
+// The kernel closes descriptors that nobody takes, and this thread would wait until it has.
+std::vector<UniqueFd> DataPorts::answer(std::uint32_t client) {
   Port* port = find(client);
-  if (port == nullptr) return;
+  if (port == nullptr) return {};
   std::array<mmsghdr, rings_in_row_max> rings{};
-  const int taken = recvmmsg(port->bell.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
+  std::array<RoomForDescriptors, rings_in_row_max> room;
+  for (std::size_t i = 0; i < rings.size(); ++i) {
+    rings[i].msg_hdr.msg_control = room[i].bytes;
+    rings[i].msg_hdr.msg_controllen = sizeof room[i].bytes;
+  }
+  const int taken = recvmmsg(port->bell.get(), rings.data(), rings.size(),
+                             MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr);
+  std::vector<UniqueFd> came;
+  for (int i = 0; i < taken; ++i) take_descriptors(rings[i].msg_hdr, came);
   if (taken > 0) port->is_awake = true;
+  return came;
 }
 
 std::uint32_t DataPorts::programs(std::uint32_t host) const {

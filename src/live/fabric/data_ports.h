@@ -30,16 +30,22 @@ class DataPorts {
     UniqueFd memory;
     UniqueFd button;  // of the bell of this end
   };
+  // A process has at most so many parts of a host's port.
+  static constexpr std::size_t slots_of_process_max = 64;
+
   // Opens a part of a host's port for a client, which has none. `button` is that of the client's
-  // bell. `process` is the client's process: while it is not stopped, packets wait for it for
-  // longer. The error is one line for a person.
-  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd button,
+  // bell. One that is refused stays the caller's, who may not wait until it is closed. `process` is
+  // the client's process, or 0 if the system does not say: while it is not stopped, packets wait
+  // for it for longer. The error is one line for a person.
+  Result<Opened> open(Time now, std::uint32_t host, std::uint32_t client, UniqueFd&& button,
                       int process = 0);
-  void close(Time now, std::uint32_t client);
+  // Returns the descriptors that the client had, too. Closing them may take long.
+  std::vector<UniqueFd> close(Time now, std::uint32_t client);
   // Returns the descriptor that is readable when a client has rung.
   int bell(std::uint32_t client) const;
-  // A client may have rung.
-  void answer(std::uint32_t client);
+  // A client may have rung. Returns descriptors that came along, which nobody wants. Closing them
+  // may take long.
+  std::vector<UniqueFd> answer(std::uint32_t client);
 
   // A user of a host's port in this process, which is given packets as they come.
   using Take = std::function<void(Time now, std::span<const std::byte> packet)>;
@@ -70,6 +76,7 @@ class DataPorts {
     std::uint32_t client = 0;
     int process = 0;
     FabricRings rings;
+    int button = -1;  // the rings own it
     UniqueFd bell;
     bool is_awake = false;              // its rings are looked at in each turn
     std::uint32_t held_back_lanes = 0;  // as bits: their next packet has found no room
@@ -86,6 +93,7 @@ class DataPorts {
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
 
   bool is_free(fabric::SubnetTraffic::Program program);
+  Result<void> has_place_for(std::uint32_t host, int process) const;
   Port* find(std::uint32_t client);
   Port* find(fabric::SubnetTraffic::Program program);
   bool read(Time now, Port& port);

@@ -2,10 +2,12 @@
 
 #include "live/fabric/data_ports.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -16,6 +18,7 @@
 #include "fabric/settle_test.h"
 #include "fabric/subnet_managers.h"
 #include "live/bell.h"
+#include "live/message/socket.h"
 #include "live/slots.h"
 #include "rdma/port/framing/infiniband.h"
 #include "rdma/wire/packet.h"
@@ -120,6 +123,48 @@ TEST_F(DataPortsTest, PacketsGoFromRingToRing) {
   }
   EXPECT_EQ(ports_->programs(0), 1u);
   EXPECT_EQ(ports_->programs(1), 0u);
+}
+
+// Other programs of the host find places, however many one program takes.
+TEST_F(DataPortsTest, AProcessHasAShareOfTheSlots) {
+  std::uint32_t client = 0;
+  const auto open_as = [&](std::uint32_t host, int process) {
+    auto bell = create_bell();
+    return ports_->open(now_, host, ++client, std::move(bell->button), process);
+  };
+  for (std::size_t i = 0; i < DataPorts::slots_of_process_max; ++i) ASSERT_TRUE(open_as(0, 7)) << i;
+  auto refused = open_as(0, 7);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "process 7 has the port of this host open 64 times, which is the most for one process");
+  EXPECT_TRUE(open_as(0, 8));
+  EXPECT_TRUE(open_as(1, 7));
+  ports_->close(now_, 1);
+  EXPECT_TRUE(open_as(0, 7));
+}
+
+// Whoever serves many closes them elsewhere.
+TEST_F(DataPortsTest, DescriptorsThatSlowlyCloseGoToTheCaller) {
+  auto bell = create_bell();
+  auto opened = ports_->open(now_, 0, 1, UniqueFd(dup(bell->button.get())));
+  ASSERT_TRUE(opened);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::array<int, 2> fds = {ends[0], ends[1]};
+  const std::array<std::byte, 1> ring{};
+  ASSERT_TRUE(send_message(opened->button.get(), ring, fds));
+  ASSERT_TRUE(send_message(opened->button.get(), ring, fds));
+  for (const int end : ends) close(end);
+  EXPECT_EQ(ports_->answer(1).size(), 4u);
+  EXPECT_TRUE(ports_->answer(1).empty());
+  // The rings have closed theirs.
+  const auto left = ports_->close(now_, 1);
+  const auto has = [](const UniqueFd& each) { return static_cast<bool>(each); };
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_TRUE(std::ranges::all_of(left, has));
+  UniqueFd no_button(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(ports_->open(now_, 0, 2, std::move(no_button)));
+  EXPECT_TRUE(no_button);  // NOLINT(bugprone-use-after-move): it was refused
 }
 
 TEST_F(DataPortsTest, AProgramIsLookedAtWhenItHasRung) {

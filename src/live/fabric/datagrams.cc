@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -44,17 +46,16 @@ std::optional<std::size_t> size_of(const UniqueFd& file) {
   return *size;
 }
 
-bool read_file(const UniqueFd& file, std::vector<std::byte>& bytes) {
-  const auto size = size_of(file);
-  if (!size) return false;
-  bytes.resize(*size);
-  std::size_t at = 0;
+// Appends bytes of a file that has them.
+bool read_file(const UniqueFd& file, std::size_t count, std::vector<std::byte>& bytes) {
+  std::size_t at = bytes.size();
+  bytes.resize(at + count);
   while (at < bytes.size()) {
-    const ssize_t count =
+    const ssize_t taken =
         pread(file.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    at += static_cast<std::size_t>(count);
+    if (taken < 0 && errno == EINTR) continue;
+    if (taken <= 0) return false;
+    at += static_cast<std::size_t>(taken);
   }
   return true;
 }
@@ -75,14 +76,41 @@ Result<void> send_datagram(int socket, Datagram datagram) {
 }
 
 Result<Datagram> receive_datagram(int socket) {
-  auto message = receive_message(socket);
+  std::vector<UniqueFd> unused;
+  auto arrived = receive_first_bytes(socket, unused);
+  if (!arrived) return arrived.error();
+  if (auto read = read_more(*arrived, arrived->bytes); !read) return read.error();
+  return std::move(arrived->datagram);
+}
+
+Result<ArrivedDatagram> receive_first_bytes(int socket, std::vector<UniqueFd>& unused) {
+  auto message = receive_message(socket, &unused);
   if (!message) return message.error();
-  Datagram datagram;
-  if (!decoded(message->bytes, datagram) || message->fds.size() > 1) return no_datagram();
-  if (message->fds.size() == 1 && !read_file(message->fds[0], datagram.bytes)) {
-    return no_datagram();
-  }
-  return datagram;
+  unused = std::move(message->fds);
+  ArrivedDatagram arrived;
+  Datagram& datagram = arrived.datagram;
+  if (!decoded(message->bytes, datagram) || unused.size() > 1) return no_datagram();
+  arrived.bytes = datagram.bytes.size();
+  if (unused.empty()) return arrived;
+  const auto size = size_of(unused[0]);
+  if (!size) return no_datagram();
+  arrived.bytes = *size;
+  datagram.bytes.clear();
+  const std::size_t first = std::min(*size, ArrivedDatagram::first_bytes);
+  if (!read_file(unused[0], first, datagram.bytes)) return no_datagram();
+  arrived.file = std::move(unused[0]);
+  return arrived;
+}
+
+Result<void> read_more(ArrivedDatagram& arrived, std::size_t bytes_max) try {
+  std::vector<std::byte>& bytes = arrived.datagram.bytes;
+  const std::size_t count = std::min(bytes_max, arrived.bytes - bytes.size());
+  if (count == 0) return {};
+  bytes.reserve(arrived.bytes);
+  if (!read_file(arrived.file, count, bytes)) return no_datagram();
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error{"there is no memory for a datagram", ENOMEM};
 }
 
 Result<std::size_t> next_datagram_bytes(int socket) {

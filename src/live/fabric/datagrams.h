@@ -4,9 +4,11 @@
 // with its message.
 
 #include <cstddef>
+#include <vector>
 
 #include "base/result.h"
 #include "live/fabric/messages.h"
+#include "os/unique_fd.h"
 
 namespace tulle::live {
 
@@ -21,6 +23,23 @@ Result<void> send_datagram(int socket, Datagram datagram);
 // Takes a datagram that has come. The error_number is EAGAIN if there is none, ECONNRESET if the
 // other end is gone, and EPROTO if it is none.
 Result<Datagram> receive_datagram(int socket);
+// A datagram that has come. Of one in a file, only the first bytes have been read, which say
+// whether anybody wants the others.
+struct ArrivedDatagram {
+  static constexpr std::size_t first_bytes = 256;  // a packet's
+
+  Datagram datagram;
+  UniqueFd file;          // none: the bytes came in the message
+  std::size_t bytes = 0;  // that the whole datagram has
+
+  bool is_whole() const { return datagram.bytes.size() == bytes; }
+};
+// Takes a datagram as receive_datagram() does, without the rest of its file. Descriptors that are
+// of no use go to `unused`, for callers who must not wait until they are closed.
+Result<ArrivedDatagram> receive_first_bytes(int socket, std::vector<UniqueFd>& unused);
+// Reads at most so many of the bytes that are left. The error_number is ENOMEM if there is no
+// memory for them.
+Result<void> read_more(ArrivedDatagram& arrived, std::size_t bytes_max);
 // Returns the size of the next datagram, and leaves it there.
 Result<std::size_t> next_datagram_bytes(int socket);
 

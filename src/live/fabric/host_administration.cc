@@ -66,7 +66,7 @@ bool HostAdministration::ask(std::uint8_t method, std::uint16_t attribute, std::
   std::memcpy(out.bytes.data(), &header, sizeof(header));
   std::memcpy(out.bytes.data() + wire::administration_header_offset, &rest, sizeof(rest));
   std::memcpy(out.bytes.data() + wire::administration_data_offset, &record, sizeof(record));
-  services_.send(now_(), host_, client_, out);
+  services_.send(now_(), host_, client_, std::move(out));
   return true;
 }
 

@@ -99,7 +99,7 @@ void HostConnections::send(const management::cm::Outgoing& datagram) {
   out.qkey = wire::general_services_qkey.value;
   out.lid = lid;
   out.bytes.assign(datagram.bytes.begin(), datagram.bytes.end());
-  services_.send(now_(), host_, client_, out);
+  services_.send(now_(), host_, client_, std::move(out));
   has_sent_ = true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "base/folder_test.h"
 #include "live/fabric/network_keeper.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -74,6 +76,12 @@ TEST(HostNetworksTest, HostsOfALargeFabricWaitForAProgram) {
 class NetworkKeeperTest : public testing::Test {
  protected:
   void SetUp() override {
+    start(geteuid());
+    auto first = await_message(socket_.get(), 10'000);
+    ASSERT_TRUE(first);
+    if (first->fds.empty()) GTEST_SKIP() << text_of(*first);
+  }
+  void start(uid_t user) {
     files_.write("hosts", "127.0.0.1\tlocalhost\n");
     std::array<int, 2> ends{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -82,13 +90,12 @@ class NetworkKeeperTest : public testing::Test {
     ASSERT_GE(process_, 0);
     if (process_ == 0) {
       socket_.reset();
+      if (user != geteuid() && setuid(user) != 0) _exit(1);
+      prctl(PR_SET_DUMPABLE, 1);  // so that the process owns its files in /proc
       keep_networks(ends[1], files_.path("hosts"), 2);
       _exit(0);
     }
     close(ends[1]);
-    auto first = await_message(socket_.get(), 10'000);
-    ASSERT_TRUE(first);
-    if (first->fds.empty()) GTEST_SKIP() << text_of(*first);
   }
   void TearDown() override {
     socket_.reset();
@@ -120,6 +127,24 @@ TEST_F(NetworkKeeperTest, EachRequestHasOneAnswer) {
   ASSERT_TRUE(refused);
   EXPECT_EQ(text_of(*refused), "interface 0 ib0 the host has no network");
   EXPECT_TRUE(refused->fds.empty());
+}
+
+// In a user namespace, the programs of this user would look like those of any other.
+class NetworkKeeperOfNobodyTest : public NetworkKeeperTest {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0 || !user_numbers().has_all) GTEST_SKIP() << "only root becomes nobody";
+    start(65'534);
+  }
+};
+
+TEST_F(NetworkKeeperOfNobodyTest, MakesNoNetworks) {
+  auto first = answer();
+  ASSERT_TRUE(first);
+  if (text_of(*first).starts_with("cannot make namespaces")) GTEST_SKIP() << text_of(*first);
+  EXPECT_EQ(text_of(*first),
+            "user 65534 may be any user in a user namespace: start the fabric as another one");
+  EXPECT_TRUE(first->fds.empty());
 }
 
 // The fabric's process has ended, or says what no fabric of this version does.

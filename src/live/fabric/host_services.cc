@@ -27,6 +27,7 @@ std::int32_t errno_of(DatagramService::Refusal refusal) {
     case DatagramService::Refusal::no_room:
       return ENOMEM;
     case DatagramService::Refusal::unknown_agent:
+    case DatagramService::Refusal::too_long:
       return EINVAL;
   }
   return EINVAL;
@@ -179,8 +180,9 @@ AgentRegistered HostServices::remove(std::uint32_t host, std::uint32_t client,
   return {agent, errno_of(hosts_[host].service.remove(client, agent))};
 }
 
-void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
-                        const Datagram& datagram) {
+// Returns the question without the bytes of a transaction of many packets.
+DatagramService::Question HostServices::question_of(std::uint32_t host,
+                                                    const Datagram& datagram) const {
   const auto& node = subnet_.node(host);
   const wire::PortInfo& info = node.port_info(host_port);
   DatagramService::Question question;
@@ -197,19 +199,40 @@ void HostServices::send(Time now, std::uint32_t host, std::uint32_t client,
   packet.pkey = Pkey(pkeys[std::min<std::size_t>(datagram.pkey_index, pkeys.size() - 1)]);
   const std::size_t bytes = std::min(datagram.bytes.size(), packet.mad.size());
   std::copy_n(datagram.bytes.begin(), bytes, packet.mad.begin());
-  question.whole = datagram.bytes;
   if (packet.source_qp.value > 1) packet.source_qp = wire::general_services_qp;
-  const auto refusal = hosts_[host].service.send(now, client, question);
-  if (refusal != DatagramService::Refusal::none && datagram.timeout_milliseconds != 0) {
-    refused_.push_back({client, datagram.agent, true, packet, {}});
-  }
+  return question;
 }
 
-void HostServices::progress(Time now, const std::function<void(const Delivery&)>& deliver) {
-  for (const Delivery& each : std::exchange(refused_, {})) deliver(each);
+bool HostServices::can_send(std::uint32_t host, std::uint32_t client, const Datagram& first,
+                            std::size_t bytes) const {
+  const auto refusal = hosts_[host].service.check_long(client, question_of(host, first), bytes);
+  return refusal == DatagramService::Refusal::none;
+}
+
+void HostServices::send(Time now, std::uint32_t host, std::uint32_t client, Datagram datagram) {
+  DatagramService::Question question = question_of(host, datagram);
+  question.whole = std::exchange(datagram.bytes, {});
+  const management::Packet packet = question.packet;
+  const auto refusal = hosts_[host].service.send(now, client, std::move(question));
+  if (refusal != DatagramService::Refusal::none) give_back(client, datagram, packet);
+}
+
+void HostServices::give_back(std::uint32_t host, std::uint32_t client, const Datagram& datagram) {
+  give_back(client, datagram, question_of(host, datagram).packet);
+}
+
+// Nobody waits for a datagram without an answer.
+void HostServices::give_back(std::uint32_t client, const Datagram& datagram,
+                             const management::Packet& packet) {
+  if (datagram.timeout_milliseconds == 0) return;
+  refused_.push_back({client, datagram.agent, true, packet, {}});
+}
+
+void HostServices::progress(Time now, const Deliver& deliver) {
+  for (Delivery& each : std::exchange(refused_, {})) deliver(std::move(each));
   for (Host& host : hosts_) {
     if (host.service.next_timeout() > now) continue;
-    while (const auto expired = host.service.expire(now)) deliver(*expired);
+    while (auto expired = host.service.expire(now)) deliver(std::move(*expired));
   }
   bool is_moving = true;
   while (is_moving) {
@@ -231,7 +254,7 @@ void HostServices::progress(Time now, const std::function<void(const Delivery&)>
 // A datagram that no program takes may be for the fabric's own manager. What comes for the manager
 // of a port is that one's alone: traps have the key of their nodes.
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
-                           const std::function<void(const Delivery&)>& deliver) {
+                           const Deliver& deliver) {
   const wire::MadHeader header = management::header_of(arrival.packet.mad);
   const bool is_unasked = header.method == management::method_trap || management::asks(header);
   const bool is_managers = arrival.packet.is_subnet_management() && is_unasked &&
@@ -243,7 +266,7 @@ void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
       begin_connections_(arrival.host);
       delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
     }
-    if (delivery) return deliver(*delivery);
+    if (delivery) return deliver(std::move(*delivery));
   }
   if (managers_ != nullptr) managers_->receive(now, arrival);
 }
@@ -259,7 +282,7 @@ Time HostServices::next_timeout() const {
   return managers_ == nullptr ? next : std::min(next, managers_->next_timeout());
 }
 
-Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) const {
+Datagram HostServices::as_message(std::uint32_t host, Delivery delivery) const {
   const management::Packet& packet = delivery.packet;
   const wire::PortInfo& info = subnet_.node(host).port_info(host_port);
   Datagram out;
@@ -277,7 +300,7 @@ Datagram HostServices::as_message(std::uint32_t host, const Delivery& delivery) 
     return wire::is_same_partition(Pkey(each), packet.pkey);
   });
   out.pkey_index = static_cast<std::uint16_t>(found == pkeys.end() ? 0 : found - pkeys.begin());
-  out.bytes = delivery.whole;
+  out.bytes = std::move(delivery.whole);
   if (out.bytes.empty()) out.bytes.assign(packet.mad.begin(), packet.mad.end());
   return out;
 }

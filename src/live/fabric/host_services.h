@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,14 +57,21 @@ class HostServices {
     begin_connections_ = std::move(begin);
   }
 
+  // Returns whether a program's datagram of so many bytes could be sent now. `first` has the first
+  // ones, at least those of a packet.
+  bool can_send(std::uint32_t host, std::uint32_t client, const Datagram& first,
+                std::size_t bytes) const;
   // Sends a program's datagram. One that cannot be sent comes back with a status.
-  void send(Time now, std::uint32_t host, std::uint32_t client, const Datagram& datagram);
+  void send(Time now, std::uint32_t host, std::uint32_t client, Datagram datagram);
+  // Lets a datagram come back that cannot be sent.
+  void give_back(std::uint32_t host, std::uint32_t client, const Datagram& datagram);
   // Moves all datagrams, and gives those that have come to the caller.
-  void progress(Time now, const std::function<void(const Delivery&)>& deliver);
+  using Deliver = std::function<void(Delivery delivery)>;
+  void progress(Time now, const Deliver& deliver);
   Time next_timeout() const;
   // Says whether a program on a host is a subnet manager.
   void set_manager(Time now, std::uint32_t host, bool is_manager);
-  Datagram as_message(std::uint32_t host, const Delivery& delivery) const;
+  Datagram as_message(std::uint32_t host, Delivery delivery) const;
 
  private:
   struct Host {
@@ -71,8 +79,10 @@ class HostServices {
     std::map<std::uint32_t, pid_t> clients;
   };
 
-  void receive(Time now, const fabric::Subnet::Arrival& arrival,
-               const std::function<void(const Delivery&)>& deliver);
+  management::DatagramService::Question question_of(std::uint32_t host,
+                                                    const Datagram& datagram) const;
+  void give_back(std::uint32_t client, const Datagram& datagram, const management::Packet& packet);
+  void receive(Time now, const fabric::Subnet::Arrival& arrival, const Deliver& deliver);
 
   fabric::Subnet& subnet_;
   fabric::SubnetManagers* managers_;

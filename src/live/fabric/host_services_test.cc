@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabric/settle_test.h"
@@ -119,6 +120,27 @@ TEST_F(HostServicesTest, ADatagramWithoutAnAnswerSaysWhereItWent) {
   EXPECT_EQ(came[0].status, static_cast<std::uint32_t>(ETIMEDOUT));
   EXPECT_EQ(came[0].qp, 1u);
   EXPECT_EQ(came[0].lid, nobody);
+}
+
+// The bytes of a long datagram need not be read if it cannot be sent.
+TEST_F(HostServicesTest, ALongDatagramIsCheckedByItsFirstBytes) {
+  const auto sender = services_.add(0, 0, {vendor_class, 1, 0, {}, false});
+  Datagram first = question(sender.agent, services_.port_of(1).lid);
+  EXPECT_TRUE(services_.can_send(0, 0, first, wire::mad_bytes));
+  EXPECT_FALSE(services_.can_send(0, 0, first, wire::mad_bytes + 1));
+  ++first.agent;
+  EXPECT_FALSE(services_.can_send(0, 0, first, wire::mad_bytes));
+  std::vector<Datagram> came;
+  const auto take = [&](HostServices::Delivery delivery) {
+    came.push_back(services_.as_message(0, std::move(delivery)));
+  };
+  services_.give_back(0, 0, first);
+  first.timeout_milliseconds = 0;  // nobody waits for it
+  services_.give_back(0, 0, first);
+  services_.progress(now_, take);
+  ASSERT_EQ(came.size(), 1u);
+  EXPECT_EQ(came[0].agent, first.agent);
+  EXPECT_EQ(came[0].status, static_cast<std::uint32_t>(ETIMEDOUT));
 }
 
 }  // namespace

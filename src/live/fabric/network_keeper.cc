@@ -32,6 +32,7 @@
 #include "os/system_error.h"
 #include "os/trusted_folder.h"
 #include "os/unique_fd.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -131,6 +132,12 @@ Result<void> make_bridge(bool& has_users) {
     if (!write_file("/proc/self/uid_map", fmt::format("{} {} 1", user, user)) ||
         !write_file("/proc/self/gid_map", fmt::format("{} {} 1", group, group))) {
       return system_error("cannot map this user into a user namespace");
+    }
+    if (!is_known_user(user)) {
+      return Error{
+          fmt::format(
+              "user {} may be any user in a user namespace: start the fabric as another one", user),
+          EPERM};
     }
     if (auto kept = keep_capabilities(); !kept) return kept;  // for `ip`
   }

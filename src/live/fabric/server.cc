@@ -11,171 +11,79 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
 #include <new>
-#include <optional>
-#include <span>
-#include <utility>
-#include <vector>
 
-#include "base/quoted.h"
-#include "fabric/subnet.h"
-#include "fabric/subnet_managers.h"
-#include "live/fabric/captures.h"
-#include "live/fabric/client.h"
-#include "live/fabric/data_ports.h"
-#include "live/fabric/datagrams.h"
+#include "live/fabric/core.h"
 #include "live/fabric/fabric_folder.h"
-#include "live/fabric/host_administration.h"
-#include "live/fabric/host_connections.h"
-#include "live/fabric/host_networks.h"
-#include "live/fabric/host_services.h"
-#include "live/fabric/ip_interfaces.h"
-#include "live/fabric/manager_files.h"
-#include "live/fabric/messages.h"
-#include "live/fabric/other_machines.h"
-#include "live/fabric/session.h"
-#include "live/message/port_attributes.h"
-#include "live/message/socket.h"
-#include "os/service_process.h"
-#include "os/trusted_folder.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
 
-using Session = FabricSession;
-
-constexpr std::size_t sessions_max = 1'024;
-// Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
-constexpr std::size_t commands_max = 32;
 // Connections that have said nothing yet.
 constexpr std::ptrdiff_t silent_max = 64;
-static_assert(sessions_max == 1'024, "the text says it");
-constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
-constexpr int messages_in_a_turn = 64;
-// The hosts' connection managers, and their questions to subnet administration, are clients of the
-// services, too, with separate numbers.
-constexpr std::uint32_t own_clients = 1u << 31;
-constexpr std::uint32_t administration_clients = 1u << 30;
-// The lowest bits of an event's datum say what kind of thing its address belongs to.
+// What is read of the files of long datagrams, of which one may have 64 MiB.
+constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
 constexpr std::uint64_t kind_mask = 7;
-enum class EventKind : std::uint8_t { session, bell, packets, addresses, machines };
 constexpr int no_memory_pause_microseconds = 10'000;
 
-class FabricServer {
- public:
-  FabricServer(const FabricOptions& options, UniqueFd listener, HostNetworks* networks,
-               std::optional<MachineSocket> socket)
-      : listener_(std::move(listener)),
-        networks_(networks),
-        subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
-        managers_(managers_of(options, subnet_)),
-        hosts_(subnet_, managers_.get()),
-        data_ports_(now(), subnet_),
-        manager_files_(options.folder + "/managers", subnet_,
-                       [this](Time at, std::uint32_t host, bool is_manager) {
-                         hosts_.set_manager(at, host, is_manager);
-                       }) {
-    hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
-    if (options.keeps_rates) data_ports_.traffic().keep_rates();
-    if (socket) {
-      machines_.emplace(now(), std::move(*socket), options.machines, options.machine_of, subnet_,
-                        data_ports_.traffic());
-    }
-    if (networks == nullptr || !networks->no_interfaces().empty()) return;
-    interfaces_.emplace(
-        now, subnet_, data_ports_, *networks,
-        [this](std::uint32_t host) -> HostAdministration& {
-          has_to_manage_ = true;  // it is about to be asked
-          return administration_of(host);
-        },
-        [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
-          const bool has_packets = source == IpInterfaces::Source::packets;
-          watch(fd, &link, has_packets ? EventKind::packets : EventKind::addresses);
-        });
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "tulle: %s\n", reason.c_str());
+  return 1;
+}
+
+}  // namespace
+
+FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
+                           std::optional<MachineSocket> socket)
+    : networks_(networks),
+      subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
+      managers_(managers_of(options, subnet_)),
+      hosts_(subnet_, managers_.get()),
+      data_ports_(now(), subnet_),
+      manager_files_(options.folder + "/managers", subnet_,
+                     [this](Time at, std::uint32_t host, bool is_manager) {
+                       hosts_.set_manager(at, host, is_manager);
+                     }) {
+  hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+  if (options.keeps_rates) data_ports_.traffic().keep_rates();
+  if (socket) {
+    machines_.emplace(now(), std::move(*socket), options.machines, options.machine_of, subnet_,
+                      data_ports_.traffic());
   }
+  if (networks == nullptr || !networks->no_interfaces().empty()) return;
+  interfaces_.emplace(
+      now, subnet_, data_ports_, *networks,
+      [this](std::uint32_t host) -> HostAdministration& {
+        has_to_manage_ = true;  // it is about to be asked
+        return administration_of(host);
+      },
+      [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
+        const bool has_packets = source == IpInterfaces::Source::packets;
+        watch(fd, &link, has_packets ? EventKind::packets : EventKind::addresses);
+      });
+}
 
-  Result<void> serve(const std::function<void()>& ready);
+// What programs sent may close slowly here, too.
+FabricServer::~FabricServer() {
+  for (const auto& session : sessions_) end(*session);
+}
 
- private:
-  static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
-                                                             fabric::Subnet& subnet) {
-    if (!options.has_manager) return nullptr;
-    return std::make_unique<fabric::SubnetManagers>(now(), subnet, manager_settings(options));
-  }
-  // Returns the time since the process began. A Time has 106 days, and a machine may have been up
-  // for longer.
-  static Time now() {
-    static const auto begin = std::chrono::steady_clock::now();
-    const auto since = std::chrono::steady_clock::now() - begin;
-    return Time::nanoseconds(std::chrono::nanoseconds(since).count());
-  }
+std::unique_ptr<fabric::SubnetManagers> FabricServer::managers_of(const FabricOptions& options,
+                                                                  fabric::Subnet& subnet) {
+  if (!options.has_manager) return nullptr;
+  return std::make_unique<fabric::SubnetManagers>(now(), subnet, manager_settings(options));
+}
 
-  void watch(int fd, void* of, EventKind kind = EventKind::session, int change = EPOLL_CTL_ADD);
-  void handle(const epoll_event& event);
-  Time next_management() const;
-  Time next_event() const;
-  void turn();
-  void accept_all();
-  void end_silent();
-  void handle(Session& session);
-  void end(const Session& session);
-  void handle_message(Session& session, ReceivedMessage& message);
-  void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
-  void greet_program(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
-  void open_port(Session& session, std::uint32_t host);
-  HostAdministration& administration_of(std::uint32_t host);
-  HostConnections& connections_of(std::uint32_t host);
-  void open_channel(Session& session, std::uint32_t host);
-  void execute(Session& session, std::span<const std::byte> bytes);
-  bool progress_connections();
-  void open_data_port(Session& session, std::uint32_t host, UniqueFd button);
-  void enter(Session& session, std::uint32_t host);
-  void admit(Session& session, std::uint32_t host);
-  void take_network(HostNetworks::Answer answer);
-  void pass_reregistrations();
-  void begin_capture(Session& session, const FabricHello& hello);
-  void manage();
-  void tell_of_port(Session& session);
-  void change_cable(Session& session, const FabricHello& hello);
-  FabricNodes nodes_from(std::uint32_t first) const;
-  std::string no_network(std::uint32_t host, const std::string& reason) const;
-  void take_datagrams(Session& session);
-  void deliver(const management::DatagramService::Delivery& delivery);
-  template <typename Message>
-  void answer(Session& session, Message message);
-  void refuse(Session& session, const std::string& reason) {
-    static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
-    session.is_over = true;
-  }
+// Returns the time since the process began. A Time has 106 days, and a machine may have been up
+// for longer.
+Time FabricServer::now() {
+  static const auto begin = std::chrono::steady_clock::now();
+  const auto since = std::chrono::steady_clock::now() - begin;
+  return Time::nanoseconds(std::chrono::nanoseconds(since).count());
+}
 
-  UniqueFd listener_;
-  UniqueFd signals_;
-  UniqueFd epoll_;
-  HostNetworks* networks_;  // null: the hosts share this machine's network
-  fabric::Subnet subnet_;
-  std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none
-  HostServices hosts_;
-  DataPorts data_ports_;
-  Captures captures_{data_ports_.traffic()};
-  std::optional<OtherMachines> machines_;  // none: all nodes are here
-  std::map<std::uint32_t, std::unique_ptr<HostAdministration>> administrations_;  // by host
-  std::map<std::uint32_t, std::unique_ptr<HostConnections>> connections_;         // by host
-  std::optional<IpInterfaces> interfaces_;  // none: the hosts have no IP over InfiniBand
-  Time connections_due_ = Time::never();    // when one of them has something to do
-  ManagerFiles manager_files_;
-  std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
-  std::vector<std::unique_ptr<Session>> sessions_;
-  std::uint32_t next_id_ = 1;
-  bool is_stopped_ = false;
-  bool has_to_manage_ = true;    // something has happened besides packets with data
-  bool has_more_data_ = false;   // packets with data are left to move
-  bool waits_for_room_ = false;  // of the socket for other machines
-};
-
-Result<void> FabricServer::serve(const std::function<void()>& ready) {
+Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>& ready) {
   signals_ = stop_signals();
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!signals_ || !epoll_) {
@@ -183,7 +91,7 @@ Result<void> FabricServer::serve(const std::function<void()>& ready) {
   }
   if (auto opened = manager_files_.open(); !opened) return opened;
   watch(signals_.get(), nullptr);
-  watch(listener_.get(), nullptr);
+  listener_ = WatchedListener(std::move(listener), epoll_.get());
   watch(manager_files_.descriptor(), nullptr);
   if (networks_ != nullptr) watch(networks_->descriptor(), nullptr);
   if (machines_) watch(machines_->descriptor(), &*machines_, EventKind::machines);
@@ -213,11 +121,14 @@ void FabricServer::watch(int fd, void* of, EventKind kind, int change) {
 }
 
 Time FabricServer::next_management() const {
-  return std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
+  Time next = std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
+  if (!listener_.is_paused()) return next;
+  const std::chrono::nanoseconds left = listener_.resumes_at() - WatchedListener::Clock::now();
+  return std::min(next, now() + Time::nanoseconds(left.count()));
 }
 
 Time FabricServer::next_event() const {
-  if (has_more_data_ || has_to_manage_) return Time::zero();
+  if (has_more_data_ || has_to_manage_ || !arriving_.empty()) return Time::zero();
   Time next = std::min(next_management(), data_ports_.next_event());
   if (machines_) next = std::min(next, machines_->next_event());
   return interfaces_ ? std::min(next, interfaces_->next_event()) : next;
@@ -233,8 +144,10 @@ void FabricServer::handle(const epoll_event& event) {
   switch (static_cast<EventKind>(datum & kind_mask)) {
     case EventKind::session:
       return handle(*static_cast<Session*>(of));
-    case EventKind::bell:  // the connection need not be looked at
-      return data_ports_.answer(static_cast<Session*>(of)->id);
+    case EventKind::bell: {  // the connection need not be looked at
+      const Session& session = *static_cast<Session*>(of);
+      return discard(session, data_ports_.answer(session.id));
+    }
     case EventKind::packets:
       return interfaces_->read(now(), *static_cast<IpInterfaces::Link*>(of),
                                IpInterfaces::Source::packets);
@@ -252,6 +165,7 @@ void FabricServer::turn() {
   const Time left = next.is_never() ? next : next - now();
   const int count = wait_for_events(epoll_.get(), events, left);
   for (int i = 0; i < count; ++i) handle(events[i]);
+  read_long_datagrams();
   const Time at = now();
   const bool has_more_to_read = machines_ && machines_->read(at);
   if (machines_ && machines_->take_news()) has_to_manage_ = true;
@@ -272,10 +186,7 @@ void FabricServer::turn() {
       machines_->wants_room() != std::exchange(waits_for_room_, machines_->wants_room())) {
     watch(machines_->descriptor(), &*machines_, EventKind::machines, EPOLL_CTL_MOD);
   }
-  std::erase_if(sessions_, [this](const auto& session) {
-    if (session->is_over) end(*session);
-    return session->is_over;
-  });
+  end_finished();
 }
 
 // Does what packets with data do not need.
@@ -289,7 +200,8 @@ void FabricServer::manage() {
         [this](HostNetworks::Answer answer) { take_network(std::move(answer)); });
   }
   do {
-    hosts_.progress(now(), [this](const auto& delivery) { deliver(delivery); });
+    hosts_.progress(now(),
+                    [this](HostServices::Delivery delivery) { deliver(std::move(delivery)); });
   } while (progress_connections());
   data_ports_.follow(now());
   pass_reregistrations();
@@ -341,205 +253,6 @@ void FabricServer::tell_of_port(Session& session) {
   session.must_register_anew = false;
 }
 
-void FabricServer::accept_all() {
-  constexpr int accepts_in_a_turn = 64;
-  for (int i = 0; i < accepts_in_a_turn; ++i) {
-    UniqueFd connection = accept_connection(listener_);
-    if (!connection) return;
-    auto peer = peer_of(connection.get());
-    auto session = std::make_unique<Session>();
-    session->connection = std::move(connection);
-    session->id = next_id_++;
-    watch(session->connection.get(), session.get());
-    if (!peer || !is_trusted(peer->uid)) {
-      refuse(*session, fmt::format("this fabric belongs to user {}", geteuid()));
-    }
-    sessions_.push_back(std::move(session));
-    end_silent();
-  }
-}
-
-// Ends the oldest of the connections that have said nothing, if there are too many.
-void FabricServer::end_silent() {
-  const auto is_silent = [](const auto& each) { return !each->has_said && !each->is_over; };
-  if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
-  (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
-}
-
-void FabricServer::handle(Session& session) {
-  for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
-    auto message = receive_message(session.connection.get());
-    if (message) {
-      has_to_manage_ = session.has_said = true;
-      handle_message(session, *message);
-      continue;
-    }
-    if (message.error().error_number != EAGAIN) session.is_over = true;
-    break;
-  }
-  if (session.host && !session.is_over) take_datagrams(session);
-}
-
-// Gives back all that the session had.
-void FabricServer::end(const Session& session) {
-  if (session.host) hosts_.leave(*session.host, session.id);
-  if (session.captures) captures_.remove(session.id);
-  if (session.data_host) data_ports_.close(now(), session.id);
-  if (session.connects) {
-    connections_.at(*session.connects)->service().close_channel(session.channel);
-    has_to_manage_ = true;  // peers are told
-  }
-}
-
-template <typename Message>
-void FabricServer::answer(Session& session, Message message) {
-  if (!send_message(session.connection.get(), encoded(message))) session.is_over = true;
-}
-
-void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
-  if (session.connects) return execute(session, message.bytes);
-  FabricHello hello;
-  if (!session.host && !session.data_host) {
-    if (decoded(message.bytes, hello)) return greet(session, hello, message.fds);
-    return refuse(session,
-                  "the fabric does not know this message; is the program's Tulle of "
-                  "another version?");
-  }
-  RegisterAgent registration;
-  UnregisterAgent removal;
-  // A program says nothing about its port for data.
-  if (session.host && decoded(message.bytes, registration)) {
-    answer(session, hosts_.add(*session.host, session.id, registration));
-  } else if (session.host && decoded(message.bytes, removal)) {
-    answer(session, hosts_.remove(*session.host, session.id, removal.agent));
-  } else {
-    session.is_over = true;
-  }
-}
-
-void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
-  const auto greeted = static_cast<std::size_t>(
-      std::ranges::count_if(sessions_, [](const auto& each) { return each->has_said; }));
-  if (greeted > sessions_max + commands_max) return refuse(session, too_many_text);
-  switch (hello.purpose) {
-    case FabricPurpose::describe:
-    case FabricPurpose::open:
-    case FabricPurpose::data:
-    case FabricPurpose::attribute:
-    case FabricPurpose::counters:
-    case FabricPurpose::enter:
-    case FabricPurpose::connect:
-      if (greeted > sessions_max) return refuse(session, too_many_text);
-      return greet_program(session, hello, fds);
-    case FabricPurpose::capture:
-      return begin_capture(session, hello);
-    case FabricPurpose::status:
-      return answer(session, nodes_from(hello.first));
-    case FabricPurpose::machines:
-      return answer(session,
-                    FabricMachines{machines_ ? machines_->status() : std::vector<FabricMachine>()});
-    case FabricPurpose::cut:
-    case FabricPurpose::join:
-      return change_cable(session, hello);
-    case FabricPurpose::stop:
-      answer(session, FabricEnd{});
-      is_stopped_ = true;
-      return;
-  }
-  session.is_over = true;
-}
-
-void FabricServer::greet_program(Session& session, const FabricHello& hello,
-                                 std::vector<UniqueFd>& fds) {
-  const auto host = subnet_.find(hello.host);
-  if (!host || !subnet_.topology().is_host(*host)) {
-    return refuse(session,
-                  fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
-                              tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
-  }
-  if (subnet_.is_elsewhere(*host)) {
-    return refuse(session, fmt::format("{} is a host of the machine {}", hello.host,
-                                       tulle::quoted(machines_->name_of(*host))));
-  }
-  if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
-  if (hello.purpose == FabricPurpose::connect) return open_channel(session, *host);
-  if (hello.purpose == FabricPurpose::data) {
-    return open_data_port(session, *host, fds.size() == 1 ? std::move(fds[0]) : UniqueFd());
-  }
-  if (hello.purpose == FabricPurpose::enter) return enter(session, *host);
-  if (hello.purpose == FabricPurpose::counters) return answer(session, hosts_.counters(*host));
-  if (hello.purpose == FabricPurpose::attribute) {
-    const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
-    const Attribute attribute{text.has_value(), text.value_or("")};
-    if (!send_message(session.connection.get(), encode(attribute))) session.is_over = true;
-    return;
-  }
-  answer(session, hosts_.describe(*host, manager_files_.path(*host)));
-}
-
-void FabricServer::open_port(Session& session, std::uint32_t host) {
-  std::array<int, 2> ends{};
-  constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
-  if (socketpair(AF_UNIX, kind, 0, ends.data()) != 0) {
-    return refuse(session,
-                  fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)));
-  }
-  session.datagrams.reset(ends[0]);
-  const UniqueFd programs_end(ends[1]);
-  PortOpened opened;
-  const std::array<int, 1> fds = {programs_end.get()};
-  if (!send_message(session.connection.get(), encoded(opened), fds)) {
-    session.is_over = true;
-    return;
-  }
-  session.host = host;
-  hosts_.enter(host, session.id, process_at(session.connection.get()));
-  watch(session.datagrams.get(), &session);
-}
-
-HostAdministration& FabricServer::administration_of(std::uint32_t host) {
-  auto& administration = administrations_[host];
-  if (administration == nullptr) {
-    administration = std::make_unique<HostAdministration>(
-        host, own_clients | administration_clients | host, now, subnet_, hosts_);
-  }
-  return *administration;
-}
-
-// A host has a connection manager from the first program or peer on that needs it.
-HostConnections& FabricServer::connections_of(std::uint32_t host) {
-  auto& connections = connections_[host];
-  if (connections == nullptr) {
-    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_,
-                                                    administration_of(host));
-  }
-  return *connections;
-}
-
-void FabricServer::open_channel(Session& session, std::uint32_t host) {
-  HostConnections& connections = connections_of(host);
-  const pid_t process = process_at(session.connection.get());
-  auto events = connections.service().open_channel(
-      {process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
-  if (!events) return refuse(session, events.error().message);
-  session.connects = host;
-  const std::array<int, 1> fds = {events->get()};
-  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), fds)) {
-    session.is_over = true;
-  }
-}
-
-void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
-  CommandMessage command;
-  if (!decode(bytes, command)) {
-    session.is_over = true;  // a program of this version sends nothing else
-    return;
-  }
-  ConnectionService& service = connections_.at(*session.connects)->service();
-  const ReplyMessage reply{service.execute(session.channel, std::move(command))};
-  if (!send_message(session.connection.get(), encode(reply))) session.is_over = true;
-}
-
 // Returns true if a host's connection manager has sent datagrams.
 bool FabricServer::progress_connections() {
   bool has_sent = false;
@@ -563,116 +276,110 @@ bool FabricServer::progress_connections() {
   return has_sent;
 }
 
-void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd button) {
-  const pid_t process = process_at(session.connection.get());
-  auto port = data_ports_.open(now(), host, session.id, std::move(button), process);
-  if (!port) return refuse(session, port.error().message);
-  session.data_host = host;
-  DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
-  session.told = opened.port.port;
-  const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
-  if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
-  watch(data_ports_.bell(session.id), &session, EventKind::bell);
-}
+// --- sessions ---
 
-// Lets the program enter the host's network. The first ones wait until it has been made.
-void FabricServer::enter(Session& session, std::uint32_t host) {
-  if (networks_ == nullptr || networks_->is_made(host)) return admit(session, host);
-  const auto asked = networks_->find(host).empty() ? networks_->ask(host) : Result<void>();
-  if (!asked) return refuse(session, no_network(host, asked.error().message));
-  session.entered = host;
-  networks_->ask_for_all();
-}
-
-void FabricServer::admit(Session& session, std::uint32_t host) {
-  std::vector<int> namespaces;
-  if (networks_ != nullptr) {
-    for (const UniqueFd& one : networks_->find(host)) namespaces.push_back(one.get());
-  }
-  HostEntered entered;
-  if (!send_message(session.connection.get(), encoded(entered), namespaces)) session.is_over = true;
-}
-
-std::string FabricServer::no_network(std::uint32_t host, const std::string& reason) const {
-  return fmt::format("the fabric cannot make the network of {}: {}", fabric::host_name(host),
-                     reason);
-}
-
-void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
-  if (session.captures) return refuse(session, "this connection has a capture");
-  auto ring =
-      captures_.add(session.id, {hello.ring_bytes, hello.snap_length, hello.has_flow_control});
-  if (!ring) return refuse(session, ring.error().message);
-  session.captures = true;
-  const std::array<int, 1> fds = {*ring};
-  FabricEnd begun;
-  if (!send_message(session.connection.get(), encoded(begun), fds)) session.is_over = true;
-}
-
-void FabricServer::change_cable(Session& session, const FabricHello& hello) {
-  auto link = find_cable(subnet_, hello.ends);
-  if (!link) return refuse(session, link.error().message);
-  subnet_.set_cut(now(), *link, hello.purpose == FabricPurpose::cut);
-  answer(session, FabricEnd{});
-}
-
-FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
-  FabricNodes some;
-  some.discarded = subnet_.discarded();
-  const std::uint32_t all = subnet_.topology().nodes();
-  for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
-       ++node) {
-    some.nodes.push_back(hosts_.node_status(node));
-    const auto connections = connections_.find(node);
-    if (connections != connections_.end()) {
-      some.nodes.back().listeners = connections->second->service().listener_count();
+void FabricServer::accept_all() {
+  listener_.resume();
+  constexpr int accepts_in_a_turn = 64;
+  for (int i = 0; i < accepts_in_a_turn; ++i) {
+    UniqueFd connection = listener_.accept();
+    if (!connection) return;
+    auto peer = peer_of(connection.get());
+    auto session = std::make_unique<Session>();
+    session->connection = std::move(connection);
+    session->id = next_id_++;
+    if (peer) session->process = peer->pid;
+    watch(session->connection.get(), session.get());
+    if (!peer || !is_trusted(peer->uid)) {
+      refuse(*session, fmt::format("this fabric belongs to {}", user_text(geteuid())));
     }
-    if (machines_) some.nodes.back().machine = machines_->name_of(node);
-    const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
-    if (has_address) {
-      some.nodes.back().address =
-          subnet_.is_elsewhere(node) ? infiniband_address(node) : host_address(node);
-    }
-    if (interfaces_) some.nodes.back().interfaces = interfaces_->status(node);
-  }
-  return some;
-}
-
-void FabricServer::take_datagrams(Session& session) {
-  for (int i = 0; i < messages_in_a_turn; ++i) {
-    auto datagram = receive_datagram(session.datagrams.get());
-    if (!datagram) {
-      if (datagram.error().error_number != EAGAIN) session.is_over = true;
-      return;
-    }
-    has_to_manage_ = true;
-    hosts_.send(now(), *session.host, session.id, *datagram);
+    sessions_.push_back(std::move(session));
+    end_silent();
   }
 }
 
-// A program that does not read loses what comes.
-void FabricServer::deliver(const management::DatagramService::Delivery& delivery) {
-  if ((delivery.client & own_clients) != 0) {
-    const std::uint32_t host = delivery.client & ~(own_clients | administration_clients);
-    if ((delivery.client & administration_clients) != 0) {
-      return administrations_.at(host)->take(delivery);
-    }
-    return connections_.at(host)->take(delivery);
+// Ends the oldest of the connections that have said nothing, if there are too many.
+void FabricServer::end_silent() {
+  const auto is_silent = [](const auto& each) { return !each->has_said && !each->is_over; };
+  if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
+  (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
+}
+
+void FabricServer::end_finished() {
+  for (const auto& session : sessions_) {
+    if (session->is_over) end(*session);
   }
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
-    return session->id == delivery.client;
-  });
-  if (found == sessions_.end()) return;
-  Datagram datagram = hosts_.as_message(*(*found)->host, delivery);
-  static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
+  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
 }
 
-int fail(const std::string& reason) {
-  std::fprintf(stderr, "tulle: %s\n", reason.c_str());
-  return 1;
+// Gives back all that the session had. Its program sees the end at once, however long it takes to
+// close what the program has sent.
+void FabricServer::end(Session& session) {
+  if (session.host) hosts_.leave(*session.host, session.id);
+  if (session.captures) captures_.remove(session.id);
+  if (session.connects) {
+    connections_.at(*session.connects)->service().close_channel(session.channel);
+    has_to_manage_ = true;  // peers are told
+  }
+  std::vector<UniqueFd> left;
+  if (session.data_host) left = data_ports_.close(now(), session.id);
+  for (UniqueFd* socket : {&session.connection, &session.datagrams}) {
+    shutdown(socket->get(), SHUT_RDWR);
+    left.push_back(std::move(*socket));
+  }
+  if (session.arriving) left.push_back(std::move(session.arriving->file));
+  // The epoll would still name the session while a descriptor is not closed.
+  for (const UniqueFd& fd : left) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+  discard(session, std::move(left));
 }
 
-}  // namespace
+// Closes what came from a session's program, for which the fabric does not wait.
+void FabricServer::discard(const Session& session, UniqueFd fd) {
+  closer_.close(sender_of(session), std::move(fd));
+}
+void FabricServer::discard(const Session& session, std::vector<UniqueFd> fds) {
+  for (UniqueFd& fd : fds) discard(session, std::move(fd));
+}
+
+void FabricServer::refuse(Session& session, const std::string& reason) {
+  static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
+  session.is_over = true;
+}
+
+// Reads the files of long datagrams in the order in which they came, and a part of them in each
+// turn, so that nobody waits for long.
+void FabricServer::read_long_datagrams() {
+  std::size_t bytes_left = file_bytes_in_a_turn;
+  for (; !arriving_.empty(); arriving_.pop_front()) {
+    const auto found = std::ranges::find_if(
+        sessions_, [&](const auto& session) { return session->id == arriving_.front(); });
+    const bool is_there = found != sessions_.end() && !(*found)->is_over && (*found)->arriving;
+    if (is_there && !read_long_datagram(**found, bytes_left)) return;
+  }
+}
+
+// Reads a part of the session's long datagram, and sends it once it is whole. The file of one that
+// cannot be sent is not read. Returns false if there is more to read.
+bool FabricServer::read_long_datagram(Session& session, std::size_t& bytes_left) {
+  ArrivedDatagram& arriving = *session.arriving;
+  const std::size_t before = arriving.datagram.bytes.size();
+  const bool is_wanted =
+      hosts_.can_send(*session.host, session.id, arriving.datagram, arriving.bytes);
+  const auto read = is_wanted ? read_more(arriving, bytes_left) : Result<void>();
+  if (read) bytes_left -= arriving.datagram.bytes.size() - before;
+  if (read && is_wanted && !arriving.is_whole()) return false;
+  has_to_manage_ = true;
+  ArrivedDatagram arrived = *std::exchange(session.arriving, std::nullopt);
+  discard(session, std::move(arrived.file));
+  if (!read && read.error().error_number != ENOMEM) {
+    session.is_over = true;
+  } else if (!read || !is_wanted) {
+    hosts_.give_back(*session.host, session.id, arrived.datagram);
+  } else {
+    hosts_.send(now(), *session.host, session.id, std::move(arrived.datagram));
+  }
+  return true;
+}
 
 int run_fabric(const FabricOptions& options, void (*ready)(const std::string& network)) {
   raise_file_limit();
@@ -687,8 +394,8 @@ int run_fabric(const FabricOptions& options, void (*ready)(const std::string& ne
   auto around = prepare(options);
   if (!around) return fail(around.error().message);
   HostNetworks* networks = around->networks ? &*around->networks : nullptr;
-  FabricServer server(options, std::move(*listener), networks, std::move(around->socket));
-  const auto served = server.serve([&] { ready(around->sentence); });
+  FabricServer server(options, networks, std::move(around->socket));
+  const auto served = server.serve(std::move(*listener), [&] { ready(around->sentence); });
   // Another fabric of this name may begin as soon as the socket's path is gone.
   around->networks.reset();
   manager.reset();

@@ -15,8 +15,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,6 +32,7 @@
 #include "live/fabric/datagrams.h"
 #include "live/fabric/fabric_folder.h"
 #include "live/message/connection.h"
+#include "live/message/lingering_test.h"
 #include "live/message/socket.h"
 #include "management/answer.h"
 #include "management/waiting_questions.h"
@@ -252,7 +256,8 @@ TEST_F(FabricServerTest, TakesOnlySealedFiles) {
   EXPECT_TRUE(is_well());
 }
 
-// A datagram of a megabyte goes from one program to another in five thousand segments.
+// A datagram of a megabyte goes from one program to another in five thousand segments. The fabric
+// reads five megabytes in several turns.
 TEST_F(FabricServerTest, CarriesLongDatagrams) {
   set_lid("h0", 3);
   FabricPortClient receiver = open("h0");
@@ -264,21 +269,78 @@ TEST_F(FabricServerTest, CarriesLongDatagrams) {
   datagram.agent = *agent;
   datagram.lid = 3;
   datagram.qp = 1;
-  datagram.bytes.resize(1 << 20);
-  for (std::size_t i = 56; i < datagram.bytes.size(); ++i) {
-    datagram.bytes[i] = static_cast<std::byte>(i % 251);
+  for (const std::size_t bytes : {1u << 20, 5u << 20}) {
+    datagram.bytes.resize(bytes);
+    for (std::size_t i = 56; i < bytes; ++i) datagram.bytes[i] = static_cast<std::byte>(i % 251);
+    wire::MadHeader header;
+    header.management_class = wire::subnet_administration_class;
+    header.class_version = 2;
+    header.method = 0x12;
+    header.transaction_id = bytes;
+    std::memcpy(datagram.bytes.data(), &header, sizeof header);
+    datagram.bytes[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
+    ASSERT_TRUE(send_datagram(sender.descriptor(), datagram));
+    const auto came = next_from(receiver.descriptor(), 30'000);
+    ASSERT_TRUE(came);
+    ASSERT_EQ(came->bytes.size(), bytes);
+    EXPECT_TRUE(
+        std::equal(came->bytes.begin() + 56, came->bytes.end(), datagram.bytes.begin() + 56));
   }
-  wire::MadHeader header;
-  header.management_class = wire::subnet_administration_class;
-  header.class_version = 2;
-  header.method = 0x12;
-  std::memcpy(datagram.bytes.data(), &header, sizeof header);
-  datagram.bytes[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
-  ASSERT_TRUE(send_datagram(sender.descriptor(), datagram));
-  const auto came = next_from(receiver.descriptor());
-  ASSERT_TRUE(came);
-  ASSERT_EQ(came->bytes.size(), datagram.bytes.size());
-  EXPECT_TRUE(std::equal(came->bytes.begin() + 56, came->bytes.end(), datagram.bytes.begin() + 56));
+}
+
+// Returns a sealed file of that size, without memory, that begins with a datagram's first bytes.
+UniqueFd sparse_file(const Datagram& datagram, std::size_t bytes) {
+  UniqueFd file(memfd_create("datagram", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(pwrite(file.get(), datagram.bytes.data(), datagram.bytes.size(), 0),
+            static_cast<ssize_t>(datagram.bytes.size()));
+  EXPECT_EQ(
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL), 0);
+  return file;
+}
+
+// Returns how many bytes a process has read from anything, and none if the system does not say.
+std::optional<std::uint64_t> bytes_read_by(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/io");
+  std::string name;
+  std::uint64_t bytes = 0;
+  if (!(file >> name >> bytes) || name != "rchar:") return std::nullopt;
+  return bytes;
+}
+
+// One small message must not have the fabric read 64 MiB for nothing. What comes back keeps its
+// order.
+TEST_F(FabricServerTest, DoesNotReadTheFilesOfDatagramsThatCannotBeSent) {
+  constexpr std::uint32_t pairs = 20;
+  FabricPortClient client = open("h0");
+  Datagram datagram = question(register_subnet(client));  // an agent without transactions
+  const std::uint32_t unknown = datagram.agent + 1;
+  const auto before = bytes_read_by(child_);
+  if (!before) GTEST_SKIP() << "the system does not say what a process has read";
+  for (std::uint32_t i = 0; i < pairs; ++i) {
+    for (const std::uint32_t agent : {datagram.agent, unknown}) {
+      const UniqueFd file = sparse_file(datagram, datagram_bytes_max);
+      Datagram in_message = datagram;
+      in_message.agent = agent;
+      in_message.bytes.clear();
+      const std::array<int, 1> fds = {file.get()};
+      ASSERT_TRUE(send_message(client.descriptor(), encoded(in_message), fds));
+      Datagram shorter = datagram;
+      shorter.agent = unknown + 1 + i;
+      ASSERT_TRUE(send_datagram(client.descriptor(), shorter));
+    }
+  }
+  for (std::uint32_t i = 0; i < pairs; ++i) {
+    for (const std::uint32_t agent : {datagram.agent, unknown}) {
+      for (const std::uint32_t expected : {agent, unknown + 1 + i}) {
+        const auto back = next_from(client.descriptor());
+        ASSERT_TRUE(back);
+        EXPECT_EQ(back->agent, expected);
+        EXPECT_EQ(back->status, static_cast<std::uint32_t>(ETIMEDOUT));
+      }
+    }
+  }
+  EXPECT_LT(*bytes_read_by(child_) - *before, 1u << 20);
 }
 
 TEST_F(FabricServerTest, NobodyWaitsForAProgramThatDoesNotRead) {
@@ -316,27 +378,91 @@ void allow_descriptors(rlim_t count) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+// A process that has connections until this object ends.
+class Holder {
+ public:
+  Holder(const std::string& socket, std::size_t count) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    process_ = fork();
+    if (process_ == 0) {
+      // What the parent holds must end with the parent.
+      dup2(ends[1], 3);
+      close_range(4, ~0u, 0);
+      ends[1] = 3;
+      const auto held = connect_and_say(socket, count);
+      static_cast<void>(write(ends[1], "h", held.size() == count ? 1 : 0));
+      for (;;) pause();
+    }
+    close(ends[1]);
+    pollfd entry{ends[0], POLLIN, 0};
+    char byte = 0;
+    EXPECT_EQ(poll(&entry, 1, 60'000), 1);
+    EXPECT_EQ(read(ends[0], &byte, 1), 1) << "it has fewer connections";
+    close(ends[0]);
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  ~Holder() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+
+  // Returns the connections on which the fabric answers, at most so many.
+  static std::vector<UniqueFd> connect_and_say(const std::string& socket, std::size_t count,
+                                               std::string* refusal = nullptr) {
+    FabricHello hello;
+    hello.purpose = FabricPurpose::describe;
+    hello.host = "h0";
+    std::vector<UniqueFd> held;
+    while (held.size() < count) {
+      UniqueFd connection = connect_patiently(socket);
+      if (!connection || !send_message(connection.get(), encoded(hello))) break;
+      auto answer = await_message(connection.get(), 5'000);
+      if (!answer) break;
+      Refused refused;
+      if (decode(answer->bytes, refused)) {
+        if (refusal != nullptr) *refusal = refused.reason;
+        break;
+      }
+      held.push_back(std::move(connection));
+    }
+    return held;
+  }
+
+ private:
+  pid_t process_ = -1;
+};
+
 TEST_F(FabricServerTest, ConnectionsAreBounded) {
   allow_descriptors(2'000);
-  FabricHello hello;
-  hello.purpose = FabricPurpose::describe;
-  hello.host = "h0";
-  std::vector<UniqueFd> many;
-  std::string reason;
-  while (many.size() < 1'100 && reason.empty()) {
-    many.push_back(connect_patiently(fabric_socket(folder_)));
-    ASSERT_TRUE(send_message(many.back().get(), encoded(hello)));
-    auto answer = await_message(many.back().get(), 5'000);
-    ASSERT_TRUE(answer);
-    Refused refused;
-    if (decode(answer->bytes, refused)) reason = refused.reason;
+  {
+    std::vector<std::unique_ptr<Holder>> holders;
+    for (int i = 0; i < 4; ++i) {
+      holders.push_back(std::make_unique<Holder>(fabric_socket(folder_), 256));
+    }
+    std::string reason;
+    EXPECT_TRUE(Holder::connect_and_say(fabric_socket(folder_), 1, &reason).empty());
+    EXPECT_EQ(reason, "the fabric has 1024 connections, which is the most");
+    // The owner's commands have connections left where programs have none.
+    EXPECT_TRUE(fabric_status(fabric_socket(folder_)));
+    EXPECT_FALSE(describe_host(place("h0")));
   }
-  EXPECT_EQ(many.size(), 1'025u);
-  EXPECT_EQ(reason, "the fabric has 1024 connections, which is the most");
-  // The owner's commands have connections left where programs have none.
-  EXPECT_TRUE(fabric_status(fabric_socket(folder_)));
-  EXPECT_FALSE(describe_host(place("h0")));
-  many.clear();
+  for (int tries = 0; tries < 500 && !is_well(); ++tries) usleep(10'000);
+  EXPECT_TRUE(is_well());
+}
+
+// Those of the owner's commands count, too.
+TEST_F(FabricServerTest, AProcessHasAShareOfTheConnections) {
+  allow_descriptors(2'000);
+  std::string reason;
+  auto held = Holder::connect_and_say(fabric_socket(folder_), 1'100, &reason);
+  EXPECT_EQ(held.size(), 256u);
+  EXPECT_EQ(reason, "process " + std::to_string(getpid()) +
+                        " has 256 connections to the fabric, which is the most for one process");
+  EXPECT_FALSE(fabric_status(fabric_socket(folder_)));
+  const Holder other(fabric_socket(folder_), 1);
+  held.clear();
   for (int tries = 0; tries < 500 && !is_well(); ++tries) usleep(10'000);
   EXPECT_TRUE(is_well());
 }
@@ -397,6 +523,101 @@ TEST_F(FabricServerTest, AProgramIsToldOnceThatItsPortHasChanged) {
   EXPECT_FALSE(told.back().must_register_anew) << "no manager has asked for that";
   EXPECT_TRUE(is_well());  // the fabric has looked at its ports once more
   EXPECT_FALSE(await_message(port.connection.get(), 100));
+}
+
+// Descriptors that come to a fabric and close slowly. The fabric serves others meanwhile.
+class SlowDescriptorsTest : public FabricServerTest {
+ protected:
+  // Sends messages, each with a descriptor whose close takes a minute. The fabric has the last one.
+  void send(int socket, std::span<const std::byte> bytes, int descriptors = 1, int messages = 1) {
+    int status = 0;
+    kill(child_, SIGSTOP);  // it must not close its descriptor before this process does
+    ASSERT_EQ(waitpid(child_, &status, WUNTRACED), child_);
+    for (int i = 0; i < messages; ++i) {
+      Lingering lingering = linger_for(60);
+      EXPECT_TRUE(lingering.own);
+      const std::vector<int> fds(static_cast<std::size_t>(descriptors), lingering.own.get());
+      EXPECT_TRUE(send_message(socket, bytes, fds));
+      peers_.push_back(std::move(lingering.peer));
+    }
+    kill(child_, SIGCONT);
+  }
+  static std::vector<std::byte> hello(FabricPurpose purpose) {
+    FabricHello hello;
+    hello.purpose = purpose;
+    hello.host = "h0";
+    return encoded(hello);
+  }
+  UniqueFd connect() { return connect_patiently(fabric_socket(folder_)); }
+
+  const std::vector<std::byte> noise_ = std::vector<std::byte>(12, std::byte{0x5A});
+
+ private:
+  std::vector<UniqueFd> peers_;
+};
+
+TEST_F(SlowDescriptorsTest, WithMessages) {
+  const UniqueFd first = connect();
+  send(first.get(), hello(FabricPurpose::describe));
+  EXPECT_TRUE(is_well());
+  send(first.get(), hello(FabricPurpose::describe), 2);
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(SlowDescriptorsTest, WithWhatIsNoMessage) {
+  const UniqueFd first = connect();
+  send(first.get(), {});
+  EXPECT_TRUE(is_well());
+}
+
+// The connection ends at the first one, and the others are still unread.
+TEST_F(SlowDescriptorsTest, InAConnectionThatEnds) {
+  const UniqueFd first = connect();
+  send(first.get(), noise_, 1, 3);
+  EXPECT_TRUE(is_well());
+  auto answer = await_message(first.get(), 5'000);
+  Refused refused;
+  EXPECT_TRUE(answer && decode(answer->bytes, refused)) << "it is told at once";
+}
+
+TEST_F(SlowDescriptorsTest, AsAButton) {
+  const UniqueFd first = connect();
+  send(first.get(), hello(FabricPurpose::data));
+  EXPECT_TRUE(is_well());
+  const UniqueFd second = connect();
+  send(second.get(), hello(FabricPurpose::data), 2);
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(SlowDescriptorsTest, WithDatagrams) {
+  FabricPortClient client = open("h0");
+  Datagram datagram = question(register_subnet(client));
+  send(client.descriptor(), encoded(datagram), 2);
+  EXPECT_TRUE(is_well());
+  FabricPortClient other = open("h0");
+  send(other.descriptor(), encoded(datagram));
+  EXPECT_TRUE(is_well());
+  FabricPortClient last = open("h0");
+  send(last.descriptor(), noise_, 1, 3);
+  EXPECT_TRUE(is_well());
+}
+
+TEST_F(SlowDescriptorsTest, WithRings) {
+  const FabricDataPort port = open_for_data(place("h0"));
+  send(port.button.get(), noise_, 2, 3);
+  EXPECT_TRUE(is_well());
+}
+
+// A button's own queue may have some, since its other end is the program's.
+TEST_F(SlowDescriptorsTest, InAButtonThatGoes) {
+  auto bell = create_bell();
+  ASSERT_TRUE(bell);
+  auto port = open_data_port(place("h0"), bell->button.get());
+  ASSERT_TRUE(port);
+  send(bell->bell.get(), noise_);
+  bell->button.reset();
+  port->connection.reset();
+  EXPECT_TRUE(is_well());
 }
 
 // The answers of a connection are in the order of its questions: one that gets lost would leave the

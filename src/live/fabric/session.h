@@ -1,9 +1,12 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 
 #include "live/connections/connection_service.h"
+#include "live/fabric/datagrams.h"
 #include "live/fabric/messages.h"
 #include "os/unique_fd.h"
 
@@ -14,10 +17,12 @@ struct FabricSession {
   UniqueFd connection;
   UniqueFd datagrams;  // this end
   std::uint32_t id = 0;
-  std::optional<std::uint32_t> host;       // whose port is open for datagrams
-  std::optional<std::uint32_t> data_host;  // whose port is open for data
-  std::optional<std::uint32_t> entered;    // whose network is being made for the program
-  std::optional<std::uint32_t> connects;   // whose connection manager has the program's channel
+  pid_t process = 0;                        // that connected; 0: the system does not say
+  std::optional<std::uint32_t> host;        // whose port is open for datagrams
+  std::optional<ArrivedDatagram> arriving;  // whose file is read next; later ones wait behind it
+  std::optional<std::uint32_t> data_host;   // whose port is open for data
+  std::optional<std::uint32_t> entered;     // whose network is being made for the program
+  std::optional<std::uint32_t> connects;    // whose connection manager has the program's channel
   ConnectionService::ChannelNumber channel = 0;
   InfinibandPort told;              // data: the port as the program was told last
   bool must_register_anew = false;  // data: and the program has not been told

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <fstream>
 
-#include "os/trusted_folder.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -80,11 +80,11 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
   auto owner = peer_of(connection->get());
   if (!owner) return owner.error();
   if (!is_trusted(owner->uid)) {
-    return Error{fmt::format("the Tulle agent of this network namespace belongs to user {}, and "
+    return Error{fmt::format("the Tulle agent of this network namespace belongs to {}, and "
                              "serves that user alone. It ends {} seconds after that user's last "
                              "program. Wait for that, use another network namespace, or let root "
                              "start `tulle agent`, which serves all users",
-                             owner->uid, Settings{}.idle_exit_seconds),
+                             user_text(owner->uid), Settings{}.idle_exit_seconds),
                  EPERM};
   }
   return connection;

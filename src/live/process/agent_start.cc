@@ -113,9 +113,25 @@ bool is_called_tulle(const std::string& file) {
   return std::filesystem::path(file).filename() == "tulle";
 }
 
+// Returns the program in the folders near this library or program, or nothing.
+std::string executable_beside() {
+  const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
+  // An installed library is in lib/tulle or lib, an installed program in bin, and a library in a
+  // build folder in lib/shim.
+  for (const char* relative : {"tulle", "../bin/tulle", "../../bin/tulle", "../../../bin/tulle"}) {
+    const std::string candidate = (here / relative).lexically_normal().string();
+    if (here.empty() || !is_executable(candidate)) continue;
+    // Another user may have made it where the library was copied to.
+    auto trusted = trusted_like(candidate, own_file());
+    if (trusted && is_called_tulle(*trusted)) return *trusted;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> find_executable(const Settings& settings) {
+  const std::string beside = executable_beside();
   if (!settings.executable.empty()) {
     if (!is_executable(settings.executable)) {
       return Error{fmt::format("TULLE_EXECUTABLE={} is no executable file", settings.executable),
@@ -128,19 +144,14 @@ Result<std::string> find_executable(const Settings& settings) {
                                : is_called_tulle(*trusted) ? ""
                                                            : "it is not called tulle";
     if (reason.empty()) return trusted;
+    // Without the variable, the same program would be started.
+    std::error_code error;
+    const bool is_same = std::filesystem::equivalent(settings.executable, beside, error);
+    if (!error && is_same) return beside;
     return Error{fmt::format("TULLE_EXECUTABLE={} is not started: {}", settings.executable, reason),
                  EPERM};
   }
-  const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
-  // An installed library is in lib/tulle or lib, an installed program in bin, and a library in a
-  // build folder in lib/shim.
-  for (const char* relative : {"tulle", "../bin/tulle", "../../bin/tulle", "../../../bin/tulle"}) {
-    const std::string candidate = (here / relative).lexically_normal().string();
-    if (here.empty() || !is_executable(candidate)) continue;
-    // Another user may have made it where the library was copied to.
-    auto trusted = trusted_like(candidate, own_file());
-    if (trusted && is_called_tulle(*trusted)) return trusted;
-  }
+  if (!beside.empty()) return beside;
   const char* path = secure_getenv("PATH");  // a set-uid program must not search there
   for (const std::string& candidate : programs_in(path == nullptr ? "" : path, "tulle")) {
     auto trusted = trusted_file(candidate);

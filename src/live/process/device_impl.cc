@@ -25,15 +25,15 @@ namespace {
 constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
 
-// Timers back off up to this code (rdma/transport/recovery.h), which is half a second. A ConnectX-2 runs
-// no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
+// Timers back off up to this code (rdma/transport/recovery.h), which is half a second. A ConnectX-2
+// runs no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
 constexpr std::uint8_t backed_off_timeout_code = 17;
 constexpr int back_off_doublings = 7;
 // A thread that is woken on a machine with a free processor runs sooner than this.
 constexpr Time late_after = Time::milliseconds(5);
 
-// Selective repeat is made for adapters (rdma/transport/recovery.h). Processes answer late when they
-// wait for a processor, and a network of hosts reorders some packets.
+// Selective repeat is made for adapters (rdma/transport/recovery.h). Processes answer late when
+// they wait for a processor, and a network of hosts reorders some packets.
 constexpr std::uint32_t selective_window_packets = 2048;
 constexpr std::uint32_t reordering_packets = 3;  // as TCP counts duplicates (RFC 5681)
 // A receiver holds an acknowledgement back for a millisecond at most, until its program calls.

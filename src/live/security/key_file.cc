@@ -10,8 +10,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "os/trusted_folder.h"
 #include "os/unique_fd.h"
+#include "os/users.h"
 
 namespace tulle::live {
 namespace {
@@ -88,7 +88,8 @@ Result<std::string> read_secret(const std::string& path) {
   if (!file || fstat(file.get(), &status) != 0) return failed(std::strerror(errno), errno);
   if (!S_ISREG(status.st_mode)) return failed("it is not a regular file", EINVAL);
   if (!is_trusted(status.st_uid)) {
-    return failed(fmt::format("it belongs to user {}, who can change it", status.st_uid), EACCES);
+    return failed(fmt::format("it belongs to {}, who can change it", user_text(status.st_uid)),
+                  EACCES);
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return failed("other users have rights to it; try `chmod 600`", EACCES);

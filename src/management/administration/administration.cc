@@ -91,7 +91,7 @@ void Administration::follow(subnet::Manager& manager) {
   }
   if (is_first || groups_.changes() != group_changes_) {
     group_changes_ = groups_.changes();
-    manager.set_members(groups_.members());
+    manager.want_groups();
   }
   while (const auto notice = manager.take_notice()) report_from_node(*notice);
 }
@@ -193,7 +193,7 @@ struct Administration::Search {
   Packet packet;
   wire::MadHeader header;
   wire::AdministrationHeader administration;
-  PathCursor cursor;
+  Cursor cursor;
   Rows rows;
 };
 
@@ -208,12 +208,8 @@ bool Administration::is_same_port(Lid a, Lid b) const {
   return a == b || (view_.find_lid(a.value) && view_.find_lid(a.value) == view_.find_lid(b.value));
 }
 
-// Anybody may ask for all paths of a large subnet, and again. One path costs nothing.
-void Administration::answer_paths(Time now, const Question& question) {
-  constexpr std::uint64_t source = PathComponents::source_gid | PathComponents::source_lid;
-  constexpr std::uint64_t destination =
-      PathComponents::destination_gid | PathComponents::destination_lid;
-  const bool is_one = (question.mask() & source) != 0 && (question.mask() & destination) != 0;
+// Anybody may ask for all records or paths of a large subnet, and again.
+void Administration::answer_query(Time now, const Question& question) {
   const Taken taken = taken_by(question);
   if (refuses_table(question, taken)) return;
   Search search{
@@ -225,12 +221,14 @@ void Administration::answer_paths(Time now, const Question& question) {
     return is_of_port(each) && each.header.transaction_id == question.header.transaction_id;
   };
   if (std::ranges::any_of(searches_, is_same)) return;
-  std::size_t one = 1;
-  std::size_t& budget = is_one ? one : paths_left_;
+  if (searches_.empty()) begin_turn(now);
+  const bool is_one = is_lookup(question);
+  Budget one{1, 1};
   // Who comes when others wait, waits behind them.
   const bool waits = !is_one && !searches_.empty();
   const auto status =
-      waits ? std::nullopt : collect_paths(question, search.rows, search.cursor, budget);
+      waits ? std::nullopt
+            : collect({now, question, search.rows, search.cursor, is_one ? one : left_});
   if (status) {
     return *status != 0 ? send_status(question, *status) : send_rows(now, question, search.rows);
   }
@@ -242,14 +240,22 @@ void Administration::answer_paths(Time now, const Question& question) {
   searches_.push_back(std::move(search));
 }
 
+// Returns false if no time has passed since the last turn began: all that one pass of the fabric's
+// process does has the same time.
+bool Administration::begin_turn(Time now) {
+  if (now <= turn_began_) return false;
+  turn_began_ = now;
+  left_ = {};
+  return true;
+}
+
 // Each search has a turn.
 void Administration::search_on(Time now) {
-  paths_left_ = paths_in_a_turn;
   if (searches_.empty()) return;
   Search search = std::move(searches_.front());
   searches_.pop_front();
   const Question question{search.packet, search.header, search.administration};
-  const auto status = collect_paths(question, search.rows, search.cursor, paths_left_);
+  const auto status = collect({now, question, search.rows, search.cursor, left_});
   // Others may have taken what there was when it began.
   const bool has_room =
       !question.wants_table() || search.rows.bytes().size() <= room_beside(taken_by(question));
@@ -257,19 +263,6 @@ void Administration::search_on(Time now) {
   const std::uint16_t outcome = status ? *status : wire::administration_no_resources;
   if (outcome != 0) return send_status(question, outcome);
   send_rows(now, question, search.rows);
-}
-
-void Administration::answer_query(Time now, const Question& question) {
-  if (question.header.attribute_id == wire::attribute_path_record) {
-    return answer_paths(now, question);
-  }
-  const Taken taken = taken_by(question);
-  if (refuses_table(question, taken)) return;
-  Rows rows = rows_for(question, taken);
-  if (const std::uint16_t status = collect(now, question, rows); status != 0) {
-    return send_status(question, status);
-  }
-  send_rows(now, question, rows);
 }
 
 Administration::Taken Administration::taken_by(const Question& question) const {
@@ -439,8 +432,9 @@ std::optional<Packet> Administration::take_packet(Time now) {
 }
 
 Time Administration::next_timeout() const {
-  if (!outgoing_.empty() || !searches_.empty()) return Time::zero();
+  if (!outgoing_.empty()) return Time::zero();
   Time next = std::min(services_.next_timeout(), subscriptions_.next_timeout());
+  if (!searches_.empty()) next = std::min(next, turn_began_ + Time::picoseconds(1));
   for (const RmppSender& each : tables_) next = std::min(next, each.deadline());
   return next;
 }
@@ -448,7 +442,7 @@ Time Administration::next_timeout() const {
 void Administration::expire(Time now) {
   services_.expire(now);
   subscriptions_.expire(now);
-  search_on(now);
+  if (begin_turn(now)) search_on(now);
   for (RmppSender& each : tables_) each.expire(now);
 }
 

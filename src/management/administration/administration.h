@@ -33,9 +33,11 @@ class Administration {
   static constexpr std::size_t table_bytes_max = 128 << 20;
   static constexpr std::size_t ports_share = 4;  // a port has a quarter of the bytes
   static constexpr std::size_t outgoing_max = 1'024;
-  // A search follows so many paths, in a quarter of a millisecond, before something else has its
-  // turn.
+  // All questions together follow so many paths and look at so many records, each in a quarter of a
+  // millisecond, before something else has its turn. Those that name one path or record cost
+  // nothing. The next turn is at a later time, in the next pass of the fabric's process.
   static constexpr std::size_t paths_in_a_turn = 512;
+  static constexpr std::size_t records_in_a_turn = 2'048;
   // Searches that wait, of one port and of all.
   static constexpr std::size_t searches_of_port_max = 4;
   static constexpr std::size_t searches_max = 64;
@@ -74,10 +76,31 @@ class Administration {
     template <typename Record>
     Record record() const;
   };
+  // What questions may still look at in this turn.
+  struct Budget {
+    std::size_t paths = paths_in_a_turn;
+    std::size_t records = records_in_a_turn;
+  };
   // Records of an answer, each at a multiple of 8 bytes.
   struct Rows;
-  // A search for paths that takes several turns.
+  // Where a search resumes.
+  struct Cursor {
+    PathCursor paths{};
+    std::uint32_t node = 0;
+    std::size_t place = 0;  // in the node
+    MemberCursor member{};
+    std::optional<ServiceKey> service{};
+  };
+  // A search that takes several turns.
   struct Search;
+  // A question whose records are being collected.
+  struct Walk {
+    Time now;
+    const Question& question;
+    Rows& rows;
+    Cursor& cursor;
+    Budget& budget;
+  };
 
   void forget_subnet();
   void report_changes();
@@ -87,32 +110,35 @@ class Administration {
   void answer(Time now, const Question& question);
   void answer_class_port_info(const Question& question);
   void answer_query(Time now, const Question& question);
-  void answer_paths(Time now, const Question& question);
+  bool is_lookup(const Question& question) const;
   bool is_same_port(Lid a, Lid b) const;
   std::uint64_t owner_of(const Question& question) const;
   bool has_secret_key(const Question& question) const;
   bool is_of_asker(const Question& question, const wire::GidBytes& gid) const;
+  bool begin_turn(Time now);
   void search_on(Time now);
-  std::uint16_t collect(Time now, const Question& question, Rows& rows) const;
+  // Returns the status of the answer, or nothing if the budget was too little.
+  std::optional<std::uint16_t> collect(Walk walk) const;
   void change_service(Time now, const Question& question);
   void change_subscription(const Question& question);
   void change_member(const Question& question);
 
-  void collect_nodes(const Question& question, Rows& rows) const;
-  void collect_ports(const Question& question, Rows& rows) const;
-  void collect_switches(const Question& question, Rows& rows) const;
-  void collect_tables(const Question& question, Rows& rows) const;
-  void collect_links(const Question& question, Rows& rows) const;
-  void collect_managers(const Question& question, Rows& rows) const;
-  void collect_services(Time now, const Question& question, Rows& rows) const;
-  void collect_members(const Question& question, Rows& rows) const;
-  std::optional<std::uint16_t> collect_paths(const Question& question, Rows& rows,
-                                             PathCursor& cursor, std::size_t& budget) const;
+  // These return false if the budget was too little.
+  bool collect_nodes(Walk& walk) const;
+  bool collect_ports(Walk& walk) const;
+  bool collect_switches(Walk& walk) const;
+  bool collect_tables(Walk& walk) const;
+  bool collect_links(Walk& walk) const;
+  bool collect_managers(Walk& walk) const;
+  bool collect_services(Walk& walk) const;
+  bool collect_members(Walk& walk) const;
+  std::optional<std::uint16_t> collect_paths(Walk& walk) const;
+  MemberQuestion member_question(const Question& question) const;
 
-  // Visits the nodes until the answer is full. A question that may ask for one LID only is spared
-  // the others.
-  template <typename Visit>
-  void for_each_node(const Question& question, const Rows& rows, Visit visit) const;
+  // Visits the places of the nodes until the answer is full or the budget is used up. A question
+  // that names a LID is spared the other nodes.
+  template <typename PlacesOf, typename Visit>
+  bool for_each_place(Walk& walk, PlacesOf places_of, Visit visit) const;
 
   // What tables and searches have taken, in all and of one port.
   struct Taken {
@@ -149,8 +175,9 @@ class Administration {
   Subscriptions subscriptions_;
   std::deque<Packet> outgoing_;
   std::deque<RmppSender> tables_;
-  std::deque<Search> searches_;               // the first one is under way
-  std::size_t paths_left_ = paths_in_a_turn;  // to follow
+  std::deque<Search> searches_;  // the first one is under way
+  Time turn_began_ = Time::zero();
+  Budget left_;
 };
 
 }  // namespace tulle::management::administration

@@ -72,7 +72,7 @@ struct Run {
 
   void follow() {
     for (int turn = 0; turn < 2; ++turn) {
-      manager.expire(now);
+      manager.expire(now, [this] { return administration.groups().members(); });
       while (auto packet = manager.take_packet(now)) {
         const bool is_far = wire::hop_count_of(header_of(packet->mad).class_specific) == 1;
         const auto port =
@@ -147,6 +147,7 @@ struct Run {
         break;
     }
     follow();
+    now += Time::microseconds(1);  // as between two passes of the fabric's process
     administration.expire(now);
     if (!script.one_in(8)) drain();
   }

@@ -87,7 +87,7 @@ TEST_F(AdministrationTest, TablesUnderWayAreBounded) {
   for (std::size_t i = 0; i < Administration::tables_max + 10; ++i) {
     administration.receive(now, question(wire::method_get_table, wire::attribute_path_record, 0,
                                          wire::PathRecord{}, i % 4));
-    administration.expire(now);
+    next_turn();
   }
   std::size_t refused = 0;
   while (const auto packet = administration.take_packet(now)) {

@@ -64,7 +64,10 @@ class AdministrationTest : public testing::Test {
 
   // Answers the manager's questions: at the switch itself, or one hop away.
   void run_manager(Manager& manager) {
-    manager.expire(now);
+    manager.expire(now, [this] {
+      ++members_collected;
+      return administration.groups().members();
+    });
     while (auto packet = manager.take_packet(now)) {
       const auto header = header_of(packet->mad);
       const unsigned hops = wire::hop_count_of(header.class_specific);
@@ -84,6 +87,12 @@ class AdministrationTest : public testing::Test {
     ASSERT_TRUE(manager.is_up());
     administration.follow(manager);
   }
+  // Lets a little time pass, so that searches have another turn.
+  void next_turn() {
+    now += Time::microseconds(1);
+    administration.expire(now);
+  }
+  bool has_searches() const { return administration.next_timeout() <= now + Time::nanoseconds(1); }
   std::uint16_t lid(std::uint32_t node) const {
     return nodes[node].port_info(nodes[node].addressed_port(1)).lid;
   }
@@ -196,6 +205,7 @@ class AdministrationTest : public testing::Test {
   Administration administration{};
   std::uint64_t transaction = 0;
   unsigned groups_made = 0;
+  int members_collected = 0;  // by the manager
 };
 
 }  // namespace tulle::management::administration

@@ -1,7 +1,7 @@
 #include "management/administration/groups.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "base/ids.h"
 #include "management/administration/paths.h"
@@ -20,6 +20,8 @@ constexpr std::uint32_t ipoib_qkey = 0xB1B;  // as OpenSM has it
 constexpr std::uint8_t receives = MemberRecord::full_member | MemberRecord::non_member;
 
 std::uint8_t join_state_of(const MemberRecord& record) { return record.scope_and_join_state & 0xF; }
+
+bool is_full(std::uint8_t join_state) { return (join_state & MemberRecord::full_member) != 0; }
 
 bool is_multicast(const wire::GidBytes& gid) { return gid[0] == 0xFF; }
 
@@ -84,28 +86,34 @@ Groups::Groups() {
   groups_.emplace(broadcast.record.group_gid, broadcast);
 }
 
-bool Groups::has_full_member(const Group& group) const {
-  return std::any_of(group.join_states.begin(), group.join_states.end(), [](const auto& each) {
-    return (each.second & MemberRecord::full_member) != 0;
-  });
+// Returns the lowest LID that no group has, since switches have tables up to the highest one.
+std::uint16_t Groups::take_lid() {
+  if (freed_lids_.empty()) return next_lid_++;
+  return freed_lids_.extract(freed_lids_.begin()).value();
 }
 
-std::uint16_t Groups::free_lid() const {
-  std::set<std::uint16_t> used;
-  for (const auto& [gid, group] : groups_) used.insert(group.record.lid);
-  std::uint16_t lid = first_lid;
-  while (used.contains(lid)) ++lid;
-  return lid;
+// Returns the next group.
+Groups::GroupMap::iterator Groups::forget(GroupMap::iterator group) {
+  members_ -= group->second.join_states.size();
+  freed_lids_.insert(group->second.record.lid);
+  const auto made = made_by_.find(group->second.maker);
+  if (--made->second == 0) made_by_.erase(made);
+  return groups_.erase(group);
 }
 
 GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std::uint8_t port_mtu,
-                            std::uint8_t port_rate, GroupMap::iterator& created) {
+                            std::uint8_t port_rate, std::uint64_t maker,
+                            GroupMap::iterator& created) {
   // IBTA 15.2.5.17.2: who makes a group says what its packets are like, and is a full member.
   constexpr std::uint64_t needed =
       Joins::qkey | Joins::pkey | Joins::sl | Joins::flow_label | Joins::traffic_class;
   if ((mask & needed) != needed) return GroupOutcome::too_little;
   if ((join_state_of(wanted) & MemberRecord::full_member) == 0) return GroupOutcome::bad_question;
-  if (groups_.size() >= groups_max || members_ >= members_max) return GroupOutcome::no_room;
+  const auto made = made_by_.find(maker);
+  const bool has_made_all = made != made_by_.end() && made->second >= groups_of_port_max;
+  if (has_made_all || groups_.size() >= groups_max || members_ >= members_max) {
+    return GroupOutcome::no_room;
+  }
   const auto has = [mask](std::uint64_t component) { return (mask & component) == component; };
   Group group;
   group.record = wanted;
@@ -119,7 +127,6 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
   group.record.mtu = wire::selected(wire::Selector::exactly, mtu);
   group.record.rate = wire::selected(wire::Selector::exactly, rate);
   group.record.life_time = wire::selected(wire::Selector::exactly, path_life_time);
-  group.record.lid = free_lid();
   group.record.scope_and_join_state &= 0xF0;
   if (!has(Joins::group_gid) || wanted.group_gid == wire::GidBytes{}) {
     // IBTA 15.2.5.17.2: without a GID the group gets one, of link-local scope.
@@ -129,9 +136,12 @@ GroupOutcome Groups::create(std::uint64_t mask, const MemberRecord& wanted, std:
       group.record.group_gid[15 - i] = static_cast<std::uint8_t>(number >> (8 * i));
     }
   }
-  const auto [place, is_new] = groups_.emplace(group.record.group_gid, group);
-  created = place;
-  return is_new ? GroupOutcome::ok : GroupOutcome::no_room;
+  if (groups_.contains(group.record.group_gid)) return GroupOutcome::no_room;
+  group.record.lid = take_lid();
+  group.maker = maker;
+  ++made_by_[maker];
+  created = groups_.emplace(group.record.group_gid, group).first;
+  return GroupOutcome::ok;
 }
 
 GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& record,
@@ -152,12 +162,8 @@ GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& re
   const std::uint8_t port_rate = rate_code_of(info);
   auto found = has_gid ? groups_.find(record.group_gid) : groups_.end();
   if (found == groups_.end()) {
-    const auto made = std::ranges::count_if(
-        groups_, [asker](const auto& each) { return each.second.maker == asker; });
-    if (static_cast<std::size_t>(made) >= groups_of_port_max) return GroupOutcome::no_room;
-    const auto outcome = create(mask, record, port_mtu, port_rate, found);
+    const auto outcome = create(mask, record, port_mtu, port_rate, asker, found);
     if (outcome != GroupOutcome::ok) return outcome;
-    found->second.maker = asker;
     is_created = true;
   }
   Group& group = found->second;
@@ -172,8 +178,9 @@ GroupOutcome Groups::join(const View& view, std::uint64_t mask, MemberRecord& re
   if (!is_member && members_ >= members_max) return GroupOutcome::no_room;
   members_ += !is_member;
   std::uint8_t& joined = group.join_states[guid];
-  joined |= states;
-  ++changes_;
+  const std::uint8_t before = std::exchange(joined, static_cast<std::uint8_t>(joined | states));
+  group.full_members += is_full(joined) && !is_full(before);
+  changes_ += joined != before;
   const wire::GidBytes own = view.gid(*port);
   record = group.record;
   record.port_gid = own;
@@ -200,6 +207,7 @@ GroupOutcome Groups::leave(const View& view, std::uint64_t mask, MemberRecord& r
   record.port_gid = own;
   record.scope_and_join_state =
       static_cast<std::uint8_t>(record.scope_and_join_state | member->second);
+  group.full_members -= is_full(states);
   member->second &= static_cast<std::uint8_t>(~states);
   if (member->second == 0) {
     group.join_states.erase(member);
@@ -207,27 +215,47 @@ GroupOutcome Groups::leave(const View& view, std::uint64_t mask, MemberRecord& r
   }
   ++changes_;
   // IBTA 15.2.5.17: a group ends with its last full member.
-  if (has_full_member(group) || group.stays) return GroupOutcome::ok;
-  members_ -= group.join_states.size();
-  groups_.erase(found);
+  if (group.full_members > 0 || group.stays) return GroupOutcome::ok;
+  forget(found);
   is_ended = true;
   return GroupOutcome::ok;
 }
 
-std::vector<MemberRecord> Groups::records(const View& view, bool is_trusted) const {
-  std::vector<MemberRecord> out;
-  for (const auto& [gid, group] : groups_) {
-    if (!is_trusted || group.join_states.empty()) out.push_back(group.record);
-    if (!is_trusted) continue;
-    for (const auto& [guid, states] : group.join_states) {
-      const auto port = view.find_guid(guid);
-      if (!port) continue;
-      MemberRecord& record = out.emplace_back(group.record);
-      record.port_gid = view.gid(*port);
-      record.scope_and_join_state |= states;
+bool Groups::visit(const View& view, const MemberQuestion& question, MemberCursor& cursor,
+                   std::size_t& budget, const TakeMember& take) const {
+  const auto take_member = [&](const Group& group, const auto& member) {
+    const auto port = view.find_guid(member.first);
+    if (!port) return true;
+    MemberRecord record = group.record;
+    record.port_gid = view.gid(*port);
+    record.scope_and_join_state |= member.second;
+    return take(record);
+  };
+  auto at = question.group ? groups_.find(*question.group) : groups_.lower_bound(cursor.group);
+  for (; at != groups_.end(); at = question.group ? groups_.end() : std::next(at)) {
+    if (at->first != cursor.group) cursor = {at->first, 0};
+    const Group& group = at->second;
+    const auto& members = group.join_states;
+    const bool names_none = !question.is_trusted || members.empty();
+    // A group costs a record, even if the question's port is no member.
+    if (names_none || question.port) {
+      if (budget == 0) return false;
+      --budget;
+      const auto member = names_none ? members.end() : members.find(*question.port);
+      const bool wants_more = names_none                ? take(group.record)
+                              : member != members.end() ? take_member(group, *member)
+                                                        : true;
+      if (!wants_more) return true;
+      continue;
+    }
+    for (auto member = members.lower_bound(cursor.port); member != members.end(); ++member) {
+      cursor.port = member->first;
+      if (budget == 0) return false;
+      --budget;
+      if (!take_member(group, *member)) return true;
     }
   }
-  return out;
+  return true;
 }
 
 std::optional<MemberRecord> Groups::find(const wire::GidBytes& group) const {
@@ -239,14 +267,15 @@ std::optional<MemberRecord> Groups::find(const wire::GidBytes& group) const {
 void Groups::forget_absent(const View& view) {
   for (auto each = groups_.begin(); each != groups_.end();) {
     Group& group = each->second;
-    const std::size_t before = group.join_states.size();
-    std::erase_if(group.join_states,
-                  [&](const auto& member) { return !view.find_guid(member.first); });
-    changes_ += before != group.join_states.size();
-    members_ -= before - group.join_states.size();
-    const bool ends = !group.stays && !has_full_member(group);
-    if (ends) members_ -= group.join_states.size();
-    each = ends ? groups_.erase(each) : std::next(each);
+    const std::size_t absent = std::erase_if(group.join_states, [&](const auto& member) {
+      const bool is_absent = !view.find_guid(member.first);
+      group.full_members -= is_absent && is_full(member.second);
+      return is_absent;
+    });
+    changes_ += absent > 0;
+    members_ -= absent;
+    const bool ends = !group.stays && group.full_members == 0;
+    each = ends ? forget(each) : std::next(each);
   }
 }
 

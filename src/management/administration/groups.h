@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
-#include <vector>
+#include <set>
+#include <unordered_map>
 
 #include "management/administration/view.h"
 #include "management/subnet/multicast.h"
@@ -33,8 +35,22 @@ struct MemberComponents {
   static constexpr std::uint64_t join_state = 1 << 16;
 };
 
+// The memberships that a question is about. Others are not looked at.
+struct MemberQuestion {
+  bool is_trusted = false;                // false: one record a group, which names no member
+  std::optional<wire::GidBytes> group{};  // none: all groups
+  std::optional<std::uint64_t> port{};    // GUID; none: all ports
+};
+
+// Where a walk over the memberships resumes, whatever has changed since.
+struct MemberCursor {
+  wire::GidBytes group{};
+  std::uint64_t port = 0;  // GUID
+};
+
 enum class GroupOutcome : std::uint8_t { ok, bad_question, unknown_gid, too_little, no_room };
 
+// A program can make many groups and memberships. No join or leave takes longer because of these.
 class Groups {
  public:
   static constexpr std::uint16_t first_lid = wire::unicast_lid_max + 1;
@@ -53,15 +69,19 @@ class Groups {
   // Takes join states back. `ended` says whether the group is gone.
   GroupOutcome leave(const View& view, std::uint64_t mask, wire::MemberRecord& record,
                      bool& is_ended);
-  // Returns all members of all groups, or with `is_trusted` false one record a group, which names
-  // no member.
-  std::vector<wire::MemberRecord> records(const View& view, bool is_trusted) const;
+  // Hands the records to the caller, which returns false when it has enough. It looks at `budget`
+  // records at most, which it lowers. Returns false if that is too little: the walk then resumes at
+  // the cursor when it is called again with the same question.
+  using TakeMember = std::function<bool(const wire::MemberRecord&)>;
+  bool visit(const View& view, const MemberQuestion& question, MemberCursor& cursor,
+             std::size_t& budget, const TakeMember& take) const;
   std::optional<wire::MemberRecord> find(const wire::GidBytes& group) const;
 
   // Forgets the members that the subnet does not have any more.
   void forget_absent(const View& view);
 
-  // Returns who sends and receives the packets of each group.
+  // Returns who sends and receives the packets of each group. This takes longer the more members
+  // there are.
   subnet::Members members() const;
   // Returns a number that changes whenever members() may have.
   std::uint64_t changes() const { return changes_; }
@@ -70,18 +90,22 @@ class Groups {
   struct Group {
     wire::MemberRecord record;                          // without a port
     std::map<std::uint64_t, std::uint8_t> join_states;  // by port GUID
+    std::size_t full_members = 0;                       // of these
     bool stays = false;
     std::uint64_t maker = 0;  // GUID of the port that has made it
   };
   using GroupMap = std::map<wire::GidBytes, Group>;
 
   GroupOutcome create(std::uint64_t mask, const wire::MemberRecord& wanted, std::uint8_t port_mtu,
-                      std::uint8_t port_rate, GroupMap::iterator& created);
-  std::uint16_t free_lid() const;
-  bool has_full_member(const Group& group) const;
+                      std::uint8_t port_rate, std::uint64_t maker, GroupMap::iterator& created);
+  GroupMap::iterator forget(GroupMap::iterator group);
+  std::uint16_t take_lid();
 
   GroupMap groups_;
   std::size_t members_ = 0;
+  std::unordered_map<std::uint64_t, std::size_t> made_by_;  // groups, by the maker's GUID
+  std::set<std::uint16_t> freed_lids_;                      // of groups that have ended
+  std::uint16_t next_lid_ = first_lid + 1;                  // this one and all above are unused
   std::uint64_t changes_ = 0;
   std::uint32_t next_gid_ = 1;
 };

@@ -1,7 +1,5 @@
 #include "management/administration/services.h"
 
-#include <algorithm>
-
 namespace tulle::management::administration {
 
 namespace {
@@ -19,12 +17,12 @@ ServiceOutcome Services::set(Time now, const wire::ServiceRecord& record,
   const bool may = asker.may_change || (!is_new && has_key_of(found->second.record, record));
   if (!may) return ServiceOutcome::not_allowed;
   if (is_new) {
-    const auto of_port = std::ranges::count_if(
-        services_, [&](const auto& each) { return each.second.owner == asker.port; });
-    if (services_.size() >= services_max ||
-        static_cast<std::size_t>(of_port) >= services_of_port_max) {
-      return ServiceOutcome::no_room;
-    }
+    const auto of_port = of_port_.find(asker.port);
+    const bool has_all = of_port != of_port_.end() && of_port->second >= services_of_port_max;
+    if (has_all || services_.size() >= services_max) return ServiceOutcome::no_room;
+    ++of_port_[asker.port];
+  } else {
+    ends_.erase({found->second.end, found->first});
   }
   const std::uint64_t owner = is_new ? asker.port : found->second.owner;
   // IBTA 15.2.5.14: a lease of zero seconds is over at once.
@@ -33,7 +31,7 @@ ServiceOutcome Services::set(Time now, const wire::ServiceRecord& record,
   const bool is_endless = seconds == wire::ServiceRecord::for_ever || seconds > longest;
   const Time end = is_endless ? Time::never() : now + Time::seconds(seconds);
   services_[key_of(record)] = {record, end, owner};
-  next_end_ = std::min(next_end_, end);
+  if (!is_endless) ends_.emplace(end, key_of(record));
   return ServiceOutcome::ok;
 }
 
@@ -42,26 +40,39 @@ ServiceOutcome Services::remove(const wire::ServiceRecord& record, const Service
   if (found == services_.end()) return ServiceOutcome::unknown;
   const bool may = asker.may_change || has_key_of(found->second.record, record);
   if (!may) return ServiceOutcome::not_allowed;
-  services_.erase(found);
+  forget(found);
   return ServiceOutcome::ok;
 }
 
-std::vector<wire::ServiceRecord> Services::records(Time now) const {
-  std::vector<wire::ServiceRecord> out;
-  for (const auto& [key, service] : services_) {
-    wire::ServiceRecord& record = out.emplace_back(service.record);
-    if (service.end.is_never()) continue;
-    const Time left = service.end > now ? service.end - now : Time::zero();
-    record.lease_seconds = static_cast<std::uint32_t>(left.to_microseconds() / 1'000'000);
+void Services::forget(ServiceMap::iterator service) {
+  ends_.erase({service->second.end, service->first});
+  const auto of_port = of_port_.find(service->second.owner);
+  if (--of_port->second == 0) of_port_.erase(of_port);
+  services_.erase(service);
+}
+
+bool Services::visit(Time now, const ServiceKeys& keys, std::optional<ServiceKey>& cursor,
+                     std::size_t& budget, const TakeService& take) const {
+  auto at = services_.lower_bound(cursor.value_or(keys.first));
+  for (; at != services_.end() && at->first <= keys.last; ++at) {
+    const auto& [key, service] = *at;
+    if (budget == 0) {
+      cursor = key;
+      return false;
+    }
+    --budget;
+    wire::ServiceRecord record = service.record;
+    if (!service.end.is_never()) {
+      const Time left = service.end > now ? service.end - now : Time::zero();
+      record.lease_seconds = static_cast<std::uint32_t>(left.to_microseconds() / 1'000'000);
+    }
+    if (!take(record)) return true;
   }
-  return out;
+  return true;
 }
 
 void Services::expire(Time now) {
-  if (now < next_end_) return;
-  std::erase_if(services_, [now](const auto& each) { return each.second.end <= now; });
-  next_end_ = Time::never();
-  for (const auto& [key, service] : services_) next_end_ = std::min(next_end_, service.end);
+  while (next_timeout() <= now) forget(services_.find(ends_.begin()->second));
 }
 
 }  // namespace tulle::management::administration

@@ -4,9 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
+#include <optional>
+#include <set>
 #include <tuple>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
 #include "base/time.h"
 #include "rdma/wire/sa.h"
@@ -18,6 +23,17 @@ struct ServiceAsker {
   std::uint64_t port = 0;  // GUID
   // The record's ServiceGID is one of the port, or the question has the manager's key.
   bool may_change = false;
+};
+
+// A service's ID, GID and P_Key. Services are in the order of these.
+using ServiceKey = std::tuple<std::uint64_t, wire::GidBytes, std::uint16_t>;
+inline constexpr wire::GidBytes last_gid = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                                            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
+// The services from the first to the last of these keys, which are all of them at first.
+struct ServiceKeys {
+  ServiceKey first{};
+  ServiceKey last{std::numeric_limits<std::uint64_t>::max(), last_gid,
+                  std::numeric_limits<std::uint16_t>::max()};
 };
 
 enum class ServiceOutcome : std::uint8_t { ok, not_allowed, unknown, no_room };
@@ -33,26 +49,34 @@ class Services {
   ServiceOutcome set(Time now, const wire::ServiceRecord& record, const ServiceAsker& asker);
   // Ends a service.
   ServiceOutcome remove(const wire::ServiceRecord& record, const ServiceAsker& asker);
-  // Returns the services, each with the seconds that are left of its lease.
-  std::vector<wire::ServiceRecord> records(Time now) const;
-  // Returns a time at which a lease may have ended, and never if none will.
-  Time next_timeout() const { return next_end_; }
+  // Hands the services of these keys to the caller, which returns false when it has enough. Each
+  // record has the seconds that are left of the lease. The walk looks at `budget` services at most,
+  // which it lowers. Returns false if that is too little: the walk then resumes at the cursor when
+  // it is called again with the same keys.
+  using TakeService = std::function<bool(const wire::ServiceRecord&)>;
+  bool visit(Time now, const ServiceKeys& keys, std::optional<ServiceKey>& cursor,
+             std::size_t& budget, const TakeService& take) const;
+  // Returns when the next lease ends, and never if none will.
+  Time next_timeout() const { return ends_.empty() ? Time::never() : ends_.begin()->first; }
   void expire(Time now);
 
  private:
-  using Key = std::tuple<std::uint64_t, wire::GidBytes, std::uint16_t>;
   struct Service {
     wire::ServiceRecord record;
     Time end;
     std::uint64_t owner = 0;
   };
 
-  static Key key_of(const wire::ServiceRecord& record) {
+  using ServiceMap = std::map<ServiceKey, Service>;
+
+  static ServiceKey key_of(const wire::ServiceRecord& record) {
     return {record.id, record.gid, record.pkey};
   }
+  void forget(ServiceMap::iterator service);
 
-  std::map<Key, Service> services_;
-  Time next_end_ = Time::never();  // no lease ends earlier
+  ServiceMap services_;
+  std::set<std::pair<Time, ServiceKey>> ends_;              // of the leases that end
+  std::unordered_map<std::uint64_t, std::size_t> of_port_;  // services, by the owner's GUID
 };
 
 }  // namespace tulle::management::administration

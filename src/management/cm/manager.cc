@@ -111,8 +111,8 @@ bool Manager::accept(Time now, ConnectionId id, const Reply& reply) {
   message.remote_id = connection->remote_id;
   message.local_ca_guid = settings_.ca_guid;
   connection->state = State::reply_sent;
-  oldest_unanswered();
-  unanswered_.push_back(id);
+  connection->gives_up_at = now + reply_time_max;
+  add_unanswered(id);
   keep(*connection, message);
   repeat_until_answered(*connection, now);
   return true;
@@ -248,7 +248,8 @@ void Manager::advance(Time now) {
     if (is_over(*connection)) {
       tell(*connection, Event::Kind::time_wait_over);
       erase(*connection);
-    } else if (connection->retries_left == 0) {
+    } else if (connection->retries_left == 0 ||
+               (connection->state == State::reply_sent && now >= connection->gives_up_at)) {
       give_up(*connection, now);
     } else {
       --connection->retries_left;
@@ -366,6 +367,18 @@ bool Manager::evict_unanswered() {
   return true;
 }
 
+// Most entries before a connection may be dead while one lives on at the front.
+void Manager::add_unanswered(ConnectionId id) {
+  oldest_unanswered();
+  if (unanswered_.size() > 2 * connections_.size() + 64) {
+    std::erase_if(unanswered_, [this](ConnectionId each) {
+      const Connection* connection = find(each);
+      return connection == nullptr || connection->state != State::reply_sent;
+    });
+  }
+  unanswered_.push_back(id);
+}
+
 // Returns the connection that has waited longest for the answer to its REP, or null. Drops the
 // entries before it, whose connections are answered or gone.
 Manager::Connection* Manager::oldest_unanswered() {
@@ -413,7 +426,8 @@ void Manager::forget_remote_qp(const Connection& connection) {
 
 void Manager::set_deadline(Connection& connection, Time deadline) {
   unwatch(connection);
-  connection.deadline = deadline;
+  const bool is_answer = connection.state == State::reply_sent;
+  connection.deadline = is_answer ? std::min(deadline, connection.gives_up_at) : deadline;
   watch(connection);
 }
 
@@ -491,7 +505,8 @@ bool Manager::keeps_reject(const Connection& connection) const {
 }
 
 void Manager::send_kept(const Connection& connection) {
-  outgoing_.push_back({connection.route, connection.kept});
+  const bool is_to_stranger = !connection.is_active && !unasked_.is_proven(connection.route.remote);
+  outgoing_.push_back({connection.route, connection.kept, is_to_stranger});
 }
 
 // Returns true if the peer has had its answer, and has not shown that it got it.
@@ -509,6 +524,7 @@ template <typename Message>
 void Manager::send(const Route& route, std::uint64_t transaction_id, const Message& message) {
   Outgoing& out = outgoing_.emplace_back();
   out.route = route;
+  out.is_to_stranger = !unasked_.is_proven(route.remote);
   const wire::cm::Mad<Message> mad{wire::cm::header_of(Message::attribute, transaction_id),
                                    message};
   std::memcpy(out.bytes.data(), &mad, sizeof(mad));

@@ -111,6 +111,7 @@ class Manager {
   std::optional<Event> pull_event();
 
   std::size_t connection_count() const { return connections_.size(); }
+  std::size_t unanswered_size() const { return unanswered_.size(); }
   // Returns the number of connections that still have a message to repeat or a peer to wait for,
   // and of requests that wait for a listener. Connections that only remember old messages or wait
   // for their program do not count.
@@ -136,6 +137,10 @@ class Manager {
     question_received,
     answered,
   };
+  // An answered request ends after this time, however long its sender wants to be waited for. Linux
+  // waits about a minute (CMA_CM_RESPONSE_TIMEOUT, CMA_MAX_CM_RETRIES).
+  static constexpr Time reply_time_max = Time::seconds(128);
+
   struct Connection {
     ConnectionId id;
     std::uint32_t remote_id = 0;  // 0 means not known
@@ -156,6 +161,7 @@ class Manager {
     bool has_asked_patience = false;  // sent an MRA
     Time interval;                    // time between repetitions
     Time deadline = Time::never();
+    Time gives_up_at = Time::never();  // for an answered request, whatever the peer asks for
     std::array<std::byte, wire::mad_bytes> kept{};
   };
   // Sender of a message: its GID, the GUID of its CA, its ID, and whether the message is a
@@ -174,6 +180,7 @@ class Manager {
   bool evict(bool only_requested);
   bool evict_first(Timers& of);
   bool evict_unanswered();
+  void add_unanswered(ConnectionId id);
   Connection* oldest_unanswered();
   static bool is_over(const Connection& connection);
   Timers* expendable_with(const Connection& connection);

@@ -41,6 +41,72 @@ TEST_F(ManagerRecords, AConnectionIsEstablishedOnce) {
   EXPECT_EQ(take(a).size(), 1u);
 }
 
+// A host whose requests ask to be waited for a minute, fifteen times.
+class PatientHost {
+ public:
+  static inline const Gid address = Gid::from_ipv4(0x0A00'0003);
+  static Manager::Settings settings() {
+    Manager::Settings settings;
+    settings.ca_guid = 0xC;
+    settings.random = RandomSource{0xC};
+    settings.response_timeout = 24;
+    settings.retries_max = 15;
+    return settings;
+  }
+  Manager manager{settings()};
+};
+
+TEST_F(ManagerRecords, AnAnswerThatNobodyConfirmsEnds) {
+  PatientHost host;
+  Request asking = request();
+  asking.route.local = PatientHost::address;
+  host.manager.connect(now, asking);
+  deliver(b, only(host.manager));
+  ASSERT_TRUE(b.accept(now, event_of(b, Kind::request).id, reply()));
+  Time at = now;
+  std::optional<Event> event;
+  while (!event && !b.next_deadline().is_never()) {
+    at = b.next_deadline();
+    b.advance(at);
+    event = b.pull_event();
+  }
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, Kind::unreachable);
+  EXPECT_GT(at - now, Time::seconds(60));
+  EXPECT_LE(at - now, Time::seconds(128));
+}
+
+// One unanswered connection stays in front of many that come and go.
+TEST_F(ManagerRecords, TheListOfUnansweredOnesIsBounded) {
+  PatientHost host;
+  Request patient = request();
+  patient.route.local = PatientHost::address;
+  host.manager.connect(now, patient);
+  deliver(b, only(host.manager));
+  ASSERT_TRUE(b.accept(now, event_of(b, Kind::request).id, reply(0x20)));
+  take(b);
+  for (std::uint32_t i = 0; i < 1'000; ++i) {
+    asked = a.connect(now, request(0x100 + i));
+    for (const Outgoing& out : take(a)) deliver(b, out);
+    answered = event_of(b, Kind::request).id;
+    ASSERT_TRUE(b.accept(now, answered, reply(0x2000 + i)));
+    for (const Outgoing& out : take(b)) {
+      if (out.route.remote == address_a) deliver(a, out);
+    }
+    event_of(a, Kind::reply);
+    ASSERT_TRUE(a.reject(now, asked, Reason::no_resources, {}));
+    for (const Outgoing& out : take(a)) deliver(b, out);
+    b.release(now, answered);
+    a.release(now, asked);
+    advance_by(Time::milliseconds(100));
+    take(a);
+    while (b.pull_event()) {
+    }
+  }
+  EXPECT_LT(b.connection_count(), 100u);
+  EXPECT_LT(b.unanswered_size(), 300u);
+}
+
 TEST_F(ManagerRecords, EachServiceIsToldToThePeer) {
   std::uint32_t qp = 0x30;
   for (const Service kind : {Service::rc, Service::uc, Service::xrc}) {

@@ -84,6 +84,7 @@ void Manager::rebase(Time by) {
   own_ = of_peers_ = {};
   for (auto& [id, connection] : connections_) {
     tulle::rebase(by, connection.deadline);
+    tulle::rebase(by, connection.gives_up_at);
     watch(connection);
   }
   for (auto& [service, deadline] : expected_) tulle::rebase(by, deadline);

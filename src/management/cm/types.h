@@ -129,6 +129,9 @@ struct Event {
 struct Outgoing {
   Route route;
   std::array<std::byte, wire::mad_bytes> bytes;
+  // True if this answers a peer that has not shown that the address is its own. Anybody can cause
+  // many such datagrams, also to addresses where nobody is.
+  bool is_to_stranger = false;
 };
 
 struct Counters {

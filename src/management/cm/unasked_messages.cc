@@ -11,8 +11,12 @@ void UnaskedMessages::prove(const Gid& address) {
   proven_.insert(address);
 }
 
+bool UnaskedMessages::is_proven(const Gid& address) const {
+  return proven_.contains(address) || proven_before_.contains(address);
+}
+
 bool UnaskedMessages::may_send(Time now, const Gid& address) {
-  if (proven_.contains(address) || proven_before_.contains(address)) return true;
+  if (is_proven(address)) return true;
   for (; left_ < at_once_max && counted_until_ + interval <= now; counted_until_ += interval) {
     ++left_;
   }

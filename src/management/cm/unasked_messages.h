@@ -25,6 +25,7 @@ class UnaskedMessages {
   static constexpr std::size_t addresses_max = 2'048;  // remembered, and as many older ones
 
   void prove(const Gid& address);
+  bool is_proven(const Gid& address) const;
   // Counts a message to this address. Returns false if it must not be sent.
   bool may_send(Time now, const Gid& address);
   void rebase(Time by) { tulle::rebase(by, counted_until_); }

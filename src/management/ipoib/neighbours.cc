@@ -30,18 +30,24 @@ void Neighbours::drop_waiting(Neighbour& neighbour) {
   neighbour.waiting.clear();
 }
 
+// An answer about the path to the address may still come. It then counts for nothing.
+void Neighbours::forget_address(Neighbour& neighbour) {
+  neighbour.address.reset();
+  neighbour.route.reset();
+  neighbour.question = 0;
+  neighbour.wants_path = false;
+}
+
 void Neighbours::forget(Map::iterator at) {
   drop_waiting(at->second);
+  by_use_.erase(at->second.place);
   neighbours_.erase(at);
 }
 
 Neighbours::Neighbour& Neighbours::add(Time now, const Gid& ip) {
-  if (neighbours_.size() >= neighbours_max) {
-    forget(std::min_element(
-        neighbours_.begin(), neighbours_.end(),
-        [](const auto& a, const auto& b) { return a.second.used_at < b.second.used_at; }));
-  }
+  if (neighbours_.size() >= neighbours_max) forget(neighbours_.find(by_use_.front()));
   Neighbour& made = neighbours_[ip];
+  made.place = by_use_.insert(by_use_.end(), ip);
   made.used_at = now;
   set_deadline(made, now);
   return made;
@@ -52,6 +58,7 @@ std::optional<Neighbours::Route> Neighbours::find_to_send(Time now, const Gid& i
   const auto found = neighbours_.find(ip);
   Neighbour& neighbour = found == neighbours_.end() ? add(now, ip) : found->second;
   neighbour.used_at = now;
+  by_use_.splice(by_use_.end(), by_use_, neighbour.place);
   if (neighbour.route) return neighbour.route;
   const bool may_wait = !neighbour.is_refused && neighbour.waiting.size() < waiting_max &&
                         all_waiting_ < all_waiting_max;
@@ -105,8 +112,7 @@ Question Neighbours::ask_path(Neighbour& neighbour, std::uint32_t number) const 
 
 void Neighbours::give_up(Time now, Neighbour& neighbour) {
   drop_waiting(neighbour);
-  neighbour.address.reset();
-  neighbour.route.reset();
+  forget_address(neighbour);
   neighbour.owed_targets.clear();
   neighbour.is_refused = true;
   set_deadline(neighbour, now + refused_for);
@@ -116,8 +122,7 @@ void Neighbours::give_up(Time now, Neighbour& neighbour) {
 void Neighbours::look_for(Time now, const Gid& ip, Neighbour& neighbour,
                           std::vector<Search>& searches) {
   if (neighbour.tries >= tries_max && neighbour.route) {
-    neighbour.route.reset();
-    neighbour.address.reset();
+    forget_address(neighbour);
     neighbour.tries = 0;
   }
   if (neighbour.tries >= tries_max) return give_up(now, neighbour);
@@ -165,7 +170,7 @@ bool Neighbours::take(Time now, std::uint32_t number, const wire::PathRecord* re
   if (at == neighbours_.end()) return false;
   auto& [ip, neighbour] = *at;
   neighbour.question = 0;
-  if (record == nullptr) {
+  if (record == nullptr || !neighbour.address) {
     // The neighbour is out of reach, whatever it said.
     give_up(now, neighbour);
     return true;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -27,6 +28,7 @@ class Neighbours {
   static constexpr std::size_t all_waiting_max = 1'024;
 
   explicit Neighbours(Pkey partition) : partition_(partition) {}
+  Neighbours(Neighbours&&) = default;  // and no copy: neighbours have places in a list
 
   // A neighbour as packets need it.
   struct Route {
@@ -81,12 +83,13 @@ class Neighbours {
     std::optional<wire::IpoibAddress> address;
     std::optional<Route> route;
     unsigned tries = 0;          // since it last answered
-    std::uint32_t question = 0;  // for a path; 0: none is asked
+    std::uint32_t question = 0;  // for the path to the address; 0: none is asked
     bool wants_path = false;
     bool is_refused = false;  // it was not found, and is not looked for until the deadline
     Time heard_at = Time::zero();
     Time used_at = Time::zero();
     Time deadline = Time::zero();
+    std::list<Gid>::iterator place{};  // in by_use_
     std::vector<Gid> owed_targets;
     WaitingPackets waiting;
   };
@@ -94,6 +97,7 @@ class Neighbours {
 
   Neighbour& add(Time now, const Gid& ip);
   void forget(Map::iterator at);
+  static void forget_address(Neighbour& neighbour);
   void drop_waiting(Neighbour& neighbour);
   void give_up(Time now, Neighbour& neighbour);
   void set_deadline(Neighbour& neighbour, Time at);
@@ -103,6 +107,7 @@ class Neighbours {
   const Pkey partition_;
   Gid port_;
   Map neighbours_;
+  std::list<Gid> by_use_;  // the neighbour that has not been used for longest comes first
   std::size_t all_waiting_ = 0;
   std::uint64_t unresolved_ = 0;
   Time next_deadline_ = Time::never();

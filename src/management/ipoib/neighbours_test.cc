@@ -135,5 +135,54 @@ TEST_F(NeighboursTest, AQuestionThatCouldNotBeAnsweredIsForgotten) {
   EXPECT_EQ(found->owed_targets, std::vector<Gid>{own_ip});
 }
 
+// The address for which it was asked is forgotten by then, and later the neighbour is given up.
+TEST_F(NeighboursTest, AnAnswerThatComesTooLateCountsForNothing) {
+  hear(own_ip);
+  ASSERT_TRUE(answer(&path));
+  now += Time::seconds(30);
+  ASSERT_TRUE(send());
+  progress();
+  std::uint32_t last = 0;
+  for (; send(); now += Time::seconds(1), progress()) {
+    ASSERT_LT(now, Time::seconds(60));
+    ASSERT_EQ(questions.size(), 1u) << "its path is looked up again";
+    last = questions[0].number;
+  }
+  const auto expect_nothing = [&] {
+    std::optional<Neighbours::Found> found;
+    EXPECT_FALSE(neighbours.take(now, last, &path, found));
+    EXPECT_FALSE(found);
+    EXPECT_FALSE(send());
+  };
+  expect_nothing();
+  while (neighbours.unresolved() == 0) {
+    ASSERT_LT(now, Time::seconds(60));
+    now += Time::seconds(1);
+    progress();
+  }
+  expect_nothing();
+}
+
+TEST_F(NeighboursTest, TheOneThatWasNotUsedForLongestGivesItsPlace) {
+  hear(own_ip);
+  ASSERT_TRUE(answer(&path));
+  const auto send_to = [&](std::size_t host) {
+    const Gid other = Gid::from_ipv4(0x0B00'0000 + static_cast<std::uint32_t>(host));
+    neighbours.find_to_send(now, other, ipv4_packet(own_ip, other));
+    now += Time::microseconds(1);
+  };
+  for (std::size_t host = 1; host < Neighbours::neighbours_max; ++host) send_to(host);
+  EXPECT_TRUE(send()) << "it is the oldest, and used again";
+  EXPECT_EQ(neighbours.size(), Neighbours::neighbours_max);
+  for (std::size_t i = 1; i < Neighbours::neighbours_max; ++i) {
+    send_to(Neighbours::neighbours_max + i);
+    EXPECT_EQ(neighbours.unresolved(), i) << "the packet of the oldest";
+  }
+  EXPECT_TRUE(send());
+  send_to(2 * Neighbours::neighbours_max);
+  EXPECT_TRUE(send());
+  EXPECT_EQ(neighbours.size(), Neighbours::neighbours_max);
+}
+
 }  // namespace
 }  // namespace tulle::ipoib

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "management/subnet/header.h"
 
 namespace tulle::management::subnet {
@@ -216,13 +217,14 @@ std::optional<wire::Notice> Manager::take_notice() {
 Time Manager::next_timeout() const {
   if (!is_allowed_) return exchange_.next_timeout();
   if (!outgoing_.empty()) return Time::zero();
-  if (phase_ == Phase::idle && groups_began_) return Time::zero();  // for rest_from_groups()
   Time next = phase_ == Phase::idle ? due_ : Time::never();
   if (has_groups_to_set()) next = std::min(next, next_groups_);
+  const bool has_to_rest = phase_ == Phase::idle && groups_began_;
+  if (has_to_rest) next = std::min(next, *groups_began_ + Time::picoseconds(1));
   return std::min(next, exchange_.next_timeout());
 }
 
-void Manager::expire(Time now) {
+void Manager::expire(Time now, const CollectMembers& members) {
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
   if (!is_allowed_) return;
@@ -230,11 +232,12 @@ void Manager::expire(Time now) {
   // What is due comes first: programs can change groups without end.
   if (phase_ == Phase::idle && due_ <= now) begin_due(now);
   advance(now);
-  if (has_groups_to_set() && now >= next_groups_) begin_groups(now);
+  if (has_groups_to_set() && now >= next_groups_) begin_groups(now, members);
   advance(now);
 }
 
 void Manager::set_members(Members members) {
+  are_members_old_ = false;
   if (members == members_) return;
   members_ = std::move(members);
   wants_groups_ = true;
@@ -498,18 +501,24 @@ void Manager::end_sweep(Time now) {
 
 // --- groups, light sweeps and polls ---
 
-// Groups that were set took until now, computing their trees among it.
+// Groups that were set took until now, collecting members and computing trees among it. All calls
+// of one pass of the fabric's process have the same time, which says nothing about how long they
+// took.
 void Manager::rest_from_groups(Time now) {
-  if (phase_ != Phase::idle || !groups_began_) return;
+  if (phase_ != Phase::idle || !groups_began_ || now <= *groups_began_) return;
   next_groups_ = now + std::min(now - *groups_began_, groups_pause_max);
   groups_began_.reset();
 }
 
 // Setting groups does not put off the sweeps and polls that are due.
-void Manager::begin_groups(Time now) {
-  phase_ = Phase::setting_groups;
-  wants_groups_ = false;
+void Manager::begin_groups(Time now, const CollectMembers& members) {
   groups_began_ = now;
+  if (are_members_old_) {
+    TULLE_CHECK(members != nullptr);
+    set_members(members());
+  }
+  if (!std::exchange(wants_groups_, false)) return;
+  phase_ = Phase::setting_groups;
   ask(groups_.questions(graph_, members_));
 }
 

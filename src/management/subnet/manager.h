@@ -27,6 +27,8 @@ namespace tulle::management::subnet {
 // Writes the table `linear` of each switch. The tables have their size, and the switches' own LIDs
 // lead to port 0 already. An entry that is left as it is leads nowhere.
 using Routing = std::function<void(Graph& graph)>;
+// Returns which ports get the packets of which multicast LIDs now.
+using CollectMembers = std::function<Members()>;
 
 struct ManagerSettings {
   std::uint64_t port_guid = 0;  // of the port at which the manager is
@@ -58,7 +60,8 @@ class Manager {
   static constexpr Time light_sweep_pause = Time::seconds(10);
   // Traps cannot make sweeps follow one another faster than so, nor busier than half of the time.
   static constexpr Time sweep_pause = Time::milliseconds(100);
-  // Changes of groups do not keep it busier than half of the time either, but wait no longer.
+  // Changes of groups do not keep it busier than half of the time either, but wait no longer. What
+  // counts is the time from when groups begin to be set until the first call at a later time.
   static constexpr Time groups_pause_max = Time::milliseconds(100);
   // A manager in standby asks the master so often whether it is there.
   static constexpr Time poll_pause = Time::seconds(2);
@@ -93,13 +96,17 @@ class Manager {
 
   // Says which ports get the packets of which multicast LIDs. The switches' tables follow.
   void set_members(Members members);
+  // Says that these may have changed, which costs nothing. The manager collects them when it sets
+  // groups, by what expire() is given.
+  void want_groups() { are_members_old_ = true; }
 
   // Takes a datagram for QP0 of the manager's port.
   void receive(Time now, const Packet& packet);
   std::optional<Packet> take_packet(Time now);
   // Returns when expire() must be called although nothing has come.
   Time next_timeout() const;
-  void expire(Time now);
+  // `members` may be left out by those who never call want_groups().
+  void expire(Time now, const CollectMembers& members = {});
 
   // Returns the next notice that nodes have sent by traps, for those who want to know.
   std::optional<wire::Notice> take_notice();
@@ -133,7 +140,7 @@ class Manager {
   void advance(Time now);
   void begin_due(Time now);
   void begin_discovery(Time now);
-  void begin_groups(Time now);
+  void begin_groups(Time now, const CollectMembers& members);
   void rest_from_groups(Time now);
   void begin_light_sweep();
   void begin_poll();
@@ -150,7 +157,9 @@ class Manager {
   void configure();
   void end_sweep(Time now);
   void restart(Time now, State state);
-  bool has_groups_to_set() const { return phase_ == Phase::idle && wants_groups_ && is_up(); }
+  bool has_groups_to_set() const {
+    return phase_ == Phase::idle && (wants_groups_ || are_members_old_) && is_up();
+  }
   void rest(Time until) {
     phase_ = Phase::idle;
     due_ = until;
@@ -190,7 +199,8 @@ class Manager {
   bool wants_sweep_ = false;
   bool is_urgent_ = false;  // something has changed; otherwise a sweep repairs the last one
   bool wants_groups_ = false;
-  std::optional<Time> groups_began_;  // set until they are set and the next call has come
+  bool are_members_old_ = false;
+  std::optional<Time> groups_began_;  // set until they are set and a later call has come
   Time next_groups_;
 };
 

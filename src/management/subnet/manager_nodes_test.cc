@@ -304,7 +304,7 @@ TEST_F(SubnetManagerAndNodesTest, TheLastGroupOfATableReachesItsMembers) {
   const auto last =
       static_cast<std::uint16_t>(first_multicast_lid + wire::multicast_entries_in_block);
   manager.set_members({{last, {{host_guid, guest_guid}}}});
-  run();
+  run_after(Manager::groups_pause_max);
   for (const std::uint8_t port : {host_port, guest_port}) {
     EXPECT_TRUE(leaf.forwards_multicast(Lid(last), port));
     EXPECT_FALSE(leaf.forwards_multicast(Lid(first_multicast_lid), port));

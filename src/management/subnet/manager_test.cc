@@ -270,6 +270,47 @@ TEST_F(SubnetManagerTest, GroupsTakeHalfOfTheTimeAtMost) {
   EXPECT_EQ(manager.next_timeout(), now + Manager::groups_pause_max);
 }
 
+// All that one pass of the fabric's process does has the same time, and says nothing about how long
+// groups took.
+TEST_F(SubnetManagerTest, GroupsRestOnceTimeHasPassed) {
+  run();
+  manager.set_members({{0xC001, {}}});
+  for (int i = 0; i < 3; ++i) manager.expire(now);
+  EXPECT_GT(manager.next_timeout(), now);
+  now += Time::milliseconds(10);
+  EXPECT_LE(manager.next_timeout(), now);
+  manager.expire(now);
+  manager.set_members({{0xC002, {}}});
+  EXPECT_EQ(manager.next_timeout(), now + Time::milliseconds(10));
+}
+
+// Programs change groups without end. Collecting the members of all groups takes long, too.
+TEST_F(SubnetManagerTest, MembersAreCollectedWhenGroupsAreSet) {
+  run();
+  manager.expire(now);  // sets the groups of the first sweep
+  now += Time::milliseconds(1);
+  manager.expire(now);
+  now += Time::seconds(1);
+  int collected = 0;
+  const auto members = [&] {
+    ++collected;
+    return Members{{0xC001, {}}};
+  };
+  for (int pass = 1; pass <= 5; ++pass) {
+    for (int i = 0; i < 1'000; ++i) manager.want_groups();
+    EXPECT_EQ(collected, pass - 1);
+    EXPECT_LE(manager.next_timeout(), now);
+    manager.expire(now, members);
+    EXPECT_EQ(collected, pass);
+    for (int i = 0; i < 1'000; ++i) manager.want_groups();
+    now += Time::milliseconds(10);  // that is how long it took
+    manager.expire(now, members);
+    EXPECT_EQ(collected, pass) << "it rests, although the members were the same as before";
+    EXPECT_EQ(manager.next_timeout(), now + Time::milliseconds(10));
+    now += Time::milliseconds(10);
+  }
+}
+
 // Programs that are managers see the questions for managers.
 TEST_F(SubnetManagerTest, ItsOwnKeyGoesToNodesAlone) {
   ManagerSettings keyed = settings();

@@ -204,8 +204,8 @@ class Adapter {
 
   MulticastGroups& multicast() { return multicast_; }
 
-  // Returns the raw packet queue pairs (rdma/device/raw_packets.h), to which the driver hands frames and
-  // from which it pulls them.
+  // Returns the raw packet queue pairs (rdma/device/raw_packets.h), to which the driver hands
+  // frames and from which it pulls them.
   RawPackets& raw_packets();
 
   // Work. These calls send nothing: the driver pulls.

@@ -116,8 +116,8 @@ class Objects {
   // before any queue pair is connected. Null means none.
   void set_direct_path(transport::DirectPath* direct) { environment_->direct = direct; }
 
-  // From now on the payload that arrives appears late (rdma/transport/withheld.h). Must be called before
-  // any queue pair is created. There must be no direct path.
+  // From now on the payload that arrives appears late (rdma/transport/withheld.h). Must be called
+  // before any queue pair is created. There must be no direct path.
   void withhold_payload() { environment_->withheld = std::make_unique<transport::Withheld>(); }
   // Moves the oldest completions of the queue into `out`, returns their number, and shows the
   // application what was withheld until then.

@@ -1,10 +1,10 @@
 // For any input, an adapter must not crash or touch memory that is not registered for it.
 //
 // The input's first byte chooses between go-back-N and selective repeat, and whether payload is
-// withheld (rdma/transport/withheld.h). The rest is a script. Each step is a few bytes that choose a
-// packet (mostly a plausible one: a PSN near the expected one, an address near the region's bounds,
-// the right key), or that post work, pull packets or let time pass. Packets arrive decoded, or as
-// datagrams whose ICRC is correct, since chance would never find one.
+// withheld (rdma/transport/withheld.h). The rest is a script. Each step is a few bytes that choose
+// a packet (mostly a plausible one: a PSN near the expected one, an address near the region's
+// bounds, the right key), or that post work, pull packets or let time pass. Packets arrive decoded,
+// or as datagrams whose ICRC is correct, since chance would never find one.
 
 #include <algorithm>
 #include <array>

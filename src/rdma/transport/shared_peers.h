@@ -30,7 +30,8 @@ class SharedPeers {
                               const wire::Path& path) = 0;
   // Returns the service levels, as bits, at which something has happened since the last call.
   virtual std::uint32_t take_attention() = 0;
-  // Makes a queue pair for the adapter itself, through which the packets of one service level leave.
+  // Makes a queue pair for the adapter itself, through which the packets of one service level
+  // leave.
   virtual std::unique_ptr<QueuePair> make_carrier(QpNumber number, std::uint8_t service_level) = 0;
   virtual void rebase(Time by) = 0;
 };

@@ -1,8 +1,9 @@
 #pragma once
 
-// The part of a queue pair in the tag matching of a shared receive queue (rdma/verbs/tag_list.h). Each
-// SEND begins with a header, and its tag selects the receive request. A rendezvous message only
-// says where its data is: the device itself reads the data, and then tells the sender that it has.
+// The part of a queue pair in the tag matching of a shared receive queue (rdma/verbs/tag_list.h).
+// Each SEND begins with a header, and its tag selects the receive request. A rendezvous message
+// only says where its data is: the device itself reads the data, and then tells the sender that it
+// has.
 
 #include <array>
 #include <cstdint>

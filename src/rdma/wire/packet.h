@@ -75,8 +75,8 @@ struct Packet {
   RemoteKey invalidate_rkey{};
   // SAETH: PSN of the packet that came early. SRD: PSN of the packet that is answered.
   Psn early_psn{};
-  // SRD (rdma/wire/srd.h). It shares some fields above: Q_Key and source QP of the DETH, DMA length,
-  // syndrome.
+  // SRD (rdma/wire/srd.h). It shares some fields above: Q_Key and source QP of the DETH, DMA
+  // length, syndrome.
   std::uint32_t srd_context = 0;
   std::uint32_t srd_message = 0;
   std::uint32_t srd_offset = 0;

@@ -1,6 +1,6 @@
 // The calls of epoll. A descriptor of epoll is paired with a poll set
-// (shim/rsockets/sockets/poll_set.h). The set's members are the rsockets that the program adds, and the
-// descriptor itself, which becomes readable as the kernel has an event of an ordinary one.
+// (shim/rsockets/sockets/poll_set.h). The set's members are the rsockets that the program adds, and
+// the descriptor itself, which becomes readable as the kernel has an event of an ordinary one.
 
 #define _GNU_SOURCE
 

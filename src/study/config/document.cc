@@ -25,8 +25,12 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
   for (; i < text.size(); ++i) {
     if (mark == '"' && text[i] == '\\') {
       ++i;
-    } else if (is_long ? text.substr(i, 3) == three : text[i] == mark) {
-      return i + (is_long ? 3 : 1);
+    } else if (is_long && text.substr(i, 3) == three) {
+      // One or two quotation marks may come before the last three.
+      const std::size_t end = std::min(text.find_first_not_of(mark, i), text.size());
+      return std::min(end, i + 5);
+    } else if (!is_long && text[i] == mark) {
+      return i + 1;
     } else if (!is_long && text[i] == '\n') {
       return i;
     }

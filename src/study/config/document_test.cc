@@ -34,6 +34,19 @@ TEST(Document, WhatLiesTooDeepIsRefused) {
             std::string("f.toml:1: ") + too_deep);
 }
 
+// A long string may have one or two quotation marks of its own before the last three.
+TEST(Document, WhatComesBehindALongStringCounts) {
+  const std::string deep = "{" + repeated("a.", 1'000) + "a=1}";
+  for (const std::string mark : {"\"", "'"}) {
+    for (int more = 0; more <= 2; ++more) {
+      const std::string text = repeated(mark, 3) + "q" + repeated(mark, 3 + more);
+      EXPECT_EQ(error_of("x = [" + text + "]\n"), "");
+      EXPECT_EQ(error_of("x = [" + text + ", " + deep + "]\n"),
+                std::string("f.toml:1: ") + too_deep);
+    }
+  }
+}
+
 TEST(Document, DotsAndBracketsThatAreNoKeysDoNotCount) {
   const std::string dots = repeated(".", 100) + repeated("[{", 100);
   for (const std::string& text :

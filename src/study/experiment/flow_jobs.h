@@ -1,7 +1,7 @@
 #pragma once
 
-// Plays the jobs of a setup at flow level: the tasks are played as always (study/workload/task_player.h),
-// and their messages are fluids.
+// Plays the jobs of a setup at flow level: the tasks are played as always
+// (study/workload/task_player.h), and their messages are fluids.
 //
 // The messages of a connection follow one another, as an adapter sends them: the next one begins
 // when the last byte of the one before has left.

@@ -280,8 +280,8 @@ void FlowLevel::trace() {
   if (!setup_.flows.empty()) measure_load(bytes_all, last - first);
 }
 
-// Computes the offered load: the bytes of all flows beside what all hosts' links carry between the
-// first flow's start and the last one's.
+// Computes the offered load: the ratio of the bytes of all flows to what all hosts' links carry
+// between the first flow's start and the last one's.
 void FlowLevel::measure_load(double bytes, Time between) {
   const fabric::Topology& topology = setup_.topology;
   double capacity = 0;  // of all hosts' links together

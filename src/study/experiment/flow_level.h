@@ -1,8 +1,8 @@
 #pragma once
 
-// Runs a setup at flow level: flows are fluids that share links (study/fluid/play.h), on the paths that
-// their packets would take. This is hundreds of times as fast as a run of packets, and right within
-// some per cent where few things happen that only packets know of. All else is refused.
+// Runs a setup at flow level: flows are fluids that share links (study/fluid/play.h), on the paths
+// that their packets would take. This is hundreds of times as fast as a run of packets, and right
+// within some per cent where few things happen that only packets know of. All else is refused.
 
 #include <cstdint>
 #include <memory>

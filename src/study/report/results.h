@@ -10,8 +10,8 @@
 
 namespace tulle::report {
 
-// Writes summary.json to the folder: {"scenario", "title", "variants": […]}, or, if there is only one
-// variant, its figures next to these. For each variant it writes flows.csv and links.csv,
+// Writes summary.json to the folder: {"scenario", "title", "variants": […]}, or, if there is only
+// one variant, its figures next to these. For each variant it writes flows.csv and links.csv,
 // samples.csv if there are samples, and hosts.csv if hosts have a kernel's stack. They are in a
 // folder of the variant's name if there are several, of which some may have no results. Files
 // appear whole or not at all.

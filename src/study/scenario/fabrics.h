@@ -40,7 +40,8 @@ struct JobOption {
 struct WorkloadOptions {
   // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", a training step,
   // "step:MODEL", or requests to a model, "serve:MODEL", which run among GPUs, as does a trace's
-  // file or folder (study/traces/reader.h); or another file: FILE.toml, a scenario, or FILE.csv, flows.
+  // file or folder (study/traces/reader.h); or another file: FILE.toml, a scenario, or FILE.csv,
+  // flows.
   std::string workload;
   std::optional<std::uint32_t> gpus;
   std::vector<JobOption> others;  // jobs alongside that one, each on its own GPUs

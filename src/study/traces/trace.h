@@ -3,7 +3,8 @@
 // A trace as its file has it: what each rank computes, sends, receives and does together with
 // others, in any order, with dependencies by number. Trace::build() turns it into a graph of tasks:
 // it matches sends with receives, and the calls of one collective operation with one another, puts
-// everything into an order, and replaces each collective by its messages (study/workload/collectives.h).
+// everything into an order, and replaces each collective by its messages
+// (study/workload/collectives.h).
 //
 // The readers of the formats fill a trace. All bounds are here, so that no file costs more memory
 // than Limits allow.

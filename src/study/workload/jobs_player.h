@@ -21,8 +21,8 @@ inline constexpr std::size_t jobs_max = 1'024;
 
 class JobsPlayer final : public Schedule {
  public:
-  // The jobs, which must outlive this, are counted through (study/workload/job.h), and their flows are
-  // the player's. If `only` is given, that job alone is played, and the others never begin.
+  // The jobs, which must outlive this, are counted through (study/workload/job.h), and their flows
+  // are the player's. If `only` is given, that job alone is played, and the others never begin.
   JobsPlayer(const std::vector<Job>& jobs, Carrier& carrier, const Stage& stage,
              std::optional<std::size_t> only = {});
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Plays a graph of tasks on adapters. Messages within a server take the scale-up network, which is
-// a rate and a latency here; all others are flows (study/workload/player.h). Each processor of a rank
-// computes one thing at a time, and the rank sends meanwhile.
+// a rate and a latency here; all others are flows (study/workload/player.h). Each processor of a
+// rank computes one thing at a time, and the rank sends meanwhile.
 
 #include <atomic>
 #include <cstdint>

@@ -32,7 +32,8 @@ struct TransformerModel {
   std::uint32_t experts = 0;          // of a layer, each of the width above; 0: there are none
   std::uint32_t experts_of_token = 0;
   std::uint32_t shared_experts = 0;  // that each token takes besides, and each GPU has
-  // The expert at place n of popularity is chosen in proportion to n^-skew (study/workload/router.h).
+  // The expert at place n of popularity is chosen in proportion to n^-skew
+  // (study/workload/router.h).
   double skew = 0;
 
   // Weights without norms, embeddings and routers.

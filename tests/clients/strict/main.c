@@ -346,8 +346,8 @@ static void* look_at_last(void* argument) {
   return NULL;
 }
 
-// Returns true until this process has had so many seconds of processors, or for 40 seconds: on a busy
-// machine, threads seldom run at the same time.
+// Returns true until this process has had so many seconds of processors, or for 40 seconds: on a
+// busy machine, threads seldom run at the same time.
 static int has_time_left(double began, double processor_seconds) {
   return now() - began < 40 && clock() < processor_seconds * CLOCKS_PER_SEC;
 }

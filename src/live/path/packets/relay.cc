@@ -38,7 +38,7 @@ Relay::Relay(int socket, UniqueFd agent_end, UniqueFd process_end)
 
 Relay::~Relay() {
   if (!agent_end_) return;  // moved from
-  for (const Gid& group : groups_) leave_group(socket_, device_, group);
+  for (const auto& [group, device] : groups_) leave_group(socket_, device, group);
 }
 
 Result<Relay> Relay::create(int socket) {
@@ -97,14 +97,15 @@ int Relay::join(const DeviceInfo& device, const Gid& group) {
   if (groups_.size() >= groups_max) return ENOBUFS;
   const int error = join_group(socket_, device, group);
   if (error != 0) return error;
-  device_ = device;
-  groups_.insert(group);
+  groups_.emplace(group, device);
   return 0;
 }
 
-int Relay::leave(const DeviceInfo& device, const Gid& group) {
-  if (groups_.erase(group) == 0) return EINVAL;
-  leave_group(socket_, device, group);
+int Relay::leave(const Gid& group) {
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return EINVAL;
+  leave_group(socket_, found->second, group);
+  groups_.erase(found);
   return 0;
 }
 

@@ -13,8 +13,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
 #include <span>
 
 #include "base/ids.h"
@@ -61,7 +61,7 @@ class Relay {
 
   // Joins or leaves a multicast group for the process. Returns 0 or an errno.
   int join(const DeviceInfo& device, const Gid& group);
-  int leave(const DeviceInfo& device, const Gid& group);
+  int leave(const Gid& group);
 
   // Returns the messages that the process had no room for.
   std::uint64_t lost() const { return lost_; }
@@ -73,8 +73,7 @@ class Relay {
   UniqueFd agent_end_;
   UniqueFd process_end_;
   std::uint64_t lost_ = 0;
-  DeviceInfo device_;  // over whose interfaces the groups were joined
-  std::set<Gid> groups_;
+  std::map<Gid, DeviceInfo> groups_;  // each with the interfaces over which it was joined
 };
 
 }  // namespace tulle::live

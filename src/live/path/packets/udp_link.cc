@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/guarded_access.h"
+#include "live/path/memory/packet_bytes.h"
 
 namespace tulle::live {
 namespace {

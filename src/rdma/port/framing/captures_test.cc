@@ -122,8 +122,8 @@ TEST(CapturesTest, flipped_bits_are_refused_where_the_identification_is_known) {
   }
 }
 
-// rdma/wire/icrc.h states the odds. A single flip passes more often in packets of a kilobyte, since it
-// is one of few bits that an identification explains away.
+// rdma/wire/icrc.h states the odds. A single flip passes more often in packets of a kilobyte, since
+// it is one of few bits that an identification explains away.
 TEST(CapturesTest, flipped_bits_seldom_pass_where_it_is_not) {
   for (const int flips : {1, 2, 3, 8, 50}) {
     const auto [tried, accepted] = try_damage(false, flips, 60, 200 + flips);

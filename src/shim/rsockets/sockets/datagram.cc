@@ -1,6 +1,7 @@
 #include "shim/rsockets/sockets/datagram.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -210,9 +211,25 @@ int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, bool 
   message.msg_namelen = sizeof to;
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
-  const ssize_t sent = sendmsg(udp_, &message, MSG_NOSIGNAL);
+  // Datagrams to a neighbour that does not exist fill the socket's send buffer for seconds. Nobody
+  // waits for room with the lock held.
+  const ssize_t sent = sendmsg(udp_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0) return errno;
   bytes = static_cast<std::size_t>(sent) - header.length;
+  return 0;
+}
+
+bool Datagram::has_udp_room() const {
+  pollfd udp = {udp_, POLLOUT, 0};
+  return poll(&udp, 1, 0) > 0 && (udp.revents & POLLOUT) != 0;
+}
+
+// From now on room in the UDP socket makes wait_fd_ readable.
+int Datagram::note_udp_full() {
+  if (is_udp_full_) return 0;
+  epoll_event event = {EPOLLOUT, {}};
+  if (epoll_ctl(wait_fd_, EPOLL_CTL_ADD, udp_, &event) != 0) return errno;
+  is_udp_full_ = true;
   return 0;
 }
 
@@ -244,7 +261,16 @@ int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr_s
   }
   if (peer == nullptr) return EDESTADDRREQ;
   if (total_bytes(from) > peer->endpoint->data_max) return EMSGSIZE;
-  if (peer->handle == nullptr) return send_over_udp(*peer, from, true, bytes);
+  while (peer->handle == nullptr) {
+    int error = send_over_udp(*peer, from, true, bytes);
+    if (error != EAGAIN) return error;
+    error = note_udp_full();
+    if (error == 0) {
+      error = await(lock, !never_blocks(call_flags), [this] { return is_shut_ || !is_udp_full_; });
+    }
+    if (error != 0) return error;
+    if (is_shut_) return EPIPE;
+  }
   const int error = await(lock, !never_blocks(call_flags),
                           [&peer] { return !peer->endpoint->free_slots.empty(); });
   return error != 0 ? error : send_over_ud(*peer, from, bytes);
@@ -288,6 +314,7 @@ void Datagram::poll_completions() {
 }
 
 bool Datagram::can_send() const {
+  if (is_udp_full_ && !has_udp_room()) return false;
   return std::all_of(endpoints_.begin(), endpoints_.end(),
                      [](const Endpoint& endpoint) { return !endpoint.free_slots.empty(); });
 }
@@ -302,6 +329,11 @@ void Datagram::take_events() {
   bool found = read(news_fd_, &ignored, sizeof ignored) > 0;
   for (Endpoint& endpoint : endpoints_) {
     found = endpoint.queue->take_events() || found;
+  }
+  if (is_udp_full_ && has_udp_room()) {
+    epoll_ctl(wait_fd_, EPOLL_CTL_DEL, udp_, nullptr);
+    is_udp_full_ = false;
+    found = true;
   }
   if (!found) return;
   is_armed_ = false;
@@ -353,7 +385,8 @@ void Datagram::handle_udp(std::span<const std::byte> bytes, const sockaddr_stora
   PeerHandle peer;
   if (!datagram || find_peer(from, peer) != 0) return;
   std::size_t ignored = 0;
-  if (datagram->has_data) send_over_udp(*peer, {}, false, ignored);
+  // Answers leave half of the send buffer to the program. A peer that gets none asks again.
+  if (datagram->has_data && has_udp_room()) send_over_udp(*peer, {}, false, ignored);
   const bool is_new = peer->handle == nullptr || peer->qp_number != datagram->qp_number;
   peer->qp_number = datagram->qp_number;
   if (is_new) find_way(peer);

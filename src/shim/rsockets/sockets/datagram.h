@@ -1,9 +1,9 @@
 #pragma once
 
-// Datagrams over UD: the driver of shim/rsockets/protocol/datagram.h. A socket has a UDP socket, and a
-// queue pair for each address of this host that it sends from. Until a peer's queue pair is known,
-// datagrams to it go over UDP. The service answers datagrams that came over UDP with this side's
-// queue pair.
+// Datagrams over UD: the driver of shim/rsockets/protocol/datagram.h. A socket has a UDP socket,
+// and a queue pair for each address of this host that it sends from. Until a peer's queue pair is
+// known, datagrams to it go over UDP. The service answers datagrams that came over UDP with this
+// side's queue pair.
 
 #include <deque>
 #include <functional>
@@ -87,8 +87,12 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   int create_endpoint(Endpoint& endpoint);
   int post_receive(Endpoint& endpoint, std::uint32_t slot);
   void find_way(const PeerHandle& peer);
+  // Never blocks.
   int send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                     std::size_t& bytes);
+  // Returns true if the UDP socket can send as poll(2) has it: half of its send buffer is free.
+  bool has_udp_room() const;
+  int note_udp_full();
   int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);
   void poll_completions();
   void handle_received(Endpoint& endpoint, const Completion& completion);
@@ -100,11 +104,14 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
 
   Device& device_;
   int udp_ = -1;
-  int wait_fd_ = -1;  // readable with any of the completion channels, and with news_fd_
+  // Readable with any of the completion channels, with news_fd_, and once the UDP socket that was
+  // full has room.
+  int wait_fd_ = -1;
   int news_fd_ = -1;  // readable once something came over UDP, or the socket was shut
   std::mutex mutex_;
   Sleepers sleepers_;
   bool is_armed_ = false;
+  bool is_udp_full_ = false;  // a datagram of the program's found no room in the UDP socket
   bool is_started_ = false;
   bool is_shut_ = false;
   std::list<Endpoint> endpoints_;

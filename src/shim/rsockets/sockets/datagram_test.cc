@@ -8,12 +8,16 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "shim/rsockets/sockets/fake_device_test.h"
+#include "shim/rsockets/sockets/poll.h"
 
 namespace tulle::rsockets {
 namespace {
+
+using namespace std::chrono_literals;
 
 sockaddr_storage loopback(std::uint32_t host, std::uint16_t port) {
   sockaddr_storage out = {};
@@ -38,6 +42,12 @@ class DatagramSocketTest : public testing::Test {
     if (socket_ != nullptr) socket_->close();
   }
 
+  // The service does not know of a socket that is bound in this way.
+  void unwatched_bind() const {
+    const sockaddr_storage address = loopback(1, port_);
+    EXPECT_EQ(::bind(socket_->fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              0);
+  }
   // Another program's datagram over UDP, from the same port of an address of its own.
   void hear(std::uint32_t host, std::span<const std::byte> bytes) const {
     const sockaddr_storage from = loopback(host, port_);
@@ -56,6 +66,12 @@ class DatagramSocketTest : public testing::Test {
     std::vector<std::byte> bytes(header.span().begin(), header.span().end());
     for (const char each : data) bytes.push_back(static_cast<std::byte>(each));
     hear(host, bytes);
+  }
+  int send(std::uint32_t host, std::string_view data) const {
+    const sockaddr_storage to = loopback(host, port_);
+    const iovec from = {const_cast<char*>(data.data()), data.size()};
+    std::size_t length = 0;
+    return socket_->send({&from, 1}, 0, &to, length);
   }
   std::string listen(sockaddr_storage* sender = nullptr) {
     std::string text(10, '\0');
@@ -171,14 +187,105 @@ TEST_F(DatagramSocketTest, AWayThatWasNotFoundIsNotLookedForAtOnce) {
 TEST_F(DatagramSocketTest, ATurnOfTheServiceTakesABoundedNumber) {
   socket_->close();
   ASSERT_EQ(create_datagram(device_, AF_INET, socket_), 0);
-  // The service does not know of a socket that is bound in this way.
-  const sockaddr_storage address = loopback(1, port_);
-  ASSERT_EQ(::bind(socket_->fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  unwatched_bind();
   for (std::uint32_t host = 2; host < 102; ++host) greet(host);
   socket_->on_readable();
   EXPECT_EQ(handles_at_rest(), 64u);
   socket_->on_readable();
   EXPECT_EQ(handles_at_rest(), 100u);
+}
+
+// A socket whose send buffer is full, as that of a UDP socket whose datagrams wait for a neighbour
+// that does not exist. A SOCK_SEQPACKET takes sends to any address.
+class FullSocket {
+ public:
+  FullSocket() {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_.data()), 0);
+    while (::send(ends_[0], "x", 1, MSG_DONTWAIT) > 0) ++waiting_;
+  }
+  ~FullSocket() {
+    for (const int fd : ends_) ::close(fd);
+  }
+  FullSocket(const FullSocket&) = delete;
+  FullSocket& operator=(const FullSocket&) = delete;
+
+  int waiting() const { return waiting_; }
+  void replace(const Socket& socket) const {
+    EXPECT_EQ(dup3(ends_[0], socket.fd(), O_CLOEXEC), socket.fd());
+  }
+  // Returns the number of datagrams that were there, up to a maximum.
+  int drain(int max = 10'000) const {
+    char ignored = 0;
+    int count = 0;
+    while (count<max&& ::recv(ends_[1], &ignored, sizeof ignored, MSG_DONTWAIT)> 0) ++count;
+    return count;
+  }
+
+ private:
+  std::array<int, 2> ends_ = {-1, -1};
+  int waiting_ = 0;  // datagrams
+};
+
+TEST_F(DatagramSocketTest, AnAnswerThatFindsNoRoomIsDropped) {
+  for (const int room : {0, 5}) {
+    socket_->close();
+    ASSERT_EQ(create_datagram(device_, AF_INET, socket_), 0);
+    unwatched_bind();
+    say(2, "hello");
+    const FullSocket full;
+    EXPECT_EQ(full.drain(room), room);
+    // The datagram is received by then, and the answer is not sent yet.
+    device_.when_a_queue_is_made = [this, &full] { full.replace(*socket_); };
+    auto turn = std::async(std::launch::async, [this] { socket_->on_readable(); });
+    EXPECT_EQ(turn.wait_for(5s), std::future_status::ready) << "the answer waits for room";
+    EXPECT_EQ(full.drain(), full.waiting() - room) << "the last room is the program's";
+    turn.get();
+    device_.when_a_queue_is_made = nullptr;
+    EXPECT_EQ(listen(), "hello");
+  }
+}
+
+TEST_F(DatagramSocketTest, ASendThatWaitsForRoomHoldsNobodyUp) {
+  const FullSocket full;
+  full.replace(*socket_);
+  auto sent = std::async(std::launch::async, [this] { return send(2, "hello"); });
+  EXPECT_EQ(sent.wait_for(50ms), std::future_status::timeout);
+  auto asked = std::async(std::launch::async, [this] { return socket_->ready(POLLIN); });
+  EXPECT_EQ(asked.wait_for(5s), std::future_status::ready) << "the lock is held";
+  full.drain();
+  EXPECT_EQ(asked.get(), 0);
+  EXPECT_EQ(sent.get(), 0);
+}
+
+TEST_F(DatagramSocketTest, ASendThatWaitsForRoomEndsWithTheSocket) {
+  const FullSocket full;
+  full.replace(*socket_);
+  auto sent = std::async(std::launch::async, [this] { return send(2, "hello"); });
+  EXPECT_EQ(sent.wait_for(50ms), std::future_status::timeout);
+  auto shut = std::async(std::launch::async, [this] { return socket_->shutdown(SHUT_RDWR); });
+  EXPECT_EQ(sent.wait_for(5s), std::future_status::ready);
+  full.drain();
+  EXPECT_EQ(sent.get(), EPIPE);
+  EXPECT_EQ(shut.get(), 0);
+}
+
+TEST_F(DatagramSocketTest, ASocketThatNeverBlocksHearsOfRoom) {
+  ASSERT_EQ(socket_->set_flags(O_NONBLOCK), 0);
+  const FullSocket full;
+  full.replace(*socket_);
+  auto sent = std::async(std::launch::async, [this] { return send(2, "hello"); });
+  const bool waits = sent.wait_for(5s) != std::future_status::ready;
+  EXPECT_FALSE(waits) << "the send waits for room";
+  EXPECT_EQ(waits ? 0 : socket_->ready(POLLOUT), 0);
+  full.drain();
+  EXPECT_EQ(sent.get(), EAGAIN);
+  add_socket(socket_);
+  pollfd waiting = {socket_->fd(), POLLOUT, 0};
+  int count = 0;
+  EXPECT_EQ(poll_sockets({&waiting, 1}, 10'000, count), 0);
+  EXPECT_EQ(waiting.revents, POLLOUT);
+  remove_socket(socket_->fd());
+  EXPECT_EQ(send(2, "hello"), 0);
 }
 
 // Sends an ICMP error about a datagram of the port to the other: RFC 792, "communication

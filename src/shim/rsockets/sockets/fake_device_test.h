@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,8 @@ class FakeConnection;
 
 // All connections of a device share this. One lock guards it and all of them.
 struct FakeNetwork {
-  std::atomic<bool> accepts_slowly = false;  // an answer takes a second, or until this is false
+  std::atomic<bool> accepts_slowly = false;    // an answer takes a second, or until this is false
+  std::atomic<bool> confirms_nothing = false;  // an answer waits until a test calls confirm()
   std::mutex mutex;
   std::map<std::uint16_t, FakeConnection*> listeners;  // by port
   std::map<std::uint32_t, std::span<std::byte>> memory;
@@ -117,6 +119,12 @@ class FakeConnection final : public Connection {
           .immediate = immediate,
           .bytes = bytes});
   }
+  // The peer confirms the answer to its request.
+  void confirm() {
+    const std::lock_guard guard(network_.mutex);
+    results_.push_back(0);
+    put_event();
+  }
   bool is_stopped() const { return is_stopped_; }
 
   int bind(const sockaddr_storage& address) override {
@@ -162,7 +170,7 @@ class FakeConnection final : public Connection {
     peer_->peer_data_.assign(own_data.begin(), own_data.end());
     peer_->results_.push_back(0);
     peer_->put_event();
-    return 0;
+    return network_.confirms_nothing ? EAGAIN : 0;
   }
   void reject() override {
     const std::lock_guard guard(network_.mutex);
@@ -349,6 +357,7 @@ class FakeDevice final : public Device {
   }
   int create_datagram_queue(const sockaddr_storage&, const SocketSizes&,
                             std::unique_ptr<DatagramQueue>& out) override {
+    if (when_a_queue_is_made) when_a_queue_is_made();
     out = std::make_unique<FakeDatagrams>(network, ways, handles);
     return 0;
   }
@@ -357,6 +366,7 @@ class FakeDevice final : public Device {
   FakeNetwork network;
   FakeWays ways;
   std::atomic<std::size_t> handles = 0;  // address handles that exist
+  std::function<void()> when_a_queue_is_made;
 };
 
 }  // namespace tulle::rsockets

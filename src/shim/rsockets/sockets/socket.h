@@ -46,6 +46,9 @@ T& of_process() {
 struct SocketSettings : SocketSizes {
   std::chrono::microseconds polling{10};   // polling time before a call blocks
   std::chrono::milliseconds wake_up{500};  // after which rpoll looks again, whatever happens
+  // The longest life of a half-open stream (stream.h), which no file changes. A request says for
+  // how long its answer is repeated, up to 18 minutes; Linux's requests say 64 s.
+  std::chrono::milliseconds half_open{64'000};
 };
 const SocketSettings& default_settings();
 

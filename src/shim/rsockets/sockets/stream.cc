@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -98,7 +99,7 @@ void Stream::accept_requests() {
     {
       // What nobody accepts waits with the connection manager, which has a bound.
       const Lock lock(mutex_);
-      is_full_ = accepted_.size() + accepting_.size() >= backlog_ || unanswered_ >= unanswered_max;
+      is_full_ = accepted_.size() >= backlog_ || unanswered_ >= unanswered_max;
       if (is_full_) return forget(fd());
     }
     std::unique_ptr<Connection> request;
@@ -111,7 +112,6 @@ void Stream::accept_requests() {
     stream->listener_ = weak_from_this();
     {
       const Lock lock(mutex_);
-      accepting_.push_back(stream);
       ++unanswered_;
     }
     // The device may look for the way to the peer, which need not exist.
@@ -121,7 +121,6 @@ void Stream::accept_requests() {
     if (is_answered) continue;
     stream->connection_->reject();
     const Lock lock(mutex_);
-    accepting_.remove(stream);
     --unanswered_;
   }
 }
@@ -131,15 +130,32 @@ void Stream::answer(const std::shared_ptr<Stream>& stream) {
     const Lock lock(mutex_);
     if (is_closed_) return;
   }
-  const int error = stream->answer_request();
+  int error = ENOMEM;
+  try {
+    error = stream->answer_request();
+  } catch (const std::bad_alloc&) {
+  }
+  std::shared_ptr<Stream> oldest;
   {
     const Lock lock(mutex_);
     --unanswered_;
     if (is_closed_) return;
     if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
-    if (error == EAGAIN) watch(stream->fd(), stream);
+    if (error == EAGAIN) oldest = add_half_open(stream);
   }
   if (error != EAGAIN) deliver(stream, error);
+}
+
+std::shared_ptr<Stream> Stream::add_half_open(const std::shared_ptr<Stream>& stream) {
+  std::shared_ptr<Stream> oldest;
+  half_open_.push_back(stream);
+  if (half_open_.size() > std::max(backlog_, half_open_max)) {
+    oldest = std::move(half_open_.front());
+    half_open_.pop_front();
+  }
+  watch(stream->fd(), stream);
+  set_timer(stream->fd(), Clock::now() + settings_.half_open);
+  return oldest;
 }
 
 int Stream::answer_request() {
@@ -161,14 +177,12 @@ int Stream::answer_request() {
   return error;
 }
 
-// A connection that was on its way is established, or failed with `error`. An established one waits
-// for accept() from now on.
+// A stream that this listener made is connected, or failed with `error`. A connected one waits for
+// accept() from now on.
 void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
   {
     const Lock lock(mutex_);
-    accepting_.remove(stream);
-    if (error != 0 && !is_closed_ && std::exchange(is_full_, false))
-      watch(fd(), shared_from_this());
+    half_open_.remove(stream);
     if (error != 0 || is_closed_) return;
     accepted_.push_back(std::move(stream));
     const std::uint64_t one = 1;
@@ -260,6 +274,15 @@ int Stream::fail_connecting(int error) {
   return error;
 }
 
+void Stream::end_opening(Lock& lock, int error) {
+  const auto self = shared_from_this();
+  const auto listener = listener_.lock();
+  lock.unlock();
+  if (error != 0) forget(fd());
+  if (listener != nullptr) listener->deliver(self, error);
+  wake_pollers();
+}
+
 // Calls that need a connection call this function, which finishes a connection that is under way.
 int Stream::ensure_connected(int call_flags, Lock& lock) {
   while (is_opening()) {
@@ -330,14 +353,9 @@ void Stream::on_readable() {
     state = state_;
     if (is_closed_ && state != State::established) return;
     if (is_opening()) {
-      const auto self = shared_from_this();
       const int error = advance();
       if (error == EAGAIN || error == EINTR) return;
-      const auto listener = listener_.lock();
-      lock.unlock();
-      if (error != 0) forget(fd());
-      if (listener != nullptr) listener->deliver(self, error);
-      return wake_pollers();
+      return end_opening(lock, error);
     }
   }
   if (state == State::listening) return accept_requests();
@@ -438,9 +456,11 @@ void Stream::wait_in_background() {
   set_timer(fd(), Clock::now() + between_tries);
 }
 
-// The service calls this for a stream that has not said goodbye yet, and for one to keep alive.
+// The service calls this for a stream that has not said goodbye yet, for one to keep alive, and for
+// one that has been half-open for too long.
 void Stream::on_time() {
   Lock lock(mutex_);
+  if (state_ == State::accepting) return end_opening(lock, fail_connecting(ETIMEDOUT));
   const bool is_closed = is_closed_;
   if (!is_closed && !goodbye_) return keep_alive();
   bool is_done = try_goodbye();
@@ -475,7 +495,7 @@ void Stream::close() {
   std::deque<std::shared_ptr<Stream>> unaccepted;
   {
     const Lock lock(mutex_);
-    unwanted.swap(accepting_);
+    unwanted.swap(half_open_);
     unaccepted.swap(accepted_);
     if (!was_connected()) state_ = State::refused;
     protocol_.shut(SHUT_RDWR);

@@ -1,8 +1,8 @@
 #pragma once
 
-// A stream over a reliable connection: the driver of shim/rsockets/protocol/stream.h. stream.cc connects
-// and closes, stream_transfer.cc moves data, stream_maps.cc handles memory that the peer writes
-// directly, and stream_options.cc handles options.
+// A stream over a reliable connection: the driver of shim/rsockets/protocol/stream.h. stream.cc
+// connects and closes, stream_transfer.cc moves data, stream_maps.cc handles memory that the peer
+// writes directly, and stream_options.cc handles options.
 
 #include <deque>
 #include <functional>
@@ -19,6 +19,13 @@ namespace tulle::rsockets {
 
 class Stream final : public Socket, public std::enable_shared_from_this<Stream> {
  public:
+  // A stream that a listener made is half-open once its request is answered, until the peer
+  // confirms the answer. An honest peer does so within a round trip; requests from invented
+  // addresses never are confirmed. A listener has so many half-open streams, or as many as its
+  // backlog if that is more: enough for a burst of honest peers, and each takes about five
+  // descriptors. The oldest one ends for a new one.
+  static constexpr std::size_t half_open_max = 128;
+
   Stream(const SocketSettings& settings, std::unique_ptr<Connection> connection)
       : Socket(settings), connection_(std::move(connection)) {}
   ~Stream() override;
@@ -58,7 +65,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
     resolving_address,
     resolving_route,
     connecting,
-    accepting,
+    accepting,    // half-open
     established,  // the protocol knows whether the connection still holds
     refused,      // was never connected
   };
@@ -75,11 +82,17 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int advance();
   int finish_step();
   int fail_connecting(int error);
+  // The stream is connected, or failed with `error`: tells its listener, if one made it. Releases
+  // the lock.
+  void end_opening(Lock& lock, int error);
   int ensure_connected(int call_flags, Lock& lock);
   int create_endpoint();
   int answer_request();  // for a stream that a listener made
   void accept_requests();
   void answer(const std::shared_ptr<Stream>& stream);
+  // Returns the half-open stream that makes room for it, or null. The caller holds the lock, and
+  // lets that one end without it.
+  std::shared_ptr<Stream> add_half_open(const std::shared_ptr<Stream>& stream);
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();
@@ -124,10 +137,10 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   sockaddr_storage destination_ = {};
   std::vector<std::byte> route_;  // RDMA_ROUTE, for the next connect
 
-  // Listening. A stream that a listener made points to its listener. A listener has connections on
-  // their way, and those that wait for accept().
+  // Listening. A stream that a listener made points to its listener. A listener has half-open
+  // streams, the oldest first, and those that wait for accept(). The latter fill its backlog.
   std::weak_ptr<Stream> listener_;
-  std::list<std::shared_ptr<Stream>> accepting_;
+  std::list<std::shared_ptr<Stream>> half_open_;
   std::deque<std::shared_ptr<Stream>> accepted_;
   int accepted_fd_ = -1;
   std::size_t backlog_ = 0;

@@ -4,13 +4,19 @@
 #include <rdma/rsocket.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <chrono>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "shim/rsockets/sockets/fake_device_test.h"
 #include "shim/rsockets/sockets/poll.h"
 
 namespace tulle::rsockets {
 namespace {
+
+using namespace std::chrono_literals;
 
 sockaddr_storage at_port(std::uint16_t port) {
   sockaddr_storage out = {};
@@ -25,6 +31,16 @@ int send(Socket& socket, std::string_view text, std::size_t& bytes, int flags = 
   return socket.send({&from, 1}, flags, nullptr, bytes);
 }
 
+// Returns false if the event does not hold within that time.
+bool becomes(Socket& socket, short event, std::chrono::milliseconds longest = 5s) {
+  const Clock::time_point due = Clock::now() + longest;
+  while ((socket.ready(event) & event) == 0) {
+    if (Clock::now() >= due) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
 int receive(Socket& socket, std::string& text, std::size_t max, int flags = 0) {
   text.assign(max, '\0');
   const iovec into = {text.data(), text.size()};
@@ -37,6 +53,7 @@ int receive(Socket& socket, std::string& text, std::size_t max, int flags = 0) {
 class StreamSocketTest : public testing::Test {
  protected:
   ~StreamSocketTest() override {
+    device_.network.confirms_nothing = false;
     for (const auto& socket : {client_, server_, listener_}) {
       if (socket == nullptr) continue;
       remove_socket(socket->fd());
@@ -48,6 +65,14 @@ class StreamSocketTest : public testing::Test {
     ASSERT_EQ(create_stream(device_, AF_INET, listener_), 0);
     ASSERT_EQ(listener_->bind(at_port(7)), 0);
     ASSERT_EQ(listener_->listen(4), 0);
+  }
+  // Returns a socket whose request is on its way.
+  std::shared_ptr<Socket> ask() {
+    std::shared_ptr<Socket> out;
+    EXPECT_EQ(create_stream(device_, AF_INET, out), 0);
+    EXPECT_EQ(out->set_flags(O_NONBLOCK), 0);
+    EXPECT_EQ(out->connect(at_port(7)), EINPROGRESS);
+    return out;
   }
   void connect() {
     listen();
@@ -61,8 +86,10 @@ class StreamSocketTest : public testing::Test {
   FakeConnection& at_server() { return *device_.network.connections.back(); }
 
   FakeDevice& device_ = FakeDevice::instance();
-  std::shared_ptr<Socket> listener_;
+  // Those who ask stay for longer than their requests, which a listener has.
+  std::vector<std::shared_ptr<Socket>> others_;
   std::shared_ptr<Socket> client_;
+  std::shared_ptr<Socket> listener_;
   std::shared_ptr<Socket> server_;
 };
 
@@ -173,6 +200,77 @@ TEST_F(StreamSocketTest, AListenerIsClosedWhileItAnswers) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_LT(left(), own) << "neither the listener's nor the request's is left";
+}
+
+// Requests from invented addresses are answered, and nobody confirms the answers.
+TEST_F(StreamSocketTest, HalfOpenStreamsLeaveTheBacklogFree) {
+  listen();
+  device_.network.confirms_nothing = true;
+  for (int i = 0; i < 20; ++i) {
+    others_.push_back(ask());
+    ASSERT_TRUE(becomes(*others_.back(), POLLOUT)) << "request " << i << " was not answered";
+  }
+  device_.network.confirms_nothing = false;
+  client_ = ask();
+  ASSERT_TRUE(becomes(*listener_, POLLIN));
+  ASSERT_EQ(listener_->accept(server_), 0);
+  std::size_t bytes = 0;
+  ASSERT_EQ(send(*client_, "hello", bytes), 0);
+  std::string text;
+  EXPECT_EQ(receive(*server_, text, 10), 0);
+  EXPECT_EQ(text, "hello");
+}
+
+TEST_F(StreamSocketTest, TheOldestHalfOpenStreamMakesRoom) {
+  listen();
+  device_.network.confirms_nothing = true;
+  for (std::size_t i = 0; i <= Stream::half_open_max; ++i) {
+    others_.push_back(ask());
+    ASSERT_TRUE(becomes(*others_.back(), POLLOUT)) << "request " << i << " was not answered";
+  }
+  // Requests that came together may be answered in any order.
+  const std::span all(others_);
+  const auto ended = [](std::span<const std::shared_ptr<Socket>> among) {
+    return std::ranges::count_if(
+        among, [](const auto& each) { return (each->ready(POLLOUT) & POLLHUP) != 0; });
+  };
+  const Clock::time_point due = Clock::now() + 5s;
+  while (ended(all) == 0 && Clock::now() < due) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(ended(all.first(Stream::half_open_max / 2)), 1);
+  EXPECT_EQ(ended(all), 1);
+  // The youngest stays, and is accepted once its peer confirms the answer.
+  at_server().confirm();
+  EXPECT_TRUE(becomes(*listener_, POLLIN));
+  ASSERT_EQ(listener_->accept(server_), 0);
+}
+
+TEST_F(StreamSocketTest, AHalfOpenStreamEndsInTime) {
+  SocketSettings settings = default_settings();
+  settings.half_open = 50ms;
+  std::unique_ptr<Connection> connection;
+  ASSERT_EQ(device_.create_connection(AF_INET, connection), 0);
+  listener_ = std::make_shared<Stream>(settings, std::move(connection));
+  ASSERT_EQ(listener_->bind(at_port(7)), 0);
+  ASSERT_EQ(listener_->listen(4), 0);
+  device_.network.confirms_nothing = true;
+  client_ = ask();
+  EXPECT_TRUE(becomes(*client_, POLLHUP));
+}
+
+TEST_F(StreamSocketTest, ConnectionsThatNobodyAcceptsFillTheBacklog) {
+  listen();
+  bool is_answered = true;
+  while (is_answered && others_.size() < 100) {
+    others_.push_back(ask());
+    is_answered = becomes(*others_.back(), POLLOUT, 50ms);
+  }
+  EXPECT_FALSE(is_answered);
+  std::vector<std::shared_ptr<Socket>> accepted(others_.size());
+  for (auto& each : accepted) {
+    ASSERT_TRUE(becomes(*listener_, POLLIN));
+    ASSERT_EQ(listener_->accept(each), 0);
+  }
+  EXPECT_TRUE(becomes(*others_.back(), POLLOUT));
 }
 
 TEST_F(StreamSocketTest, MappedMemoryIsWrittenDirectly) {

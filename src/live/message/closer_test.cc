@@ -1,4 +1,4 @@
-#include "live/agent/closer.h"
+#include "live/message/closer.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "live/agent/lingering_test.h"
+#include "live/message/lingering_test.h"
 
 namespace tulle::live {
 namespace {
@@ -32,7 +32,7 @@ TEST(Closer, ClosesWhatItIsGiven) {
   }
 }
 
-TEST(Closer, NeitherTheCallerNorOtherUsersWaitForADescriptorThatLingers) {
+TEST(Closer, NeitherTheCallerNorOthersWaitForADescriptorThatLingers) {
   Closer closer;
   Lingering lingering = linger_for(60);
   ASSERT_TRUE(lingering.own);

@@ -1,4 +1,4 @@
-#include "live/agent/closer.h"
+#include "live/message/closer.h"
 
 #include <deque>
 #include <map>
@@ -10,51 +10,51 @@
 namespace tulle::live {
 
 struct Closer::State {
-  struct User {
+  struct Waiting {
     std::deque<UniqueFd> fds;  // the first one is being closed if there is a thread
     bool has_thread = false;
   };
   std::mutex mutex;
-  std::map<uid_t, User> users;
+  std::map<Sender, Waiting> senders;
 
-  // Closes what waits for a user, and ends once nothing does.
-  void work(uid_t user) {
+  // Closes what waits for a sender, and ends once nothing does.
+  void work(Sender sender) {
     std::unique_lock lock(mutex);
     for (;;) {
-      const auto found = users.find(user);
+      const auto found = senders.find(sender);
       if (found->second.fds.empty()) {
-        users.erase(found);
+        senders.erase(found);
         return;
       }
       const int fd = found->second.fds.front().release();
       lock.unlock();
       UniqueFd(fd).reset();
       lock.lock();
-      users.find(user)->second.fds.pop_front();
+      senders.find(sender)->second.fds.pop_front();
     }
   }
 };
 
 Closer::Closer() : state_(std::make_shared<State>()) {}
 
-void Closer::close(uid_t user, UniqueFd fd) {
+void Closer::close(Sender sender, UniqueFd fd) {
   if (!fd) return;
   const std::lock_guard lock(state_->mutex);
-  State::User& its = state_->users[user];
+  State::Waiting& its = state_->senders[sender];
   its.fds.push_back(std::move(fd));
   if (its.has_thread) return;
   try {
-    std::thread([state = state_, user] { state->work(user); }).detach();
+    std::thread([state = state_, sender] { state->work(sender); }).detach();
     its.has_thread = true;
   } catch (const std::system_error&) {
     // No thread can be had now. The next descriptor's comes.
   }
 }
 
-std::size_t Closer::waiting(uid_t user) const {
+std::size_t Closer::waiting(Sender sender) const {
   const std::lock_guard lock(state_->mutex);
-  const auto found = state_->users.find(user);
-  return found == state_->users.end() ? 0 : found->second.fds.size();
+  const auto found = state_->senders.find(sender);
+  return found == state_->senders.end() ? 0 : found->second.fds.size();
 }
 
 }  // namespace tulle::live

@@ -1,0 +1,34 @@
+#include "live/fabric/captures.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "fabric/subnet.h"
+#include "live/fabric/data_ports.h"
+
+namespace tulle::live {
+namespace {
+
+// One program does not keep others from a capture.
+TEST(Captures, AProcessHasAShare) {
+  const Time now = Time::seconds(1);
+  fabric::Subnet subnet(now, *fabric::single_switch({2, {}}));
+  DataPorts ports(now, subnet);
+  Captures captures(ports.traffic());
+  std::uint32_t client = 0;
+  const auto add = [&](pid_t process) { return captures.add(++client, process, {}); };
+  for (std::size_t i = 0; i < Captures::captures_of_process_max; ++i) ASSERT_TRUE(add(7));
+  auto refused = add(7);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "process 7 has 2 captures of the fabric, which is the most for one process");
+  EXPECT_TRUE(add(8));
+  captures.remove(1);
+  EXPECT_TRUE(add(7));
+  for (pid_t process = 100; process < 100 + 5; ++process) EXPECT_TRUE(add(process));
+  EXPECT_FALSE(add(200)) << "there are eight";
+}
+
+}  // namespace
+}  // namespace tulle::live

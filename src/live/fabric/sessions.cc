@@ -1,0 +1,355 @@
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/quoted.h"
+#include "live/fabric/client.h"
+#include "live/fabric/core.h"
+#include "live/message/port_attributes.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t sessions_max = 1'024;
+// Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
+constexpr std::size_t commands_max = 32;
+constexpr std::size_t sessions_of_process_max = sessions_max / 4;
+static_assert(sessions_max == 1'024, "the text says it");
+constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
+// Descriptors that came from a process and are not closed yet.
+constexpr std::size_t unclosed_max = 1'024;
+constexpr char many_open_text[] = "too many descriptors of this process are not closed yet";
+constexpr int messages_in_a_turn = 64;
+// The hosts' connection managers, and their questions to subnet administration, are clients of the
+// services, too, with separate numbers.
+constexpr std::uint32_t own_clients = 1u << 31;
+constexpr std::uint32_t administration_clients = 1u << 30;
+
+// Returns whether the fabric's owner says this, and not a program.
+bool is_command(FabricPurpose purpose) {
+  switch (purpose) {
+    case FabricPurpose::describe:
+    case FabricPurpose::open:
+    case FabricPurpose::data:
+    case FabricPurpose::attribute:
+    case FabricPurpose::counters:
+    case FabricPurpose::enter:
+    case FabricPurpose::connect:
+      return false;
+    case FabricPurpose::capture:
+    case FabricPurpose::status:
+    case FabricPurpose::machines:
+    case FabricPurpose::cut:
+    case FabricPurpose::join:
+    case FabricPurpose::stop:
+      return true;
+  }
+  return true;
+}
+
+}  // namespace
+
+template <typename Message>
+void FabricServer::answer(Session& session, Message message) {
+  if (!send_message(session.connection.get(), encoded(message))) session.is_over = true;
+}
+
+void FabricServer::handle(Session& session) {
+  for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
+    // A message may bring many descriptors, and some may close slowly.
+    if (leaves_many_open(session)) return refuse(session, many_open_text);
+    std::vector<UniqueFd> of_no_message;
+    auto message = receive_message(session.connection.get(), &of_no_message);
+    discard(session, std::move(of_no_message));
+    if (message) {
+      has_to_manage_ = session.has_said = true;
+      handle_message(session, *message);
+      discard(session, std::move(message->fds));
+      continue;
+    }
+    if (message.error().error_number != EAGAIN) session.is_over = true;
+    break;
+  }
+  if (session.host && !session.is_over) take_datagrams(session);
+}
+
+bool FabricServer::leaves_many_open(const Session& session) const {
+  return closer_.waiting(sender_of(session)) >= unclosed_max;
+}
+
+// Takes no more once a long datagram has come: its file is read in its turn, and what the program
+// sent later comes later.
+void FabricServer::take_datagrams(Session& session) {
+  for (int i = 0; i < messages_in_a_turn && !session.arriving; ++i) {
+    if (leaves_many_open(session)) return refuse(session, many_open_text);
+    std::vector<UniqueFd> unused;
+    auto arrived = receive_first_bytes(session.datagrams.get(), unused);
+    discard(session, std::move(unused));
+    if (!arrived) {
+      if (arrived.error().error_number != EAGAIN) session.is_over = true;
+      return;
+    }
+    if (arrived->file) {
+      session.arriving = std::move(*arrived);
+      arriving_.push_back(session.id);
+      return;
+    }
+    has_to_manage_ = true;
+    hosts_.send(now(), *session.host, session.id, std::move(arrived->datagram));
+  }
+}
+
+void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
+  if (session.connects) return execute(session, message.bytes);
+  FabricHello hello;
+  if (!session.host && !session.data_host) {
+    if (decoded(message.bytes, hello)) return greet(session, hello, message.fds);
+    return refuse(session,
+                  "the fabric does not know this message; is the program's Tulle of "
+                  "another version?");
+  }
+  RegisterAgent registration;
+  UnregisterAgent removal;
+  // A program says nothing about its port for data.
+  if (session.host && decoded(message.bytes, registration)) {
+    answer(session, hosts_.add(*session.host, session.id, registration));
+  } else if (session.host && decoded(message.bytes, removal)) {
+    answer(session, hosts_.remove(*session.host, session.id, removal.agent));
+  } else {
+    session.is_over = true;
+  }
+}
+
+// Returns why the session is one too many; empty if it is not.
+std::string FabricServer::no_place_for(const Session& session, bool is_command) const {
+  const auto all = static_cast<std::size_t>(
+      std::ranges::count_if(sessions_, [](const auto& each) { return each->has_said; }));
+  const auto own = static_cast<std::size_t>(std::ranges::count_if(sessions_, [&](const auto& each) {
+    return each->has_said && !each->is_over && each->process == session.process;
+  }));
+  if (all > sessions_max + (is_command ? commands_max : 0)) return too_many_text;
+  if (session.process <= 0 || own <= sessions_of_process_max) return {};
+  return fmt::format(
+      "process {} has {} connections to the fabric, which is the most for one process",
+      session.process, sessions_of_process_max);
+}
+
+void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
+  const auto refusal = no_place_for(session, is_command(hello.purpose));
+  if (!refusal.empty()) return refuse(session, refusal);
+  switch (hello.purpose) {
+    case FabricPurpose::describe:
+    case FabricPurpose::open:
+    case FabricPurpose::data:
+    case FabricPurpose::attribute:
+    case FabricPurpose::counters:
+    case FabricPurpose::enter:
+    case FabricPurpose::connect:
+      return greet_program(session, hello, fds);
+    case FabricPurpose::capture:
+      return begin_capture(session, hello);
+    case FabricPurpose::status:
+      return answer(session, nodes_from(hello.first));
+    case FabricPurpose::machines:
+      return answer(session,
+                    FabricMachines{machines_ ? machines_->status() : std::vector<FabricMachine>()});
+    case FabricPurpose::cut:
+    case FabricPurpose::join:
+      return change_cable(session, hello);
+    case FabricPurpose::stop:
+      answer(session, FabricEnd{});
+      is_stopped_ = true;
+      return;
+  }
+  session.is_over = true;
+}
+
+void FabricServer::greet_program(Session& session, const FabricHello& hello,
+                                 std::vector<UniqueFd>& fds) {
+  const auto host = subnet_.find(hello.host);
+  if (!host || !subnet_.topology().is_host(*host)) {
+    return refuse(session,
+                  fmt::format("the fabric has no host {}; its hosts are h0 to h{}",
+                              tulle::quoted(hello.host), subnet_.topology().adapters() - 1));
+  }
+  if (subnet_.is_elsewhere(*host)) {
+    return refuse(session, fmt::format("{} is a host of the machine {}", hello.host,
+                                       tulle::quoted(machines_->name_of(*host))));
+  }
+  if (hello.purpose == FabricPurpose::open) return open_port(session, *host);
+  if (hello.purpose == FabricPurpose::connect) return open_channel(session, *host);
+  if (hello.purpose == FabricPurpose::data) {
+    UniqueFd none;
+    return open_data_port(session, *host, fds.size() == 1 ? fds[0] : none);
+  }
+  if (hello.purpose == FabricPurpose::enter) return enter(session, *host);
+  if (hello.purpose == FabricPurpose::counters) return answer(session, hosts_.counters(*host));
+  if (hello.purpose == FabricPurpose::attribute) {
+    const auto text = port_attribute(device_of({}, hosts_.describe(*host, {})), hello.file);
+    const Attribute attribute{text.has_value(), text.value_or("")};
+    if (!send_message(session.connection.get(), encode(attribute))) session.is_over = true;
+    return;
+  }
+  answer(session, hosts_.describe(*host, manager_files_.path(*host)));
+}
+
+void FabricServer::open_port(Session& session, std::uint32_t host) {
+  std::array<int, 2> ends{};
+  constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  if (socketpair(AF_UNIX, kind, 0, ends.data()) != 0) {
+    return refuse(session,
+                  fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)));
+  }
+  session.datagrams.reset(ends[0]);
+  const UniqueFd programs_end(ends[1]);
+  PortOpened opened;
+  const std::array<int, 1> fds = {programs_end.get()};
+  if (!send_message(session.connection.get(), encoded(opened), fds)) {
+    session.is_over = true;
+    return;
+  }
+  session.host = host;
+  hosts_.enter(host, session.id, session.process);
+  watch(session.datagrams.get(), &session);
+}
+
+HostAdministration& FabricServer::administration_of(std::uint32_t host) {
+  auto& administration = administrations_[host];
+  if (administration == nullptr) {
+    administration = std::make_unique<HostAdministration>(
+        host, own_clients | administration_clients | host, now, subnet_, hosts_);
+  }
+  return *administration;
+}
+
+// A host has a connection manager from the first program or peer on that needs it.
+HostConnections& FabricServer::connections_of(std::uint32_t host) {
+  auto& connections = connections_[host];
+  if (connections == nullptr) {
+    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_,
+                                                    administration_of(host));
+  }
+  return *connections;
+}
+
+// A program that does not read loses what comes.
+void FabricServer::deliver(HostServices::Delivery delivery) {
+  if ((delivery.client & own_clients) != 0) {
+    const std::uint32_t host = delivery.client & ~(own_clients | administration_clients);
+    if ((delivery.client & administration_clients) != 0) {
+      return administrations_.at(host)->take(delivery);
+    }
+    return connections_.at(host)->take(delivery);
+  }
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    return session->id == delivery.client;
+  });
+  if (found == sessions_.end()) return;
+  Datagram datagram = hosts_.as_message(*(*found)->host, std::move(delivery));
+  static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
+}
+
+void FabricServer::open_channel(Session& session, std::uint32_t host) {
+  HostConnections& connections = connections_of(host);
+  auto events = connections.service().open_channel(
+      {session.process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
+  if (!events) return refuse(session, events.error().message);
+  session.connects = host;
+  const std::array<int, 1> fds = {events->get()};
+  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), fds)) {
+    session.is_over = true;
+  }
+}
+
+void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
+  CommandMessage command;
+  if (!decode(bytes, command)) {
+    session.is_over = true;  // a program of this version sends nothing else
+    return;
+  }
+  ConnectionService& service = connections_.at(*session.connects)->service();
+  const ReplyMessage reply{service.execute(session.channel, std::move(command))};
+  if (!send_message(session.connection.get(), encode(reply))) session.is_over = true;
+}
+
+void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd& button) {
+  auto port = data_ports_.open(now(), host, session.id, std::move(button), session.process);
+  if (!port) return refuse(session, port.error().message);
+  session.data_host = host;
+  DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
+  session.told = opened.port.port;
+  const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
+  if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
+  watch(data_ports_.bell(session.id), &session, EventKind::bell);
+}
+
+// Lets the program enter the host's network. The first ones wait until it has been made.
+void FabricServer::enter(Session& session, std::uint32_t host) {
+  if (networks_ == nullptr || networks_->is_made(host)) return admit(session, host);
+  const auto asked = networks_->find(host).empty() ? networks_->ask(host) : Result<void>();
+  if (!asked) return refuse(session, no_network(host, asked.error().message));
+  session.entered = host;
+  networks_->ask_for_all();
+}
+
+void FabricServer::admit(Session& session, std::uint32_t host) {
+  std::vector<int> namespaces;
+  if (networks_ != nullptr) {
+    for (const UniqueFd& one : networks_->find(host)) namespaces.push_back(one.get());
+  }
+  HostEntered entered;
+  if (!send_message(session.connection.get(), encoded(entered), namespaces)) session.is_over = true;
+}
+
+std::string FabricServer::no_network(std::uint32_t host, const std::string& reason) {
+  return fmt::format("the fabric cannot make the network of {}: {}", fabric::host_name(host),
+                     reason);
+}
+
+void FabricServer::begin_capture(Session& session, const FabricHello& hello) {
+  if (session.captures) return refuse(session, "this connection has a capture");
+  auto ring = captures_.add(session.id, session.process,
+                            {hello.ring_bytes, hello.snap_length, hello.has_flow_control});
+  if (!ring) return refuse(session, ring.error().message);
+  session.captures = true;
+  const std::array<int, 1> fds = {*ring};
+  FabricEnd begun;
+  if (!send_message(session.connection.get(), encoded(begun), fds)) session.is_over = true;
+}
+
+void FabricServer::change_cable(Session& session, const FabricHello& hello) {
+  auto link = find_cable(subnet_, hello.ends);
+  if (!link) return refuse(session, link.error().message);
+  subnet_.set_cut(now(), *link, hello.purpose == FabricPurpose::cut);
+  answer(session, FabricEnd{});
+}
+
+FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
+  FabricNodes some;
+  some.discarded = subnet_.discarded();
+  const std::uint32_t all = subnet_.topology().nodes();
+  for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
+       ++node) {
+    some.nodes.push_back(hosts_.node_status(node));
+    const auto connections = connections_.find(node);
+    if (connections != connections_.end()) {
+      some.nodes.back().listeners = connections->second->service().listener_count();
+    }
+    if (machines_) some.nodes.back().machine = machines_->name_of(node);
+    const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
+    if (has_address) {
+      some.nodes.back().address =
+          subnet_.is_elsewhere(node) ? infiniband_address(node) : host_address(node);
+    }
+    if (interfaces_) some.nodes.back().interfaces = interfaces_->status(node);
+  }
+  return some;
+}
+
+}  // namespace tulle::live
