@@ -18,6 +18,7 @@
 #include "study/report/results.h"
 #include "study/results_folder.h"
 #include "study/scenario/fabrics.h"
+#include "study/scenario/workloads.h"
 #include "study/simulate.h"
 #include "study/workload/experts.h"
 
@@ -90,10 +91,10 @@ Result<Scenario> read_comparison(const CompareOptions& options,
                                  const std::vector<Fabric>& fabrics) {
   const std::uint32_t planes = options.workload.planes.value_or(1);
   auto chosen = scenario::choose_fabrics(fabrics, options.fabrics, planes);
-  if (!chosen) return as_misuse(chosen.error());
+  if (!chosen) return as_misuse(Error{"--fabrics: " + chosen.error().message});
   auto jobs = pair_jobs(options);
   if (!jobs) return as_misuse(jobs.error());
-  auto workload = scenario::workload_scenario(*jobs, scenario_folder().string());
+  auto workload = scenario::workload_scenario(*jobs, scenario_folder().string(), as_option);
   if (!workload) return as_misuse(workload.error());
   return workload->on_fabrics(std::move(*chosen));
 }

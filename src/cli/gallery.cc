@@ -33,7 +33,7 @@ Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
   std::vector<Scenario> scenarios;
   const bool all = options.scenarios.empty();
   for (const std::string& name : all ? study::shipped_scenarios() : options.scenarios) {
-    auto scenario = study::read_scenario(name, options.set);
+    auto scenario = study::read_scenario(name, options.set, options.overrides);
     if (!scenario) return scenario.error();
     if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
   }

@@ -16,14 +16,11 @@
 #include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
-#include "study/config/files.h"
 #include "study/ranks.h"
 #include "study/report/columns.h"
 #include "study/report/results.h"
 #include "study/results_folder.h"
-#include "study/scenario/build.h"
 #include "study/scenario/scenario.h"
-#include "study/scenario/tables.h"
 #include "study/scenarios.h"
 #include "study/simulate.h"
 
@@ -43,14 +40,6 @@ int list_scenarios() {
   return 0;
 }
 
-// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
-// That simulator counts its one round of fast recovery from 0. Here it is two rounds, because Tulle
-// counts as the paper does: the second increase is the additive one.
-constexpr char dcqcn_of_hpcc[] =
-    "[congestion]\ncontrol = \"dcqcn\"\nalpha_interval = \"1us\"\ndecrease_interval = \"4us\"\n"
-    "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 2\n"
-    "clamp_target = false\nleast = \"1Gbps\"\nnotification_interval = \"1us\"\n";
-
 // Returns the scenario that --topology, --flows and --fabric describe.
 Result<Scenario> from_tables(const SimOptions& options) {
   if (options.topology.empty() || options.flows.empty()) {
@@ -58,33 +47,17 @@ Result<Scenario> from_tables(const SimOptions& options) {
         "no scenario is named: choose one from `tulle sim --list`, or give both --topology and "
         "--flows"};
   }
-  auto tables =
-      scenario::scenario_of_tables({"--topology", options.topology}, {"--flows", options.flows});
-  if (!tables) return tables.error();
-  std::string text = std::move(*tables);
-  const bool dcqcn = options.congestion_control == "dcqcn-hpcc";
-  if (options.fabric == "infiniband") {
-    if (dcqcn) {
-      return Error{"--congestion-control dcqcn-hpcc works only on RoCE: choose --fabric roce"};
-    }
-    text += "[fabric]\nkind = \"infiniband\"\n";
-  } else {
-    text += "[fabric]\nkind = \"roce\"\n";
-    if (dcqcn) {
-      text += "[fabric.ecn]\n";
-      text += dcqcn_of_hpcc;
-      auto path = config::find_file("", options.topology);
-      if (!path) return path.error();
-      auto table = config::read_file(*path);
-      if (!table) return table.error();
-      auto topology = fabric::from_csv(*table, *path);
-      if (!topology) return topology.error();
-      const std::int64_t mbps = scenario::host_bits_per_second(*topology) / 1'000'000;
-      text += fmt::format("additive = \"{}Kbps\"\nhyper = \"{}Kbps\"\n", mbps * 1'000 / 5'000,
-                          mbps * 1'000 / 500);
-    }
+  scenario::TableOptions tables;
+  tables.topology = options.topology;
+  tables.flows = options.flows;
+  tables.is_infiniband = options.fabric == "infiniband";
+  tables.has_dcqcn_of_hpcc = options.congestion_control == "dcqcn-hpcc";
+  tables.set = options.set;
+  tables.overrides = options.overrides;
+  if (tables.is_infiniband && tables.has_dcqcn_of_hpcc) {
+    return Error{"--congestion-control dcqcn-hpcc works only on RoCE: choose --fabric roce"};
   }
-  return Scenario::parse(text, "tulle sim", "", options.set);
+  return scenario::tables_scenario(tables, as_option);
 }
 
 Result<void> write_timings(const std::string& path, const study::Timings& timings) {
@@ -115,7 +88,8 @@ Result<Wanted> prepare(const SimOptions& options, study::Monitor& monitor) {
     return as_misuse({"several scenarios are named: name one, or add --gallery to run them all"});
   }
   const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
-  auto scenario = name.empty() ? from_tables(options) : study::read_scenario(name, options.set);
+  auto scenario = name.empty() ? from_tables(options)
+                               : study::read_scenario(name, options.set, options.overrides);
   if (!scenario) return as_misuse(scenario.error());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
     return as_misuse(

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -90,11 +91,16 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
-constexpr char alone_key[] = "report.alone = true";
 constexpr char set_help[] =
     "Override a key of the scenario, such as traffic.bytes=4MB or seed=7 (may be repeated)";
 
-std::string seed_line(std::uint64_t seed) { return fmt::format("seed = {}", seed); }
+// Seeds are integers of TOML.
+void add_seed(CLI::App& command, std::optional<std::uint64_t>& seed, std::string_view usual) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  command.add_option("--seed", seed, fmt::format("Seed of all random choices ({})", usual))
+      ->type_name("N")
+      ->check(from_to(std::int64_t{0}, most));
+}
 
 // Returns the command that has the same results, without what says only where they go.
 std::string again(const CLI::App& command) {
@@ -203,9 +209,8 @@ void add_sim(CLI::App& app, int& status) {
   add_results_folder(*command, options.output);
   add_variant(*command, options.variant);
   add_set(*command, options.set, set_help);
-  command->add_option("--seed", options.seed, "Seed of all random choices (the scenario's)")
-      ->type_name("N");
-  command->add_flag("--alone", options.alone,
+  add_seed(*command, options.overrides.seed, "the scenario's");
+  command->add_flag("--alone", options.overrides.is_alone,
                     "Also simulate each of [[jobs]] alone and compare: report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
@@ -245,8 +250,6 @@ void add_sim(CLI::App& app, int& status) {
   command->footer(sim_examples);
   command->callback([command, &status] {
     options.again = again(*command);
-    if (options.alone) options.set.emplace_back(alone_key);
-    if (options.seed) options.set.insert(options.set.begin(), seed_line(*options.seed));
     status = sim(options);
   });
 }
@@ -371,7 +374,7 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
                    "the free servers; or random (packed)")
       ->type_name("PLACEMENT")
       ->check(CLI::IsMember({"packed", "spread", "random"}));
-  command->add_flag("--alone", options.alone,
+  command->add_flag("--alone", workload.is_alone,
                     "Also simulate each of several jobs alone and compare");
   command
       ->add_option(
@@ -411,7 +414,7 @@ void add_network_options(CLI::App* command, scenario::WorkloadOptions& workload)
                    "Add cost and power from a price list: FILE.toml, or one that comes with Tulle, "
                    "such as example")
       ->type_name("PRICES|FILE");
-  command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
+  add_seed(*command, workload.seed, "1");
   command
       ->add_option("--topology", workload.topology,
                    "Network of a job's servers: rail-optimised (default), or rail-only, with a "
@@ -425,6 +428,12 @@ void add_network_options(CLI::App* command, scenario::WorkloadOptions& workload)
 }
 
 }  // namespace
+
+std::string as_option(std::string_view member) {
+  std::string option = "--" + std::string(member);
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
 
 void add_compare(CLI::App& app, int& status) {
   static CompareOptions options;
@@ -444,7 +453,6 @@ void add_compare(CLI::App& app, int& status) {
   command->callback([command, list, name, &status] {
     options.again = again(*command);
     if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
-    if (options.alone) workload.set.emplace_back(alone_key);
     status = compare(options);
   });
 }

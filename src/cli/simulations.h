@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/fail.h"
 #include "study/level.h"
-#include "study/scenario/fabrics.h"
+#include "study/scenario/workloads.h"
 
 namespace tulle::cli {
 
@@ -20,6 +21,8 @@ Result<void> check_level(const std::string& level, bool is_unvalidated);
 // Returns the number of processors that this process may use.
 unsigned jobs_by_default();
 inline constexpr unsigned jobs_max = 1'024;
+// Returns the option that sets a member of scenario::WorkloadOptions or TableOptions.
+std::string as_option(std::string_view member);
 // Returns an error message for the case that no scenario came with this program.
 std::string scenarios_missing();
 
@@ -32,7 +35,7 @@ struct SimOptions {
   std::string fabric = "roce";
   std::string congestion_control = "none";
   std::vector<std::string> set;
-  std::optional<std::uint64_t> seed;
+  scenario::Overrides overrides;
   std::string variant;  // empty: all
   std::string output;   // a folder; empty: none
   std::string again;    // the command that has the same results, for people
@@ -46,7 +49,6 @@ struct SimOptions {
   bool list = false;
   bool json = false;
   bool gallery = false;
-  bool alone = false;
 };
 int sim(const SimOptions& options);
 int gallery(const SimOptions& options);
@@ -98,7 +100,6 @@ struct CompareOptions {
   bool unvalidated = false;
   bool list = false;
   bool json = false;
-  bool alone = false;
 };
 // Returns 1 also if a fabric did not finish its flows.
 int compare(const CompareOptions& options);

@@ -9,6 +9,7 @@
 #include "cli/layout.h"
 #include "study/config/files.h"
 #include "study/scenario/fabrics.h"
+#include "study/scenario/workloads.h"
 #include "study/scenarios.h"
 #include "study/workload/collectives.h"
 #include "study/workload/experts.h"

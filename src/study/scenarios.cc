@@ -39,10 +39,11 @@ Result<std::string> find_scenario(const std::string& name) {
                                 did_you_mean(name, shipped_scenarios(), more))});
 }
 
-Result<Scenario> read_scenario(const std::string& name, const std::vector<std::string>& set) {
+Result<Scenario> read_scenario(const std::string& name, const std::vector<std::string>& set,
+                               const scenario::Overrides& overrides) {
   auto path = find_scenario(name);
   if (!path) return path.error();
-  auto scenario = Scenario::read(*path, set);
+  auto scenario = Scenario::read(*path, set, overrides);
   if (!scenario) return as_misuse(scenario.error());
   return scenario;
 }

@@ -20,7 +20,8 @@ Result<std::string> find_scenario(const std::string& name);
 // Finds and reads a scenario, with these lines of TOML in place of those of its keys. All errors
 // are of what was asked for.
 Result<scenario::Scenario> read_scenario(const std::string& name,
-                                         const std::vector<std::string>& set);
+                                         const std::vector<std::string>& set,
+                                         const scenario::Overrides& overrides = {});
 
 // Returns the indices of the variants that have a name; of all, if it is empty.
 std::vector<std::size_t> wanted_variants(const scenario::Scenario& scenario,

@@ -14,11 +14,11 @@ struct Document {
   toml::table traffic;  // what stays the same on every fabric
   toml::table others;
   std::vector<toml::table> variants;  // the keys that each of them changes
-  std::vector<toml::table> set;       // the keys that were set on the command line
+  std::vector<toml::table> set;       // the keys that were set for all of them, the last ones first
 };
 
-// The keys of a fabric that is compared with others.
-struct FabricKeys {
+// Keys of a scenario or a fabric, as of a file.
+struct Keys {
   toml::table table;
 };
 

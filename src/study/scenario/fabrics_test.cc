@@ -1,4 +1,5 @@
 #include "study/scenario/fabrics.h"
+#include "study/scenario/workloads.h"
 
 #include <gtest/gtest.h>
 
@@ -66,16 +67,15 @@ TEST_F(Fabrics, AreChosenByName) {
   EXPECT_EQ(chosen(""), "lossless ");
   EXPECT_EQ(chosen("all"), "lossless lossless-b lossy ");
   EXPECT_EQ(chosen("lossy, lossless"), "lossy lossless ");
-  EXPECT_EQ(
-      chosen("loss"),
-      "--fabrics: no fabric \"loss\"; did you mean lossy? The fabrics are lossless, lossless-b, "
-      "lossy, and all");
+  EXPECT_EQ(chosen("loss"),
+            "no fabric \"loss\"; did you mean lossy? The fabrics are lossless, lossless-b, "
+            "lossy, and all");
   EXPECT_EQ(chosen("other"),
-            "--fabrics: no fabric \"other\"; the fabrics are lossless, lossless-b, lossy, and all");
+            "no fabric \"other\"; the fabrics are lossless, lossless-b, lossy, and all");
   folder.write("mine.toml", "title = \"Mine\"\n[fabric]\nkind = \"roce\"\n");
   EXPECT_EQ(chosen("lossy," + folder.path("mine.toml")), "lossy mine ");
-  EXPECT_TRUE(contains(chosen(folder.path("yours.toml")), "--fabrics: there is no file "));
-  EXPECT_EQ(chosen("lossy,lossy"), "--fabrics: lossy is there twice");
+  EXPECT_TRUE(contains(chosen(folder.path("yours.toml")), "there is no file "));
+  EXPECT_EQ(chosen("lossy,lossy"), "lossy is there twice");
 }
 
 TEST_F(Fabrics, MistakesAreToldWithTheirPlace) {
@@ -153,35 +153,32 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
   };
   EXPECT_EQ(said([](auto&) {}), "");
   EXPECT_EQ(said([](auto& o) { o.hosts = 11; }),
-            "--hosts: 11 cannot be dealt over leaf switches evenly; take 10 or 12");
-  EXPECT_EQ(said([](auto& o) { o.hosts = 1; }), "--hosts: must be 2 to 65536");
-  EXPECT_EQ(said([](auto& o) { o.bytes = "1Gbps"; }).find("--bytes: must be an amount such as"),
-            0u);
-  EXPECT_EQ(said([](auto& o) { o.link_rate = "1MB"; }).find("--link-rate: must be a rate such"),
-            0u);
+            "hosts: 11 cannot be dealt over leaf switches evenly; take 10 or 12");
+  EXPECT_EQ(said([](auto& o) { o.hosts = 1; }), "hosts: must be 2 to 65536");
+  EXPECT_EQ(said([](auto& o) { o.bytes = "1Gbps"; }).find("bytes: must be an amount such as"), 0u);
+  EXPECT_EQ(said([](auto& o) { o.link_rate = "1MB"; }).find("link_rate: must be a rate such"), 0u);
   EXPECT_EQ(said([](auto& o) { o.workload = "web-search", o.bytes = "1MB"; }),
-            "--bytes: web-search draws its sizes");
-  EXPECT_EQ(said([](auto& o) { o.topology = "l.csv"; }).find("--topology: goes with a table"), 0u);
+            "bytes: web-search draws its sizes");
+  EXPECT_EQ(said([](auto& o) { o.topology = "l.csv"; }).find("topology: goes with a table"), 0u);
   EXPECT_EQ(said([](auto& o) {
               o.workload = "outcast";
-            }).find("--workload: no workload \"outcast\"; the workloads are incast, permutation, "),
+            }).find("workload: no workload \"outcast\"; the workloads are incast, permutation, "),
             0u);
-  EXPECT_EQ(said([](auto& o) { o.workload = "a\nb"; }).find("--workload: no workload \"a?b\";"),
-            0u);
-  EXPECT_EQ(said([](auto& o) { o.workload = "x.toml"; }).find("--hosts: goes with a named"), 0u);
+  EXPECT_EQ(said([](auto& o) { o.workload = "a\nb"; }).find("workload: no workload \"a?b\";"), 0u);
+  EXPECT_EQ(said([](auto& o) { o.workload = "x.toml"; }).find("hosts: goes with a named"), 0u);
   EXPECT_TRUE(contains(said([](auto& o) { o.workload = "nowhere.toml", o.hosts = {}; }),
-                       "--workload: there is no file \"nowhere.toml\" in the current folder"));
+                       "workload: there is no file \"nowhere.toml\" in the current folder"));
   EXPECT_EQ(said([](auto& o) { o.workload = "f.csv", o.hosts = {}; }),
-            "--workload f.csv: a table of flows needs --topology, a table of links");
+            "workload f.csv: a table of flows needs topology, a table of links");
   EXPECT_EQ(said([](auto& o) {
               o.workload = "f.csv";
               o.topology = "l\xE6.csv", o.hosts = {};
-            }).find("--topology: the name \"l\xE6.csv\" is not UTF-8"),
+            }).find("topology: the name \"l\xE6.csv\" is not UTF-8"),
             0u);
   EXPECT_TRUE(contains(said([](auto& o) { o.workload = "t\xE6.goal", o.hosts = {}; }),
                        "t\xE6.goal\" is not UTF-8; rename the file"));
-  EXPECT_EQ(said([](auto& o) { o.prices = "p\xE6.toml"; }).find("--prices: the path \""), 0u);
-  EXPECT_EQ(said([](auto& o) { o.bytes = "1\xE6"; }).find("--bytes: \"1\xE6\" is not UTF-8"), 0u);
+  EXPECT_EQ(said([](auto& o) { o.prices = "p\xE6.toml"; }).find("prices: the path \""), 0u);
+  EXPECT_EQ(said([](auto& o) { o.bytes = "1\xE6"; }).find("bytes: \"1\xE6\" is not UTF-8"), 0u);
   EXPECT_NE(said([](auto& o) { o.workload = "step:\xE6", o.hosts = {}; }), "");
   EXPECT_EQ(said([](auto& o) {
               o.set = {"traffic.size = 3"};

@@ -11,7 +11,7 @@
 #include "base/split.h"
 #include "study/scenario/reading.h"
 #include "study/scenario/scenario.h"
-#include "study/scenario/tables.h"
+#include "study/scenario/toml_text.h"
 
 namespace tulle::scenario {
 namespace {

@@ -9,6 +9,7 @@
 #include "study/scenario/fabrics.h"
 #include "study/scenario/scenario.h"
 #include "study/scenario/setup.h"
+#include "study/scenario/workloads.h"
 
 namespace tulle::scenario {
 namespace {
@@ -209,16 +210,16 @@ TEST(Networks, AComparisonHasRailsAndPlanes) {
 TEST(Networks, AComparisonRefusesOtherRailsAndPlanes) {
   WorkloadOptions options = options_of("alltoall:1MiB");
   options.topology = "torus";
-  EXPECT_EQ(said(options), "--topology: a job's is rail-optimised or rail-only, and not \"torus\"");
+  EXPECT_EQ(said(options), "topology: a job's is rail-optimised or rail-only, and not \"torus\"");
   options.topology = "";
   options.planes = 17;
-  EXPECT_EQ(said(options), "--planes: must be 1 to 16");
+  EXPECT_EQ(said(options), "planes: must be 1 to 16");
   options.planes = 3;
   options.link_rate = "1bps";
-  EXPECT_EQ(said(options), "--planes: 1bps cannot be split over 3 planes evenly");
+  EXPECT_EQ(said(options), "planes: 1bps cannot be split over 3 planes evenly");
   options = options_of("s.toml");
   options.planes = 2;
-  EXPECT_EQ(said(options), "--planes: goes with a named workload; change a file's with --set");
+  EXPECT_EQ(said(options), "planes: goes with a named workload; change a file's with set");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "study/scenario/fabrics.h"
 #include "study/scenario/scenario.h"
 #include "study/scenario/setup.h"
+#include "study/scenario/workloads.h"
 
 namespace tulle::scenario {
 namespace {

@@ -23,8 +23,14 @@ toml::array take_variants(toml::table& root) {
   return variants;
 }
 
-Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) {
-  std::vector<toml::table> tables;
+Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set,
+                                           const Overrides& overrides) {
+  std::vector<toml::table> tables(1);
+  toml::table& own = tables.front();
+  // TOML's integers are signed.
+  if (overrides.seed) own.insert("seed", static_cast<std::int64_t>(*overrides.seed));
+  if (!overrides.prices.empty()) own.insert("prices", overrides.prices);
+  if (overrides.is_alone) own.insert("report", toml::table{{"alone", true}});
   for (const std::string& line : set) {
     auto setting = parse_setting(line, "--set");
     if (!setting) return setting.error();
@@ -126,41 +132,49 @@ std::shared_ptr<const Document> document_of(toml::table root, toml::array& varia
 
 }  // namespace
 
-Result<Scenario> Scenario::read(const std::string& path, const std::vector<std::string>& set) {
+Result<Scenario> Scenario::read(const std::string& path, const std::vector<std::string>& set,
+                                const Overrides& overrides) {
   auto text = read_file(path);
   if (!text) return text.error();
   const std::filesystem::path file(path);
-  auto scenario = parse(*text, path, file.parent_path().string(), set);
+  auto scenario = parse(*text, path, file.parent_path().string(), set, overrides);
   if (scenario) scenario->name_ = file.stem().string();
   return scenario;
 }
 
 Result<Scenario> Scenario::parse(std::string_view text, const std::string& file,
-                                 const std::string& folder, const std::vector<std::string>& set) {
-  Scenario scenario;
-  scenario.file_ = file;
-  scenario.folder_ = folder;
+                                 const std::string& folder, const std::vector<std::string>& set,
+                                 const Overrides& overrides) {
   auto root = parse_toml(text, file);
   if (!root) return root.error();
-  Findings findings(file);
-  if (const toml::node* node = root->get("variant");
+  return of({std::move(*root)}, file, folder, set, overrides);
+}
+
+Result<Scenario> Scenario::of(Keys keys, const std::string& origin, const std::string& folder,
+                              const std::vector<std::string>& set, const Overrides& overrides) {
+  toml::table& root = keys.table;
+  Scenario scenario;
+  scenario.file_ = origin;
+  scenario.folder_ = folder;
+  Findings findings(origin);
+  if (const toml::node* node = root.get("variant");
       node != nullptr && !node->is_array_of_tables()) {
     findings.add(*node, "variant", "must be a list of tables: [[variant]]");
   }
-  toml::array variants = take_variants(*root);
-  TableReader reader({&*root}, "", 0, findings);
+  toml::array variants = take_variants(root);
+  TableReader reader({&root}, "", 0, findings);
   scenario.title_ = reader.text("title", "");
   scenario.description_ = reader.text("description", "");
   const std::filesystem::path elsewhere = reader.text("folder", "");
   if (!elsewhere.empty()) scenario.folder_ = (std::filesystem::path(folder) / elsewhere).string();
-  root->erase("folder");
+  root.erase("folder");
   read_variants(variants, findings, scenario.variants_);
-  auto set_keys = parse_set(set);
+  auto set_keys = parse_set(set, overrides);
   if (!set_keys) return set_keys.error();
-  TableReader with_picture(with_set({&*root}, *set_keys), "", 0, findings);
+  TableReader with_picture(with_set({&root}, *set_keys), "", 0, findings);
   scenario.picture_ = read_picture(with_picture.table("picture"), scenario.variants_);
   if (findings.any()) return Error{findings.first()};
-  scenario.document_ = document_of(std::move(*root), variants, std::move(*set_keys));
+  scenario.document_ = document_of(std::move(root), variants, std::move(*set_keys));
   return scenario;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@ namespace tulle::scenario {
 
 // TOML as it was parsed: study/scenario/document.h.
 struct Document;
-struct FabricKeys;
+struct Keys;
 
 struct Variant {
   std::string name;
@@ -33,20 +34,32 @@ struct Fabric {
   std::string sources;      // sources of its keys' values
   bool by_default = false;  // compared if no fabrics are named
   bool one_plane = false;   // adapters have one port, as those of a kernel with its cores
-  std::shared_ptr<const FabricKeys> keys;
+  std::shared_ptr<const Keys> keys;
 
   bool goes_with(std::uint32_t planes) const { return planes == 1 || !one_plane; }
+};
+
+// Keys of a scenario for which callers have values. Those of `set` replace them.
+struct Overrides {
+  std::optional<std::uint64_t> seed;
+  std::string prices;     // the path of a price list, in UTF-8; empty: as the scenario has it
+  bool is_alone = false;  // run each job also by itself (report.alone)
 };
 
 class Scenario {
  public:
   // `set` holds lines of TOML ("traffic.bytes = \"1MB\"") that replace keys of the file. The error
   // is one line, "FILE:LINE: KEY: fault".
-  static Result<Scenario> read(const std::string& path, const std::vector<std::string>& set);
+  static Result<Scenario> read(const std::string& path, const std::vector<std::string>& set,
+                               const Overrides& overrides = {});
   // Does the same with a text. `file` is its name in errors, and `folder` is where other files are
   // looked for.
   static Result<Scenario> parse(std::string_view text, const std::string& file,
-                                const std::string& folder, const std::vector<std::string>& set);
+                                const std::string& folder, const std::vector<std::string>& set,
+                                const Overrides& overrides = {});
+  // Does the same with keys that are not in a text. `origin` takes a file's place in errors.
+  static Result<Scenario> of(Keys keys, const std::string& origin, const std::string& folder,
+                             const std::vector<std::string>& set, const Overrides& overrides = {});
 
   // Returns a scenario of this one's topology, traffic and faults, with each of these fabrics as a
   // variant. Its other keys and its own variants are left out. The keys of `set` replace those of

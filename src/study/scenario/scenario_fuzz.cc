@@ -20,6 +20,7 @@
 #include "study/scenario/model_file.h"
 #include "study/scenario/prices.h"
 #include "study/scenario/scenario.h"
+#include "study/scenario/workloads.h"
 
 namespace tulle::scenario {
 namespace {

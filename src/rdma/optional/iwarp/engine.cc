@@ -1,5 +1,7 @@
 #include "rdma/optional/iwarp/engine.h"
 
+#include "rdma/optional/tcp/stream.h"
+
 namespace tulle::transport::iwarp {
 
 using verbs::SendOpcode;
