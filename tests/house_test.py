@@ -230,6 +230,15 @@ class Functions(unittest.TestCase):
         self.assertEqual(list(functions(text)), [("A::f", 6)])
 
 
+class EventLoops(unittest.TestCase):
+    """The libraries of programs wrap epoll, and wait for nothing themselves."""
+
+    def test_one_waits(self):
+        waits = [str(path.relative_to(ROOT)) for path in sources("src")
+                 if not is_test(path) and "shim" not in path.parts and re.search(r"\bepoll_p?wait2?\(", path.read_text())]
+        self.assertEqual(waits, ["src/os/event_loop.cc"])
+
+
 class Classes(unittest.TestCase):
     def test_public_methods(self):
         self.assertEqual(list(wide_classes(p.read_text() for p in sources("src", suffixes=(".h",)))), [])

@@ -45,48 +45,4 @@ void drop_standard_descriptors() {
   }
 }
 
-int wait_for_events(int epoll, std::span<epoll_event> events, Time longest) {
-  constexpr std::int64_t second = 1'000'000'000;
-  constexpr std::int64_t million = 1'000'000;
-  const auto count = static_cast<int>(events.size());
-  if (longest.is_never()) return epoll_wait(epoll, events.data(), count, -1);
-  // A wait that ends a part of a nanosecond too early would only begin again.
-  const std::int64_t rounded_up = longest.to_nanoseconds() + 1;
-  const std::int64_t most = std::clamp(rounded_up, std::int64_t{0}, 3'600 * second);
-  const timespec span{most / second, most % second};
-  const int found = epoll_pwait2(epoll, events.data(), count, &span, nullptr);
-  if (found >= 0 || errno != ENOSYS) return found;
-  // Linux before 5.11 waits whole milliseconds.
-  return epoll_wait(epoll, events.data(), count, static_cast<int>((most + million - 1) / million));
-}
-
-WatchedListener::WatchedListener(UniqueFd socket, int epoll)
-    : socket_(std::move(socket)), epoll_(epoll) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event);
-}
-
-UniqueFd WatchedListener::accept() {
-  if (is_paused()) return {};
-  UniqueFd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection && (errno == EMFILE || errno == ENFILE)) {
-    resumes_at_ = Clock::now() + std::chrono::nanoseconds(pause.to_nanoseconds());
-    watch(0);
-  }
-  return connection;
-}
-
-void WatchedListener::resume() {
-  if (!is_paused() || Clock::now() < resumes_at_) return;
-  resumes_at_ = Clock::time_point::max();
-  watch(EPOLLIN);
-}
-
-void WatchedListener::watch(std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
-}
-
 }  // namespace tulle

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -219,8 +218,10 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   }
   exits_when_idle_ = idle_exit;
   signals_ = stop_signals();
-  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  listener_ = WatchedListener(std::move(listener), epoll_.get());
+  auto loop = EventLoop::create();
+  if (!loop) return loop.error();
+  loop_ = std::move(*loop);
+  listener_ = WatchedListener(std::move(listener), loop_);
   watch(signals_.get(), nullptr);
   if (devices_.watch_fd() >= 0) watch(devices_.watch_fd(), nullptr);
 
@@ -245,12 +246,11 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
 }
 
 Result<void> AgentCore::turn() {
-  epoll_event events[64];
-  const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  const auto events = loop_.wait(time_to_wait());
   accept_all();
   if (has_stop_signal(signals_)) stopped_ = true;
-  for (int i = 0; i < count; ++i) {
-    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle_or_end(*session);
+  for (const epoll_event& event : events) {
+    if (auto* session = reinterpret_cast<Session*>(event.data.u64)) handle_or_end(*session);
   }
   forward();
   if (devices_.watch_fd() >= 0) devices_.refresh();
@@ -298,11 +298,7 @@ void AgentCore::progress_connections() {
   connections_->progress();
   for (const auto& [socket, channel] : connections_->take_blocked()) {
     blocked_channels_.push_back(channel);
-    epoll_event event{};
-    event.events = EPOLLOUT | EPOLLONESHOT;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event) != 0) {
-      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event);
-    }
+    loop_.watch(socket, EPOLLOUT | EPOLLONESHOT);
   }
 }
 
@@ -315,10 +311,10 @@ void AgentCore::forward() {
   }
 }
 
-int AgentCore::milliseconds_to_wait() const {
+Time AgentCore::time_to_wait() const {
   auto wake = Clock::time_point::max();
   if (group_ && !connections_) wake = Clock::now() + port_retry_time;
-  if (has_unforwarded_ || (connections_ && connections_->has_more())) return 0;
+  if (has_unforwarded_ || (connections_ && connections_->has_more())) return Time::zero();
   if (network_) wake = std::min(wake, network_->next_deadline());
   if (connections_ && !connections_->next_deadline().is_never()) {
     const Time left = connections_->next_deadline() - connections_->now();
@@ -340,7 +336,7 @@ int AgentCore::milliseconds_to_wait() const {
   }
   // The connection manager's clock is read once an hour at least (live/clock.h).
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+  return Time::milliseconds(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
 // Accepts a limited number in one turn. The listener stays readable if more wait.
@@ -384,10 +380,7 @@ bool AgentCore::may_connect(uid_t user) const {
 }
 
 void AgentCore::watch(int fd, Session* session) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = session;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  loop_.watch(fd, EPOLLIN, reinterpret_cast<std::uintptr_t>(session));
 }
 
 // Ends a session whose message there is no memory for, so that its program does not wait for an
@@ -446,10 +439,9 @@ void AgentCore::close_finished() {
   for (const auto& session : sessions_) {
     if (!is_finished(session)) continue;
     add(departed_, session->counters.read());
-    // Closing a descriptor is not enough: it stays watched while another process looks at it, as
-    // lsof does, and would name a session that is gone (epoll(7)).
+    // They stay watched while the closer has them, and would name a session that is gone.
     for (const int fd : {session->connection.get(), session->process.get()}) {
-      if (fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+      if (fd >= 0) loop_.forget(fd);
     }
     discard(*session, std::move(session->connection));
     discard(*session, std::move(session->table));

@@ -23,7 +23,7 @@
 #include "live/path/packets/relay.h"
 #include "live/path/packets/socket_group.h"
 #include "live/settings.h"
-#include "os/service_process.h"
+#include "os/event_loop.h"
 
 namespace tulle::live {
 
@@ -80,7 +80,7 @@ class AgentCore {
  private:
   // agent.cc: the loop
   Result<void> turn();
-  int milliseconds_to_wait() const;
+  Time time_to_wait() const;
   void accept_all();
   bool may_connect(uid_t user) const;
   void watch(int fd, Session* session);
@@ -138,7 +138,7 @@ class AgentCore {
   std::optional<SocketGroup> group_;
   std::uint32_t next_slot_ = agent_slot + 1;
   WatchedListener listener_;
-  UniqueFd epoll_;
+  EventLoop loop_;
   UniqueFd signals_;
   bool stopped_ = false;
   bool exits_when_idle_ = false;

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -557,7 +556,7 @@ void AgentCore::end_capture(Session& capture) {
 
 void AgentCore::end(Session& session) {
   if (session.state == State::process) group_->close_gate(session.slot);
-  if (session.relay) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.relay->socket(), nullptr);
+  if (session.relay) loop_.forget(session.relay->socket());
   if (session.state == State::channel) connections_->close_channel(session.channel);
   if (session.state == State::capture) end_capture(session);
   session.state = State::closing;

@@ -3,8 +3,6 @@
 // The parts of a software fabric's process: server.cc has its loop, and sessions.cc the messages of
 // programs.
 
-#include <sys/epoll.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,7 +31,7 @@
 #include "live/fabric/surroundings.h"
 #include "live/message/closer.h"
 #include "live/message/socket.h"
-#include "os/service_process.h"
+#include "os/event_loop.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -57,7 +55,7 @@ class FabricServer {
   static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
                                                              fabric::Subnet& subnet);
   static Time now();
-  void watch(int fd, void* of, EventKind kind = EventKind::session, int change = EPOLL_CTL_ADD);
+  void watch(int fd, void* of, EventKind kind = EventKind::session);
   void handle(const epoll_event& event);
   Time next_management() const;
   Time next_event() const;
@@ -106,7 +104,7 @@ class FabricServer {
 
   WatchedListener listener_;
   UniqueFd signals_;
-  UniqueFd epoll_;
+  EventLoop loop_;
   HostNetworks* networks_;  // null: the hosts share this machine's network
   fabric::Subnet subnet_;
   std::unique_ptr<fabric::SubnetManagers> managers_;  // null: the fabric has none

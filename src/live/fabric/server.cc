@@ -1,7 +1,6 @@
 #include "live/fabric/server.h"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,8 @@
 
 #include "live/fabric/core.h"
 #include "live/fabric/fabric_folder.h"
+#include "os/service_process.h"
+#include "os/system_error.h"
 #include "os/users.h"
 
 namespace tulle::live {
@@ -85,13 +86,12 @@ Time FabricServer::now() {
 
 Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>& ready) {
   signals_ = stop_signals();
-  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!signals_ || !epoll_) {
-    return Error{fmt::format("cannot wait for events: {}", std::strerror(errno)), errno};
-  }
+  auto loop = EventLoop::create();
+  if (!loop || !signals_) return loop ? system_error("cannot wait for signals") : loop.error();
+  loop_ = std::move(*loop);
   if (auto opened = manager_files_.open(); !opened) return opened;
   watch(signals_.get(), nullptr);
-  listener_ = WatchedListener(std::move(listener), epoll_.get());
+  listener_ = WatchedListener(std::move(listener), loop_);
   watch(manager_files_.descriptor(), nullptr);
   if (networks_ != nullptr) watch(networks_->descriptor(), nullptr);
   if (machines_) watch(machines_->descriptor(), &*machines_, EventKind::machines);
@@ -110,14 +110,12 @@ Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>&
 }
 
 // An event's datum is the address of a session, or of an interface.
-void FabricServer::watch(int fd, void* of, EventKind kind, int change) {
+void FabricServer::watch(int fd, void* of, EventKind kind) {
   static_assert(alignof(Session) > kind_mask && alignof(OtherMachines) > kind_mask);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (kind == EventKind::packets || kind == EventKind::machines) event.events |= EPOLLET;
-  if (kind == EventKind::machines && waits_for_room_) event.events |= EPOLLOUT;
-  event.data.u64 = reinterpret_cast<std::uintptr_t>(of) | static_cast<std::uint64_t>(kind);
-  epoll_ctl(epoll_.get(), change, fd, &event);
+  std::uint32_t events = EPOLLIN;
+  if (kind == EventKind::packets || kind == EventKind::machines) events |= EPOLLET;
+  if (kind == EventKind::machines && waits_for_room_) events |= EPOLLOUT;
+  loop_.watch(fd, events, reinterpret_cast<std::uintptr_t>(of) | static_cast<std::uint64_t>(kind));
 }
 
 Time FabricServer::next_management() const {
@@ -160,11 +158,9 @@ void FabricServer::handle(const epoll_event& event) {
 }
 
 void FabricServer::turn() {
-  std::array<epoll_event, 64> events;
   const Time next = next_event();
   const Time left = next.is_never() ? next : next - now();
-  const int count = wait_for_events(epoll_.get(), events, left);
-  for (int i = 0; i < count; ++i) handle(events[i]);
+  for (const epoll_event& event : loop_.wait(left)) handle(event);
   read_long_datagrams();
   const Time at = now();
   const bool has_more_to_read = machines_ && machines_->read(at);
@@ -184,7 +180,7 @@ void FabricServer::turn() {
   if (machines_) has_more_data_ = machines_->send() || has_more_data_;
   if (machines_ &&
       machines_->wants_room() != std::exchange(waits_for_room_, machines_->wants_room())) {
-    watch(machines_->descriptor(), &*machines_, EventKind::machines, EPOLL_CTL_MOD);
+    watch(machines_->descriptor(), &*machines_, EventKind::machines);
   }
   end_finished();
 }
@@ -266,11 +262,7 @@ bool FabricServer::progress_connections() {
     // An event tells that the program reads again. Then all that is blocked is tried.
     for (const auto& [socket, channel] : service.take_blocked()) {
       blocked_[host].push_back(channel);
-      epoll_event event{};
-      event.events = EPOLLOUT | EPOLLONESHOT;
-      if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event) != 0) {
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event);
-      }
+      loop_.watch(socket, EPOLLOUT | EPOLLONESHOT);
     }
   }
   return has_sent;
@@ -328,8 +320,8 @@ void FabricServer::end(Session& session) {
     left.push_back(std::move(*socket));
   }
   if (session.arriving) left.push_back(std::move(session.arriving->file));
-  // The epoll would still name the session while a descriptor is not closed.
-  for (const UniqueFd& fd : left) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+  // The loop would still name the session while a descriptor is not closed.
+  for (const UniqueFd& fd : left) loop_.forget(fd.get());
   discard(session, std::move(left));
 }
 

@@ -1,7 +1,6 @@
 #include "live/process/device_impl.h"
 
 #include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -112,13 +111,14 @@ void Device::Impl::set_gids() {
 }
 
 Result<void> Device::Impl::start() {
-  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  auto loop = EventLoop::create();
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !timer_ || !wakeup_) {
+  if (!loop || !timer_ || !wakeup_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
-  make_room_for_descriptors(epoll_.get());
+  loop_ = std::move(*loop);
+  make_room_for_descriptors(loop_.fd());
   if (settings_.strict) adapter_->objects().withhold_payload();
   const LinkContext context{
       info_, settings_, *adapter_, tap_, counters_, agent_, doorbell_button_.get()};
@@ -127,10 +127,7 @@ Result<void> Device::Impl::start() {
   set_gids();
   set_port();
   for (const int fd : {timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+    watch(fd, EPOLLIN);
   }
   watch_sockets(true);
   return start_thread();
@@ -388,19 +385,16 @@ void Device::Impl::watch_socket(const Link& link, Watched& watched) {
   const bool readable = is_served && link.wants_wake();
   if (fd == watched.fd && readable == watched.is_readable) return;
   watched = {fd, readable};
-  epoll_event event{};
-  event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-  }
+  watch(fd, readable ? std::uint32_t{EPOLLIN} : 0u);
+}
+
+// The tag of an event is its descriptor.
+void Device::Impl::watch(int fd, std::uint32_t events) {
+  if (fd >= 0) loop_.watch(fd, events, static_cast<std::uint64_t>(fd));
 }
 
 void Device::Impl::watch_doorbell(bool readable) {
-  epoll_event event{};
-  event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.fd = doorbell_.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, doorbell_.get(), &event);
+  watch(doorbell_.get(), readable ? std::uint32_t{EPOLLIN} : 0u);
 }
 
 // Watches a sender's full socket once, until it is writable. (A receiving socket sends only if no
@@ -408,12 +402,7 @@ void Device::Impl::watch_doorbell(bool readable) {
 void Device::Impl::watch_until_writable(const Link& link, Time at) {
   const int fd = link.blocked_socket();
   if (fd == link.receiving_socket()) return wake_at(at + Time::milliseconds(1));
-  epoll_event event{};
-  event.events = EPOLLOUT | EPOLLONESHOT;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-  }
+  watch(fd, EPOLLOUT | EPOLLONESHOT);
 }
 
 // Makes the thread wake no later than this. Only a time earlier than the timer's costs a system

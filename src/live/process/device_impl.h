@@ -55,6 +55,7 @@
 #include "live/process/network.h"
 #include "live/process/sleeper_lease.h"
 #include "live/settings.h"
+#include "os/event_loop.h"
 #include "os/unique_fd.h"
 #include "rdma/device/adapter.h"
 
@@ -198,6 +199,7 @@ class Device::Impl {
     bool is_readable = false;
   };
   void watch_sockets(bool readable);
+  void watch(int fd, std::uint32_t events);
   void watch_socket(const Link& link, Watched& watched);
   void watch_changed_sockets();
   void watch_until_writable(const Link& link, Time at);
@@ -257,7 +259,7 @@ class Device::Impl {
   std::bitset<gids_max> gids_held_;
   Time gids_looked_at_;
   Time ask_again_at_;  // when an agent that did not answer is asked for peers again
-  UniqueFd epoll_;
+  EventLoop loop_;
   UniqueFd wakeup_;
   // Local peers wake this process by this connection. They get its second end.
   UniqueFd doorbell_;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,7 +29,7 @@ constexpr std::size_t rings_in_row_max = 16;
 constexpr int yields_max = 100;
 constexpr int naps_max = 50;
 constexpr int nap_microseconds = 50;
-constexpr int reconnect_milliseconds = 200;
+constexpr Time reconnect_time = Time::milliseconds(200);
 constexpr int no_memory_pause_microseconds = 10'000;
 // Interval between checks whether an address that went away is still in use.
 constexpr Time gids_interval = Time::milliseconds(100);
@@ -123,19 +122,15 @@ void Device::Impl::run() {
 
 void Device::Impl::wait_and_handle() {
   let_others_in();
-  epoll_event events[8];
   const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
-  int timeout = is_alone ? reconnect_milliseconds : -1;
-  if (gids_held_.any()) timeout = static_cast<int>(gids_interval.to_nanoseconds() / 1'000'000);
-  const int count = epoll_wait(epoll_.get(), events, 8, timeout);
+  Time longest = is_alone ? reconnect_time : Time::never();
+  if (gids_held_.any()) longest = gids_interval;
+  const auto events = loop_.wait(longest);
   if (gids_held_.any()) look_after_gids();
   if (is_alone && agent_.reconnect(info_)) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = agent_.socket();
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, agent_.socket(), &event);
+    watch(agent_.socket(), EPOLLIN);
   }
-  for (int i = 0; i < count; ++i) handle_wake(events[i].data.fd);
+  for (const epoll_event& event : events) handle_wake(static_cast<int>(event.data.u64));
 }
 
 void Device::Impl::handle_wake(int fd) {

@@ -1,12 +1,12 @@
-#include "os/service_process.h"
+#include "os/event_loop.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
+#include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -14,36 +14,71 @@
 namespace tulle {
 namespace {
 
-// Something happens after `seconds` at the latest, so that a wait for ever is found.
-struct Waited {
-  explicit Waited(time_t seconds)
-      : epoll(epoll_create1(EPOLL_CLOEXEC)), timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
-    const itimerspec setting{{}, {seconds, 1}};
-    timerfd_settime(timer.get(), 0, &setting, nullptr);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event);
-  }
-  int wait(Time longest) { return wait_for_events(epoll.get(), events, longest); }
-
-  UniqueFd epoll;
-  UniqueFd timer;
-  std::array<epoll_event, 4> events{};
-};
-
-TEST(ServiceProcessTest, ATimeThatIsOverIsNotWaitedFor) {
-  Waited waited(20);
-  EXPECT_EQ(waited.wait(Time::zero()), 0);
-  EXPECT_EQ(waited.wait(Time::zero() - Time::nanoseconds(43)), 0);
-  EXPECT_EQ(waited.wait(Time::zero() - Time::seconds(43)), 0);
-  EXPECT_EQ(waited.wait(Time::picoseconds(1)), 0);
-  EXPECT_EQ(waited.wait(Time::microseconds(200)), 0);
+EventLoop make_loop() {
+  auto loop = EventLoop::create();
+  EXPECT_TRUE(loop);
+  return std::move(*loop);
 }
 
-TEST(ServiceProcessTest, AWaitForEverEndsWithAnEvent) {
+// Something happens after `seconds` at the latest, so that a wait for ever is found.
+struct Waited {
+  explicit Waited(time_t seconds) : timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
+    const itimerspec setting{{}, {seconds, 1}};
+    timerfd_settime(timer.get(), 0, &setting, nullptr);
+    loop.watch(timer.get(), EPOLLIN, 7);
+  }
+  std::size_t wait(Time longest) { return loop.wait(longest).size(); }
+
+  EventLoop loop = make_loop();
+  UniqueFd timer;
+};
+
+TEST(EventLoop, ATimeThatIsOverIsNotWaitedFor) {
+  Waited waited(20);
+  EXPECT_EQ(waited.wait(Time::zero()), 0u);
+  EXPECT_EQ(waited.wait(Time::zero() - Time::nanoseconds(43)), 0u);
+  EXPECT_EQ(waited.wait(Time::zero() - Time::seconds(43)), 0u);
+  EXPECT_EQ(waited.wait(Time::picoseconds(1)), 0u);
+  EXPECT_EQ(waited.wait(Time::microseconds(200)), 0u);
+  EXPECT_EQ(waited.wait(Time::milliseconds(1)), 0u);
+}
+
+TEST(EventLoop, NoWaitEndsTooEarly) {
+  Waited waited(20);
+  for (const Time longest : {Time::picoseconds(1'500), Time::microseconds(300),
+                             Time::milliseconds(2), Time::microseconds(1'700)}) {
+    const auto began = std::chrono::steady_clock::now();
+    waited.wait(longest);
+    const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - began;
+    EXPECT_GE(passed.count(), longest.to_nanoseconds());
+  }
+}
+
+TEST(EventLoop, AWaitForEverEndsWithAnEvent) {
   Waited waited(0);
-  EXPECT_EQ(waited.wait(Time::never()), 1);
-  EXPECT_EQ(waited.wait(Time::seconds(86'400)), 1);
+  EXPECT_EQ(waited.wait(Time::never()), 1u);
+  EXPECT_EQ(waited.wait(Time::seconds(86'400)), 1u);
+}
+
+TEST(EventLoop, AnEventHasItsDescriptorsLastTag) {
+  Waited waited(0);
+  auto events = waited.loop.wait(Time::never());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events.front().data.u64, 7u);
+  waited.loop.watch(waited.timer.get(), EPOLLIN | EPOLLONESHOT, 8);
+  events = waited.loop.wait(Time::never());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events.front().data.u64, 8u);
+  EXPECT_EQ(waited.wait(Time::zero()), 0u) << "once";
+}
+
+TEST(EventLoop, AForgottenDescriptorIsSilentThoughOthersHaveIt) {
+  Waited waited(0);
+  const UniqueFd other(dup(waited.timer.get()));
+  EXPECT_EQ(waited.wait(Time::never()), 1u);
+  waited.loop.forget(waited.timer.get());
+  waited.timer.reset();
+  EXPECT_EQ(waited.wait(Time::milliseconds(1)), 0u);
 }
 
 // A listening socket in the abstract namespace, and clients of it.
@@ -57,22 +92,18 @@ class ListenerTest : public ::testing::Test {
     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name_), &bytes);
     name_bytes_ = bytes;
     ASSERT_EQ(bound | listen(socket.get(), 8), 0);
-    epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-    listener_ = WatchedListener(std::move(socket), epoll_.get());
+    listener_ = WatchedListener(std::move(socket), loop_);
   }
   UniqueFd connect() {
     UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&name_), name_bytes_), 0);
     return client;
   }
-  bool is_reported(Time longest) {
-    std::array<epoll_event, 4> events{};
-    return wait_for_events(epoll_.get(), events, longest) == 1;
-  }
+  bool is_reported(Time longest) { return loop_.wait(longest).size() == 1; }
 
   sockaddr_un name_{};
   socklen_t name_bytes_ = 0;
-  UniqueFd epoll_;
+  EventLoop loop_ = make_loop();
   WatchedListener listener_;
 };
 
@@ -97,7 +128,7 @@ TEST_F(ListenerTest, WithoutADescriptorItPausesAndNobodyWaits) {
   EXPECT_TRUE(listener_.is_paused());
   EXPECT_LE(listener_.resumes_at(), WatchedListener::Clock::now() + std::chrono::milliseconds(10));
   EXPECT_GT(listener_.resumes_at(), began);
-  EXPECT_FALSE(is_reported(Time::zero())) << "the epoll would report it without end";
+  EXPECT_FALSE(is_reported(Time::zero())) << "the loop would report it without end";
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(listener_.accept()) << "the pause is not over";
   std::this_thread::sleep_until(listener_.resumes_at());
