@@ -151,7 +151,7 @@ std::vector<Address> Endpoint::addresses() const {
     address.channel = link.channel;
     address.qp = link.qp->qp_num;
     address.slots = link.slots;
-    std::memcpy(address.gid, gid_.raw, sizeof address.gid);
+    std::copy_n(gid_.raw, address.gid.size(), address.gid.begin());
     address.staging = reinterpret_cast<std::uintptr_t>(staging_.bytes().data()) + link.staging;
     address.target = reinterpret_cast<std::uintptr_t>(memory_.bytes().data()) + target_offset_;
     address.staging_key = staging_region_->rkey;
@@ -185,7 +185,7 @@ Result<void> Endpoint::connect(Link& link) {
   to.dest_qp_num = link.remote.qp;
   to.min_rnr_timer = 12;  // 0.64 ms (IBTA table 45)
   to.ah_attr.is_global = to.ah_attr.port_num = 1;
-  std::memcpy(to.ah_attr.grh.dgid.raw, link.remote.gid, sizeof link.remote.gid);
+  std::ranges::copy(link.remote.gid, to.ah_attr.grh.dgid.raw);
   to.ah_attr.grh.hop_limit = 64;
   int status =
       verbs_.modify_qp(link.qp, &to,

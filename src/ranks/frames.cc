@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace tulle::ranks {
@@ -23,10 +24,10 @@ bool wait_for(int fd, short events, std::chrono::milliseconds limit) {
   return poll(waiting.data(), waiting.size(), static_cast<int>(limit.count())) > 0;
 }
 
-Result<void> FrameSocket::send(FrameKind kind, std::span<const char> bytes,
-                               std::chrono::milliseconds limit) {
+Result<void> FrameSocket::send_bytes(FrameKind kind, std::span<const std::byte> bytes,
+                                     std::chrono::milliseconds limit) {
   const Head head{static_cast<std::uint32_t>(bytes.size()), kind};
-  std::vector<char> all(sizeof head + bytes.size());
+  std::vector<std::byte> all(sizeof head + bytes.size());
   std::memcpy(all.data(), &head, sizeof head);
   std::ranges::copy(bytes, all.begin() + sizeof head);
   const auto deadline = Clock::now() + limit;
@@ -47,7 +48,7 @@ Result<void> FrameSocket::send(FrameKind kind, std::span<const char> bytes,
 }
 
 Result<bool> FrameSocket::read() {
-  std::array<char, 16'384> some;
+  std::array<std::byte, 16'384> some;
   for (;;) {
     const ssize_t n = recv(fd(), some.data(), some.size(), 0);
     if (n == 0) return false;

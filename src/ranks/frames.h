@@ -1,18 +1,20 @@
 #pragma once
 
 // Ranks and the process that leads them talk over a stream socket, by frames of a kind and some
-// bytes. All processes have the same byte order, which the greeting shows.
+// bytes, which are fields (os/codec.h) or a text. All processes have the same byte order, which the
+// greeting shows.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "os/codec.h"
 #include "os/unique_fd.h"
 
 namespace tulle::ranks {
@@ -30,19 +32,27 @@ enum class FrameKind : std::uint32_t {
 };
 
 struct Greeting {
-  static constexpr std::uint64_t tulle = 0x5475'6C6C'652D'7231;  // "Tulle-r1"
+  static constexpr std::uint64_t tulle = 0x5475'6C6C'652D'7232;  // "Tulle-r2"
   std::uint64_t magic = tulle;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;
-  std::uint64_t work = 0;  // a number that differs where the command lines do
-  char token[64] = {};     // zeros behind it
+  std::uint64_t work = 0;        // a number that differs where the command lines do
+  std::array<char, 64> token{};  // zeros behind it
 };
+template <typename Archive>
+void fields(Archive& archive, Greeting& greeting) {
+  archive(greeting.magic, greeting.rank, greeting.ranks, greeting.work, greeting.token);
+}
 
 // A rank says how long an iteration took it.
 struct Done {
   std::uint64_t nanoseconds = 0;
   std::uint64_t processor_nanoseconds = 0;  // of all its threads
 };
+template <typename Archive>
+void fields(Archive& archive, Done& done) {
+  archive(done.nanoseconds, done.processor_nanoseconds);
+}
 
 // An address says how to reach one end of a connection between two ranks.
 struct Address {
@@ -50,26 +60,27 @@ struct Address {
   std::uint32_t channel = 0;
   std::uint32_t qp = 0;
   std::uint32_t slots = 0;  // chunks that may be under way to this end
-  std::uint8_t gid[16] = {};
+  std::array<std::uint8_t, 16> gid{};
   std::uint64_t staging = 0;  // where chunks to be added go
   std::uint64_t target = 0;   // the buffer in which messages arrive
   std::uint32_t staging_key = 0;
   std::uint32_t target_key = 0;
 };
+template <typename Archive>
+void fields(Archive& archive, Address& address) {
+  archive(address.peer, address.channel, address.qp, address.slots, address.gid, address.staging,
+          address.target, address.staging_key, address.target_key);
+}
 
 struct Frame {
   FrameKind kind = FrameKind::alive;
-  std::vector<char> bytes;
+  std::vector<std::byte> bytes;
 
-  std::string text() const { return {bytes.begin(), bytes.end()}; }
-  // Returns nothing if the frame has not the size of one T.
+  std::string text() const { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+  // Returns nothing if the frame is not one T.
   template <typename T>
   std::optional<T> as() const {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (bytes.size() != sizeof(T)) return std::nullopt;
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
+    return from_fields<T>(bytes);
   }
 };
 
@@ -82,7 +93,8 @@ bool wait_for(int fd, short events, std::chrono::milliseconds limit);
 class FrameSocket {
  public:
   // An address for each of 64 ranks and 64 channels.
-  static constexpr std::uint32_t longest_frame = 64 * 64 * sizeof(Address);
+  static constexpr std::uint32_t addresses_max = 64 * 64;
+  static constexpr std::uint32_t longest_frame = 4 + addresses_max * sizeof(Address);
 
   FrameSocket() = default;
   // The socket becomes non-blocking.
@@ -93,14 +105,17 @@ class FrameSocket {
   void close() { fd_.reset(); }
 
   // Sends a frame. Waits for the peer to read if it must, but not longer than that.
-  Result<void> send(FrameKind kind, std::span<const char> bytes, std::chrono::milliseconds limit);
+  Result<void> send_bytes(FrameKind kind, std::span<const std::byte> bytes,
+                          std::chrono::milliseconds limit);
   template <typename T>
   Result<void> send(FrameKind kind, const T& value, std::chrono::milliseconds limit) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    return send(kind, std::span(reinterpret_cast<const char*>(&value), sizeof value), limit);
+    return send_bytes(kind, fields_of(value), limit);
   }
   Result<void> send(FrameKind kind, std::chrono::milliseconds limit) {
-    return send(kind, std::span<const char>(), limit);
+    return send_bytes(kind, {}, limit);
+  }
+  Result<void> send_text(FrameKind kind, std::string_view text, std::chrono::milliseconds limit) {
+    return send_bytes(kind, std::as_bytes(std::span(text)), limit);
   }
 
   // Reads what has come. Returns false if the peer has closed the socket, and an error if it is
@@ -116,7 +131,7 @@ class FrameSocket {
   };
   UniqueFd fd_;
   std::uint32_t longest_ = longest_frame;
-  std::vector<char> read_;
+  std::vector<std::byte> read_;
 };
 
 }  // namespace tulle::ranks

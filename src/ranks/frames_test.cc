@@ -76,13 +76,11 @@ TEST_F(FrameSocketTest, TheEndIsToldApart) {
 }
 
 TEST_F(FrameSocketTest, APeerThatDoesNotReadIsWaitedForABoundedTime) {
-  const std::vector<char> much(1u << 20);
+  const std::vector<std::byte> much(1u << 20);
   FrameSocket there(UniqueFd(raw.release()), 4u << 20);
-  auto sent =
-      there.send(FrameKind::failed, std::span<const char>(much), std::chrono::milliseconds(20));
+  auto sent = there.send_bytes(FrameKind::failed, much, std::chrono::milliseconds(20));
   for (int i = 0; i < 8 && sent; ++i) {
-    sent =
-        there.send(FrameKind::failed, std::span<const char>(much), std::chrono::milliseconds(20));
+    sent = there.send_bytes(FrameKind::failed, much, std::chrono::milliseconds(20));
   }
   EXPECT_FALSE(sent);
 }

@@ -147,7 +147,7 @@ Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
   greeting.rank = rank;
   greeting.ranks = plan.graph.ranks();
   greeting.work = meeting.work;
-  meeting.token.copy(greeting.token, sizeof greeting.token);
+  meeting.token.copy(greeting.token.data(), greeting.token.size());
   if (auto sent = leader.send(FrameKind::greeting, greeting, group.timeout); !sent) {
     return sent.error();
   }

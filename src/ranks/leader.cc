@@ -98,8 +98,7 @@ void Leader::greet(std::vector<Stranger>& strangers, std::uint64_t work, const s
     }
     const std::string refusal = admit(*greeting, stranger, work, token);
     if (refusal.empty()) return true;  // it is a member now
-    (void)stranger.socket.send(FrameKind::failed, std::span(refusal.data(), refusal.size()),
-                               std::chrono::milliseconds(0));
+    (void)stranger.socket.send_text(FrameKind::failed, refusal, std::chrono::milliseconds(0));
     return true;
   });
 }
@@ -107,10 +106,10 @@ void Leader::greet(std::vector<Stranger>& strangers, std::uint64_t work, const s
 std::string Leader::admit(const Greeting& greeting, Stranger& stranger, std::uint64_t work,
                           const std::string& token) {
   // The comparison takes the same time wherever the tokens differ.
-  char own[sizeof greeting.token] = {};
-  token.copy(own, sizeof own);
+  decltype(greeting.token) own{};
+  token.copy(own.data(), own.size());
   int differs = 0;
-  for (std::size_t i = 0; i < sizeof own; ++i) differs |= own[i] ^ greeting.token[i];
+  for (std::size_t i = 0; i < own.size(); ++i) differs |= own[i] ^ greeting.token[i];
   if (differs != 0) return "rank 0 has another token";
   if (greeting.ranks != members_.size() || greeting.work != work) {
     return "rank 0 was started with other arguments";
@@ -239,10 +238,9 @@ Result<void> Leader::hand_on_addresses() {
   if (!frames) return frames.error();
   std::vector<std::vector<Address>> for_rank(members_.size());
   for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
-    const std::vector<char>& bytes = (*frames)[rank].bytes;
-    std::vector<Address> addresses(bytes.size() / sizeof(Address));
-    std::memcpy(addresses.data(), bytes.data(), addresses.size() * sizeof(Address));
-    for (Address& address : addresses) {
+    auto addresses = (*frames)[rank].as<std::vector<Address>>();
+    if (!addresses) return Error{fmt::format("rank {} says nonsense", rank)};
+    for (Address& address : *addresses) {
       const std::uint32_t peer = std::exchange(address.peer, rank);
       if (peer >= members_.size()) return Error{fmt::format("rank {} names no rank", rank)};
       for_rank[peer].push_back(address);
@@ -250,9 +248,8 @@ Result<void> Leader::hand_on_addresses() {
   }
   for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
     const std::vector<Address>& own = for_rank[rank];
-    const std::span bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Address));
-    if (bytes.size() > FrameSocket::longest_frame) return Error{"too many connections"};
-    if (!members_[rank].socket.send(FrameKind::addresses, bytes, group_.timeout)) {
+    if (own.size() > FrameSocket::addresses_max) return Error{"too many connections"};
+    if (!members_[rank].socket.send(FrameKind::addresses, own, group_.timeout)) {
       return Error{death_of(rank)};
     }
   }
@@ -280,8 +277,7 @@ void Leader::end(const std::string& because) {
   for (Member& member : members_) {
     if (member.pid != 0) kill(member.pid, SIGKILL);
     if (member.pid == 0 && member.socket.fd() >= 0 && !because.empty()) {
-      (void)member.socket.send(FrameKind::failed, std::span(because.data(), because.size()),
-                               std::chrono::milliseconds(100));
+      (void)member.socket.send_text(FrameKind::failed, because, std::chrono::milliseconds(100));
     }
     member.socket.close();
   }

@@ -47,8 +47,7 @@ Rank::Rank(const Plan& plan, const Group& group, std::uint32_t rank, FrameSocket
     : plan_(plan), group_(group), rank_(rank), leader_(std::move(leader)) {}
 
 void Rank::report(const Error& error) {
-  (void)leader_.send(FrameKind::failed, std::span(error.message.data(), error.message.size()),
-                     group_.timeout);
+  (void)leader_.send_text(FrameKind::failed, error.message, group_.timeout);
 }
 
 Result<void> Rank::run() {
@@ -68,15 +67,13 @@ Result<void> Rank::run() {
 }
 
 Result<void> Rank::meet() {
-  const std::vector<Address> own = endpoint_.addresses();
-  const std::span bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(Address));
-  const auto sent = leader_.send(FrameKind::addresses, bytes, group_.timeout);
+  const auto sent = leader_.send(FrameKind::addresses, endpoint_.addresses(), group_.timeout);
   if (auto told = unless_over(sent); !told) return told.error();
   auto frame = hear(FrameKind::addresses);
   if (!frame) return frame.error();
-  std::vector<Address> remote(frame->bytes.size() / sizeof(Address));
-  std::memcpy(remote.data(), frame->bytes.data(), remote.size() * sizeof(Address));
-  if (auto connected = endpoint_.connect(remote); !connected) return connected.error();
+  const auto remote = frame->as<std::vector<Address>>();
+  if (!remote) return Error{"rank 0 says nonsense"};
+  if (auto connected = endpoint_.connect(*remote); !connected) return connected.error();
   for (const Link& link : endpoint_.links()) {
     Flow& flow = flows_.emplace_back();
     flow.credits = link.remote.slots;

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -29,6 +28,7 @@
 #include "live/fabric/host_networks.h"
 #include "live/fabric/namespaces.h"
 #include "live/message/socket.h"
+#include "os/codec.h"
 #include "os/system_error.h"
 #include "os/trusted_folder.h"
 #include "os/unique_fd.h"
@@ -188,7 +188,7 @@ Result<void> become_host(std::uint32_t host, const std::string& file) {
 }
 
 // Tells of the namespaces that this process is in.
-Result<void> send_namespaces(int socket, const std::string& answer, bool has_users) {
+Result<void> send_namespaces(int socket, const KeeperAnswer& answer, bool has_users) {
   std::vector<UniqueFd> opened;
   std::vector<int> numbers;
   for (const char* kind : {"user", "net", "mnt", "uts"}) {
@@ -198,11 +198,7 @@ Result<void> send_namespaces(int socket, const std::string& answer, bool has_use
     numbers.push_back(one->get());
     opened.push_back(std::move(*one));
   }
-  return send_message(socket, std::as_bytes(std::span(answer)), numbers);
-}
-
-void send_text(int socket, const std::string& text) {
-  static_cast<void>(send_message(socket, std::as_bytes(std::span(text))));
+  return send_message(socket, fields_of(answer), numbers);
 }
 
 // --- IP over InfiniBand ---
@@ -232,34 +228,27 @@ Result<UniqueFd> open_address_socket() {
   return opened;
 }
 
-// A request, with the words behind the host's number.
-struct Request {
-  std::string_view kind;
-  std::uint32_t host = 0;
-  std::vector<std::string> rest;
+KeeperAnswer answer_to(const KeeperRequest& request, std::string fault = {}) {
+  return {request.kind, request.host, request.name, 0, std::move(fault)};
+}
 
-  std::string answer() const {
-    return rest.empty() ? fmt::format("{} {}", kind, host)
-                        : fmt::format("{} {} {}", kind, host, rest.front());
-  }
-};
+void send_fault(int socket, const KeeperRequest& request, std::string fault) {
+  static_cast<void>(send_message(socket, fields_of(answer_to(request, std::move(fault)))));
+}
 
-Result<void> make_interface(int socket, const Request& request) {
-  constexpr std::size_t first_address = 2;
-  if (request.rest.size() < first_address) return Error{"the request names no interface"};
-  const std::string& name = request.rest[0];
+Result<void> make_interface(int socket, const KeeperRequest& request) {
+  const std::string& name = request.name;
   auto interface = open_interface(name);
   if (!interface) return interface.error();
   auto addresses = open_address_socket();
   if (!addresses) return addresses.error();
-  std::string commands = fmt::format("link set dev {} mtu {}\n", name, request.rest[1]);
+  std::string commands = fmt::format("link set dev {} mtu {}\n", name, request.mtu);
   // The interface's IPv6 address is made of the port's GUID, and not by the kernel.
   std::string ipv6_commands = fmt::format("link set dev {} addrgenmode none\n", name);
-  for (std::size_t i = first_address; i < request.rest.size(); ++i) {
-    const bool is_ipv4 = request.rest[i].find(':') == std::string::npos;
+  for (const std::string& address : request.addresses) {
+    const bool is_ipv4 = address.find(':') == std::string::npos;
     std::string& to = is_ipv4 ? commands : ipv6_commands;
-    to += fmt::format("address add {} {} dev {}\n", request.rest[i], is_ipv4 ? "broadcast +" : "",
-                      name);
+    to += fmt::format("address add {} {} dev {}\n", address, is_ipv4 ? "broadcast +" : "", name);
   }
   commands += fmt::format("link set {} up\n", name);
   // Some machines have no IPv6.
@@ -267,13 +256,13 @@ Result<void> make_interface(int socket, const Request& request) {
   if (auto made = run_ip(commands); !made) return made;
   const unsigned index = if_nametoindex(name.c_str());
   const std::array<int, 2> fds = {interface->get(), addresses->get()};
-  const std::string text = fmt::format("{} {}", request.answer(), index);
-  return send_message(socket, std::as_bytes(std::span(text)), fds);
+  KeeperAnswer answer = answer_to(request);
+  answer.index = index;
+  return send_message(socket, fields_of(answer), fds);
 }
 
-Result<void> change_interface(const Request& request) {
-  if (request.rest.size() != 2) return Error{"the request names no interface"};
-  return run_ip(fmt::format("link set dev {} mtu {}\n", request.rest[0], request.rest[1]));
+Result<void> change_interface(const KeeperRequest& request) {
+  return run_ip(fmt::format("link set dev {} mtu {}\n", request.name, request.mtu));
 }
 
 // Goes to the network of a host, of whose namespaces there are these descriptors.
@@ -288,49 +277,43 @@ Result<void> go_to_host(std::span<const UniqueFd> namespaces) {
 
 // --- requests ---
 
-Result<void> carry_out(int socket, const Request& request, std::span<const UniqueFd> namespaces,
-                       const Keeper& keeper) {
-  if (request.kind == "host") {
+Result<void> carry_out(int socket, const KeeperRequest& request,
+                       std::span<const UniqueFd> namespaces, const Keeper& keeper) {
+  if (request.kind == KeeperRequest::Kind::host) {
     auto made = become_host(request.host, keeper.file);
-    return made ? send_namespaces(socket, request.answer(), keeper.has_users) : made;
+    return made ? send_namespaces(socket, answer_to(request), keeper.has_users) : made;
   }
   if (auto gone = go_to_host(namespaces); !gone) return gone;
-  if (request.kind == "interface") return make_interface(socket, request);
+  if (request.kind == KeeperRequest::Kind::interface) return make_interface(socket, request);
   return change_interface(request);
 }
 
 // Carries a request out in a separate process, since it does not stay in the bridge's namespaces.
 // What has been made before something fails goes with the process.
-void handle(int socket, const Request& request, std::span<const UniqueFd> namespaces,
+void handle(int socket, const KeeperRequest& request, std::span<const UniqueFd> namespaces,
             const Keeper& keeper) {
   const pid_t maker = fork();
   if (maker == 0) {
     const auto done = carry_out(socket, request, namespaces, keeper);
-    if (!done) send_text(socket, fmt::format("{} {}", request.answer(), done.error().message));
+    if (!done) send_fault(socket, request, done.error().message);
     _exit(0);
   }
   int status = 0;
   if (maker > 0) waitpid(maker, &status, 0);
   if (maker > 0 && status == 0) return;
-  send_text(socket, fmt::format("{} the process that makes it has ended early", request.answer()));
+  send_fault(socket, request, "the process that makes it has ended early");
 }
 
-// Returns nothing if the text is no request.
-std::optional<Request> read_request(std::string_view text, std::uint32_t hosts) {
-  Request request;
-  std::vector<std::string_view> words;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  if (words.size() < 2) return std::nullopt;
-  request.kind = words[0];
-  const auto read =
-      std::from_chars(words[1].data(), words[1].data() + words[1].size(), request.host);
-  if (read.ec != std::errc() || request.host >= hosts) return std::nullopt;
-  request.rest.assign(words.begin() + 2, words.end());
-  return request;
+// Returns true for what may be a word of a command of `ip`.
+bool is_word(const std::string& text) {
+  return !text.empty() && text.find_first_of(" \t\n\\\"'#") == std::string::npos;
+}
+
+bool is_right(const KeeperRequest& request, std::uint32_t hosts) {
+  using Kind = KeeperRequest::Kind;
+  if (request.kind > Kind::mtu || request.host >= hosts) return false;
+  return request.kind == Kind::host ||
+         (is_word(request.name) && std::ranges::all_of(request.addresses, is_word));
 }
 
 }  // namespace
@@ -338,25 +321,26 @@ std::optional<Request> read_request(std::string_view text, std::uint32_t hosts) 
 void keep_networks(int socket, const std::string& file, std::uint32_t hosts) {
   Keeper keeper{file, false};
   const auto bridge = make_bridge(keeper.has_users);
-  if (!bridge) return send_text(socket, bridge.error().message);
-  auto network = open_namespace("net");
-  if (!network) return send_text(socket, network.error().message);
-  std::string ready(bridge_ready);
+  auto network = bridge ? open_namespace("net") : Result<UniqueFd>(bridge.error());
+  KeeperReady ready;
+  if (!network) {
+    ready.fault = network.error().message;
+    static_cast<void>(send_message(socket, fields_of(ready)));
+    return;
+  }
   if (access(interfaces_file, R_OK | W_OK) != 0) {
-    ready += fmt::format(" {}: {}", interfaces_file, std::strerror(errno));
+    ready.no_interfaces = fmt::format("{}: {}", interfaces_file, std::strerror(errno));
   }
   const std::array<int, 1> fds = {network->get()};
-  if (!send_message(socket, std::as_bytes(std::span(ready)), fds)) return;
+  if (!send_message(socket, fields_of(ready), fds)) return;
   network->reset();
   for (;;) {
     pollfd wanted{socket, POLLIN, 0};
     if (poll(&wanted, 1, -1) < 0) continue;
     auto message = receive_message(socket);
     if (!message) return;
-    const std::string_view text(reinterpret_cast<const char*>(message->bytes.data()),
-                                message->bytes.size());
-    const auto request = read_request(text, hosts);
-    if (!request) return;
+    const auto request = from_fields<KeeperRequest>(message->bytes);
+    if (!request || !is_right(*request, hosts)) return;
     handle(socket, *request, message->fds, keeper);
   }
 }
