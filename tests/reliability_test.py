@@ -190,7 +190,7 @@ class Page(unittest.TestCase):
         self.assertIn("| a fabric | `fabric` 150 |", page)
         self.assertIn("| `ib_write_bw` | 7 |", page)
         self.assertIn("| `fabric` | forge.py 7 |", page)
-        self.assertNotIn("What left in clear", page)
+        self.assertNotIn("What left unsealed", page)
 
     def test_files_below_the_goal(self):
         page = reliability.write(GOOD)

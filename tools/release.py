@@ -40,9 +40,9 @@ DOORS = {
 }
 HEAD = """# Doors
 
-A *door* is a command that these pages ask a new user to type. This page says when each of them was last tried from a
-clean clone in a minimal system, on which commit, and how long it took on two cores. `./dev release` tries them and
-writes this page; `.ci/run` tries a part of them for each change (`./dev door`).
+A *door* is a command that these pages ask a new user to type. This page shows when each door was last tried from a
+clean clone in a minimal system, on which commit, and how long it took on two cores. `./dev release` tries the doors
+and writes this page; `.ci/run` tries some of them for each change (`./dev door`).
 
 """
 SUMMARY = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)

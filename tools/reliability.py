@@ -24,9 +24,9 @@ PAGE = ROOT / "docs" / "reliability.md"
 
 HEAD = """# Reliability
 
-How well do Tulle's tests find mistakes, and how does Tulle handle malformed input, interruptions and long runs? This page is for
-people who decide whether to rely on Tulle, and for those who change it. `./dev reliability` generates it from the records in
-[reliability/](reliability/), which the measures below write. Goals that are missed or not measured are marked.
+This page shows how well Tulle's tests find mistakes, and how Tulle handles malformed input, interruptions and long runs.
+`./dev reliability` generates it from the records in [reliability/](reliability/), which the measures below write. Goals that
+are missed or not measured are marked.
 """
 
 EXECUTIONS_GOAL, COVERAGE_GOAL = 300_000_000, 0.95
@@ -149,9 +149,9 @@ def mutation_details(record):
              f"{sum(bool(one['explanation']) for one in each['survivors'])} of {len(each['survivors'])}"]
             for each in sorted(record["rooms"].values(), key=lambda each: each["room"])]
     return table(["files", "date", "commit", "mutants", "killed", "share", "share at first", "survivors explained"], rows) + """
-"At first" is the share that the tests killed when the mutants were drawn. Tests were then written for what survived, so
-the higher share tells of these mutants, and the share at first tells what to expect of others. A survivor whose line was
-simplified away is no longer counted.
+"At first" is the share that the tests killed when the mutants were drawn. Tests were then written for the survivors. The
+higher share therefore describes only these mutants; for others, expect the share at first. A survivor is no longer counted if
+its line was simplified away.
 """ + draws_since(record) + f"""
 `./dev mutate` does not know these rooms, and nothing is measured there: {', '.join(unmutated_rooms())}.
 """
@@ -224,21 +224,26 @@ def chaos_goals(record):
         line(f"{INTERRUPTIONS_GOAL:,} random interruptions", f"{total('interruptions'):,}",
              total("interruptions") >= INTERRUPTIONS_GOAL),
         none("no wrong byte", total("wrong_bytes")),
-        none("no operation that is reported as done and is not", total("false_successes")),
+        none("no operation reported as done that is not", total("false_successes")),
         none("no program stuck beyond 5 s", total("stuck")),
-        line(f"no verbs call held up for {CALL_GOAL_MS} ms by another process", f"longest: {longest:g} ms",
+        line(f"no verbs call delayed by {CALL_GOAL_MS} ms by another process", f"longest: {longest:g} ms",
              longest < CALL_GOAL_MS),
         none("no other fault", sum(len(run["faults"]) for run in runs)),
     ]
 
 
 def chaos_details(record):
-    text = table(["date", "commit", "seed", "minutes", "interruptions", "longest call", "faults"],
-                 [[run["date"], f"`{run['commit']}`", run["seed"], f"{run['minutes']:g}", f"{run['interruptions']:,}",
-                   f"{run['longest_call']['milliseconds']:g} ms", len(run["faults"])] for run in record["runs"]])
     counted = chaos_runs(record)
-    text += ("\nThe goals are held against the last run if it found a fault, and otherwise against all runs since the last "
-             "that did:\n\n")
+    text = ("The goals are compared with the last run if it found a fault, and otherwise with all runs since the last "
+            "that did:\n\n")
+    text += table(["date", "commit", "seed", "minutes", "interruptions", "longest call"],
+                  [[run["date"], f"`{run['commit']}`", run["seed"], f"{run['minutes']:g}", f"{run['interruptions']:,}",
+                    f"{run['longest_call']['milliseconds']:g} ms"] for run in counted])
+    earlier = record["runs"][:-len(counted)]
+    if earlier:
+        text += (f"\n{len(earlier)} earlier runs had {sum(run['interruptions'] for run in earlier):,} interruptions. The "
+                 "faults of all runs are listed below.\n")
+    text += "\n"
     kinds = sum((collections.Counter(run["interruptions_by_kind"]) for run in counted), collections.Counter())
     text += table(["interruption", "count"], [[name, f"{count:,}"] for name, count in sorted(kinds.items())])
     faults = [[each["what"], each["place"], ", ".join(each["during"]), each["seed"]]
@@ -388,13 +393,13 @@ def sealed_details(record):
     leaks = [[f"`{name}`", f"{each['plain']:,}", f"{each['fallbacks']:,}"]
              for name, each in sealed_groups(record).items() if each["plain"] or each["fallbacks"]]
     if leaks:
-        text += "\nWhat left in clear:\n\n" + table(["tests", "plain datagrams", "TCP of Tulle's"], leaks)
+        text += "\nWhat left unsealed:\n\n" + table(["tests", "plain datagrams", "TCP of Tulle's"], leaks)
     reasons = {}
     for name, each in sealed_groups(record).items():
         for why, count in each["reasons"].items():
             reasons.setdefault(why, {})[f"`{name}`"] = count
     if reasons:
-        text += "\nWhy tests say less:\n\n"
+        text += "\nWhy tests show less:\n\n"
         text += table(["reason", "tests"], [[why, counted(names)] for why, names in reasons.items()])
     streams = {}
     for each in sealed_groups(record).values():
@@ -478,7 +483,7 @@ def soak_goals(record):
              "were killed", lambda r: r["lives"]["count"] >= LIVES_GOAL),
         line(f"{CONNECTIONS_GOAL:,} connections", lambda r: f"{r['connections']['count']:,}",
              lambda r: r["connections"]["count"] >= CONNECTIONS_GOAL),
-        line("no process that lives on grows by 1 MiB", lambda r: f"at most {max(g[2] for g in growths(r)):,} KiB",
+        line("no long-lived process grows by 1 MiB", lambda r: f"at most {max(g[2] for g in growths(r)):,} KiB",
              lambda r: max(g[2] for g in growths(r)) < GROWTH_GOAL_KIB),
         line("no descriptor is left behind", lambda r: f"at most {max(g[3] for g in growths(r))} more",
              lambda r: max(g[3] for g in growths(r)) <= 0),
@@ -499,7 +504,7 @@ def soak_details(record):
                        for phase in ("lives", "connections")
                        for number, each in ((1, record[phase]["parts"][0]),
                                             (len(record[phase]["parts"]), record[phase]["parts"][-1]))])
-    text += f"\nThe uptime: the monotonic clock stood at {record['uptime']['clock_s']:,} s.\n\n"
+    text += f"\nThe uptime: the monotonic clock was at {record['uptime']['clock_s']:,} s.\n\n"
     text += table(["check", "outcome"], [[each["check"], each["outcome"]] for each in record["uptime"]["checks"]])
     text += "\nPrograms whose own clocks pass 106.75 days:\n\n"
     return text + table(["options of `tulle run`", "messages before", "messages in two seconds afterwards", "fault"],
@@ -525,7 +530,7 @@ def hostile_user_goals(record):
              lambda r: r["attacks"] >= ATTACKS_GOAL),
         line("no crash, no wrong byte, no foreign endpoint touched", lambda r: f"{len(r['faults'])} faults",
              lambda r: not r["faults"]),
-        line("no byte of others comes to the attacker",
+        line("the attacker gets no byte of others",
              lambda r: f"{r['foreign_bytes']} in {r['bytes_searched'] / 1e6:,.0f} MB",
              lambda r: not r["foreign_bytes"] and r["bytes_searched"] > 0),
         line(f"the victims keep {RATE_GOAL * 100:.0f} % of their rate", lambda r: "; ".join(
@@ -566,13 +571,13 @@ SECTIONS = (
     ("Fuzzing", "fuzzing", fuzzing_goals, fuzzing_details, """
 A fuzzer feeds random bytes to code that reads untrusted data: packets, messages, files. It keeps the inputs that reach new
 code, and mutates them further. Every report of AddressSanitizer or UndefinedBehaviorSanitizer is a fault, and so is an input
-that takes too long. `tests/corpora` stores the inputs that reach the most, and every run of the tests replays them.
+that takes too long. `tests/corpora` stores the inputs that reach the most code, and every run of the tests replays them.
 
 Again: `./dev fuzz --hours 8` adds a run, and `./dev fuzz --coverage` measures the lines.
 """),
     ("Mutants", "mutation", mutation_goals, mutation_details, """
 A mutant is Tulle with one small mistake: an inverted condition, a missing statement. The tests should fail, which kills the
-mutant. A mutant that survives either shows a gap in the tests or behaves like the original. The record explains which.
+mutant. A mutant that survives either shows a gap in the tests or behaves like the original; the record explains which.
 
 Again: `./dev mutate ROOM --record`.
 """),
@@ -585,7 +590,7 @@ Again: `./dev sanitize address` and `./dev sanitize thread`.
 """),
     ("Interruptions", "chaos", chaos_goals, chaos_details, """
 Programs that exchange data over Tulle are interrupted at random: they are stopped, killed or forked, their agent is killed,
-their memory unmapped, their network cut. Afterwards, every byte must be correct, every operation that was reported as done
+their memory is unmapped, or their network is cut. Afterwards, every byte must be correct, every operation that was reported as done
 must be done, and the surviving programs must make progress within 5 s.
 
 Again: `./dev chaos`.
@@ -596,7 +601,7 @@ by packets over IPv4, IPv6 and the loopback, rsockets, and connections in both d
 well-formed packets, mutated copies of captured packets, batches, and messages of the connection manager, of 0 to 65,527 bytes.
 They come from the attacker's addresses and from the connected peer's address. In the sealed phase, the programs run with
 `tulle run --secure`, and the attacker also replays captured datagrams. The last phase is a flood of connection requests, from
-countless addresses, to two listeners. One of these keeps all connections that it accepts.
+countless addresses, to two listeners, one of which keeps all connections that it accepts.
 
 The attacker draws keys and PSNs at random. Without seals, a host that has a peer's address, its queue pair number and an
 expected PSN is trusted, so those phases avoid the honest programs' PSNs. The attacker sends as fast as the target reads.
@@ -609,13 +614,13 @@ Again: `./dev hostile network`. `clients.hostile_network` does it for seconds.
     ("Hostile users", "hostile_user", hostile_user_goals, hostile_user_details, """
 A user attacks root's host agent, and the programs of root and of a third user. These exchange secret messages, and reconnect
 all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
-directions, socket options, quotas, names, ports, datagrams, processes. Attacks called "staged" happen before an agent runs.
+directions, socket options, quotas, names, ports, datagrams, processes. "Staged" attacks happen before an agent runs.
 After each attack, the agent and the victims must be alive and make progress, with every byte correct. The attacker searches
 for the victims' messages in everything that it can read.
 
 The rates are measured in alternating windows: without attacks, with attacks that do not merely fill or flood, and with the
-same attacks on another agent in another network namespace. The last kind uses as much processor time, and is what the attacks
-are compared with.
+same attacks on another agent in another network namespace. The last kind uses as much processor time, and is the basis of the
+comparison.
 
 Again: `./dev hostile user --rounds 3 --record`.
 """),
@@ -627,7 +632,7 @@ sealed datagrams is searched for `rping`'s text and for sixteen equal bytes in a
 
 A test is "sealed" if it passes and all its datagrams are sealed. It is "refused" if its program gets an error because it cannot
 be sealed, as on a software fabric, and "nothing sent" if nothing left. A test that "does not apply" needs what sealing removes,
-for example a peer without the key; it must not send anything in clear either. Tulle does not seal TCP connections that a
+for example a peer without the key; it must not send anything unsealed either. Tulle does not seal TCP connections that a
 program opens itself; the table counts them by program.
 
 Again: `./dev client --sealed --record all`.
@@ -646,7 +651,7 @@ killed midway. A last program then makes connections, one after the other. Any g
 "Memory" is the proportional set size.
 
 For the uptime, programs and a separate agent run in a time namespace whose monotonic clock is at ten years. A device and an
-agent count time from their start, so this shows that they work with a late clock, and not how a process of that age behaves. A
+agent count time from their start, so this shows that they work with a late clock, not how a process of that age behaves. A
 process's time has 64 bits of picoseconds, which last 106.75 days, so its clock moves its zero from time to time
 ([022](decisions/022-a-clock-that-moves-its-zero.md)). To show that connections survive this, a library advances the clocks of
 two connected programs and of their agent while they run, to a few seconds before that time.

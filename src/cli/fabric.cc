@@ -90,7 +90,9 @@ void remove_dead(const fs::path& folder) {
   const UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
   std::error_code error;
-  if (!fs::exists(socket, error) || live::fabric_process(socket)) return;
+  if (!fs::exists(socket, error)) return;
+  const auto process = live::fabric_process(socket);
+  if (process || process.error().error_number != ECONNREFUSED) return;
   std::string mark = socket;
   for (char& letter : mark) {
     if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';

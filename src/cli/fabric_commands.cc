@@ -19,12 +19,12 @@ constexpr char fabric_examples[] =
     "Examples:\n"
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
     "  tulle fabric up my.toml                       the topology of a scenario\n"
-    "  tulle fabric up --no-manager                  without its built-in subnet manager\n"
+    "  tulle fabric up --no-manager                  without the built-in subnet manager\n"
     "  tulle run --host h0 -- ib_write_bw            a server on a host\n"
-    "  tulle run --host h3 -- ib_write_bw h0         its client on another one\n"
+    "  tulle run --host h3 -- ib_write_bw h0         its client on another host\n"
     "  tulle run --host h0 -- opensm -f $PWD/opensm.log\n"
     "                                                another subnet manager, on a host\n"
-    "  tulle run --host h3 -- ibnetdiscover          the subnet as a host discovers it\n"
+    "  tulle run --host h3 -- ibnetdiscover          the subnet that a host discovers\n"
     "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
     "  tulle fabric list                             running fabrics\n"
@@ -50,14 +50,14 @@ constexpr char shell_examples[] =
 constexpr char cut_examples[] =
     "Examples:\n"
     "  tulle fabric cut h1 switch0                   the cable between a host and a switch\n"
-    "  tulle fabric cut switch0:5 switch1            one of several, by its port\n";
+    "  tulle fabric cut switch0:5 switch1            one of several cables, by its port\n";
 constexpr char join_examples[] =
     "Examples:\n"
     "  tulle fabric join h1 switch0                  plug the cable in again\n";
 constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
 
 void add_name(CLI::App* command, std::string& name) {
-  command->add_option("--name", name, "Name of the fabric (default)")->type_name("NAME");
+  command->add_option("--name", name, "Name of the fabric (\"default\")")->type_name("NAME");
 }
 
 // `tulle fabric`, which needs one of its commands and names them all if it gets another word.
@@ -89,23 +89,23 @@ CLI::App* add_up(CLI::App* fabric, int& status) {
   auto* up = fabric->add_subcommand("up", "Start a fabric");
   up->add_option("topology", up_options.topology,
                  "A scenario file, or a name from `tulle sim --list`; only its [topology] is used "
-                 "(two switches, four hosts)")
+                 "(default: two switches, four hosts)")
       ->type_name("FILE");
   add_name(up, up_options.name);
   auto* no_manager = up->add_flag("--no-manager", up_options.no_manager,
                                   "Leave the ports inactive until a subnet manager runs on a host");
   up->add_option("--manager-key", up_options.manager_key,
-                 "File with the M_Key and SM_Key of the built-in subnet manager (such as "
-                 "0x1b2c3d4e5f607182), for tools and managers that must change the fabric; "
-                 "or none, and any program can change it. By default, the key is secret")
+                 "File with the key (M_Key and SM_Key) of the built-in subnet manager, such as "
+                 "0x1b2c3d4e5f607182, for tools and managers that must change the fabric. With "
+                 "\"none\", any program can change it. By default, the key is random and secret")
       ->type_name("KEYFILE")
       ->excludes(no_manager);
   up->add_flag("--shared-network", up_options.shared_network,
                "Share this machine's IP network with the hosts");
   up->add_flag("--rates", up_options.keeps_rates,
-               "Limit links to their rates; otherwise they are as fast as this machine");
+               "Limit links to their rates; by default, they are as fast as this machine");
   up->add_option("--machine", up_options.machine,
-                 "Name of this machine in the file, if its address is not there")
+                 "Name of this machine in the file, if no address in the file identifies it")
       ->type_name("NAME");
   up->add_option("--secure", up_options.secure,
                  "Encrypt and authenticate traffic between machines with the first key of this "

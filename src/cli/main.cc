@@ -51,20 +51,22 @@ constexpr char devices_examples[] =
     "  tulle devices --json                          for a script\n";
 constexpr char status_examples[] =
     "Examples:\n"
-    "  tulle status                                  processes, traffic and what was discarded\n"
+    "  tulle status                                  processes, traffic and discarded packets\n"
     "  tulle status --json                           for a script\n";
 constexpr char run_examples[] =
     "Examples:\n"
     "  tulle run -- ibv_rc_pingpong -g 0             a server; its client needs -g 0, too\n"
     "  tulle run --interface eth0 --device mlx5_0 -- ucx_info -d\n"
-    "                                                a device of that name, over eth0\n"
+    "                                                a device called mlx5_0, over eth0\n"
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
-    "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
+    "  tulle run -- mpirun -n 4 ./program            an MPI job, with Open MPI or MPICH\n"
     "  tulle run --rsockets -- redis-server          a socket program over RDMA\n"
     "\n"
-    "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
-    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
+    "Defaults are in parentheses. The exit status is the program's, 127 if the program is not\n"
+    "found, or 126 if it cannot be run.\n"
+    "\n"
+    "The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
     "TULLE_RECOVERY, TULLE_ROCE, TULLE_BUSY_POLL, TULLE_LIKE and TULLE_GID_ORDER for the program.\n"
     "--explain sets TULLE_EXPLAIN and --strict TULLE_STRICT to 1, --no-offload and --no-direct "
     "set\n"
@@ -76,7 +78,7 @@ constexpr char secure_help[] =
     "accept only traffic sealed with one of its keys (one per line: `openssl rand -hex 32`)";
 constexpr char share_memory_help[] =
     "Let peers on this host map the memory that the program registers. This makes small transfers "
-    "several times as fast. The program must not fork by a bare clone(2)";
+    "several times as fast. The program must not call clone(2) directly to fork";
 constexpr char recovery_help[] =
     "How reliable connections recover from loss: go-back-n (default), which all adapters support, "
     "or selective-repeat, which resends only what is missing; set it at both ends";
@@ -124,13 +126,13 @@ void add_device_options(CLI::App* command, RunOptions& options) {
       ->check(device_name());
   command
       ->add_option("--interface,-i", options.interfaces,
-                   "Network interfaces to use, such as eth0,eth1 (all that are up)")
+                   "Network interfaces to use, such as eth0,eth1 (default: all that are up)")
       ->type_name("IF");
   auto* host =
       command->add_option("--host", options.host,
                           "Run on this host of a software fabric (tulle fabric up), such as h0");
   host->type_name("HOST");
-  command->add_option("--fabric", options.fabric, "Name of the fabric, for --host (default)")
+  command->add_option("--fabric", options.fabric, "Name of the fabric, for --host (\"default\")")
       ->type_name("NAME")
       ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
@@ -148,8 +150,8 @@ void add_behaviour_options(CLI::App* command, RunOptions& options) {
   command->add_flag("--explain", options.explain, "Print on standard error why a verb fails");
   auto* strict = command->add_flag(
       "--strict", options.strict,
-      "Behave as strictly as hardware: read and write memory late, keep a queue's entries until "
-      "their completions are polled, and more");
+      "Behave as strictly as hardware: read and write memory late, free queue entries only "
+      "after their completions are polled, and more");
   const std::vector<std::string_view> adapters = live::likeness_names();
   command
       ->add_option("--like", options.like,
@@ -168,12 +170,12 @@ void add_behaviour_options(CLI::App* command, RunOptions& options) {
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,
-                    "Use packets even between processes of one host");
+                    "Use packets even between processes on one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help)->excludes(strict);
   command->add_flag("--no-mpi-defaults", options.no_mpi_defaults,
                     "Do not set UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, "
                     "_osc, _opal_common_ucx_devices and _opal_common_ucx_tls. By default, tulle "
-                    "run sets those that are unset, to make MPI use the device");
+                    "run sets those that are unset, so that MPI uses the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
@@ -218,11 +220,11 @@ void add_agent(CLI::App& app, int& status) {
   command->add_option("--secure", options.settings.secure, secure_help)
       ->type_name("KEYFILE")
       ->check(with_a_name());
-  command->add_option("--agent", options.settings.agent, "Address to listen at: @name, or a path")
+  command->add_option("--agent", options.settings.agent, "Address to listen on: @name, or a path")
       ->type_name("NAME");
   auto* idle = command
                    ->add_option("--idle-exit", options.settings.idle_exit_seconds,
-                                "Exit after this many seconds without a program; 0 means never")
+                                "Exit after this many seconds without programs; 0 means never")
                    ->type_name("SECONDS")
                    ->check(from_to(0, 1'000'000));
   command->footer(
@@ -287,12 +289,12 @@ void add_capture(CLI::App& app, int& status) {
       {"both", CaptureDirection::both}};
   command
       ->add_option("--direction", options.direction,
-                   "Capture incoming frames, outgoing frames, or both")
+                   "Frames to capture: incoming, outgoing, or both (both)")
       ->type_name("in|out|both")
       ->transform(CLI::CheckedTransformer(directions).description(""));
   command
       ->add_option("--snaplen,-s", options.snap_length,
-                   "Keep at most this many bytes of each frame")
+                   "Keep at most this many bytes of each frame (all)")
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
   command
@@ -304,7 +306,9 @@ void add_capture(CLI::App& app, int& status) {
       ->add_flag("--flow-control", options.has_flow_control,
                  "With --fabric: also capture flow control packets, which carry credits")
       ->needs("--fabric");
-  command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
+  command
+      ->add_option("--buffer", options.buffer_mebibytes,
+                   "Size of the capture buffer for each process (32)")
       ->type_name("MiB")
       ->check(from_to(1, 1024));
   add_agent_address(*command, settings.agent);

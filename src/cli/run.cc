@@ -179,16 +179,16 @@ void look_at(const fs::path& program, const fs::path& folder) {
   const bool starts_others = name == "sudo" || name == "su" || name == "doas" || name == "pkexec";
   if (may_gain && (has_capabilities || changes_user || changes_group) &&
       (wants_device || starts_others)) {
-    fail(
-        fmt::format("warning: {} gets rights that its starter has not. The system then leaves out "
-                    "the libraries of `tulle run`, and no device of Tulle's is seen{}",
-                    program.string(),
-                    starts_others ? fmt::format(": try `{} tulle run -- PROGRAM`", name) : ""));
+    fail(fmt::format(
+        "warning: {} gains privileges when it starts. The system then ignores the libraries "
+        "of `tulle run`, and the program finds no Tulle device{}",
+        program.string(),
+        starts_others ? fmt::format(": try `{} tulle run -- PROGRAM`", name) : ""));
     return;
   }
   if (linking.is_program && !linking.is_dynamic) {
     fail(
-        fmt::format("warning: {} is statically linked, and sees no device of Tulle's: link it to "
+        fmt::format("warning: {} is statically linked, and finds no Tulle device: link it to "
                     "libibverbs as a shared library",
                     program.string()));
   }

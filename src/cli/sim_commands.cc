@@ -22,8 +22,8 @@ constexpr char tune_examples[] =
     "  tulle tune my.toml -k traffic.queue_pairs=1..16 --maximize goodput_gbps --limit "
     "'pauses<=0' -o results\n"
     "\n"
-    "The exit status is 1 if the best setting is no better than the scenario on the validation "
-    "seeds.\n"
+    "Defaults are in parentheses. The exit status is 1 if the best setting is no better than the\n"
+    "scenario on the validation seeds.\n"
     "An interrupted or killed search resumes if you repeat the command.\n";
 
 constexpr char sweep_examples[] =
@@ -34,29 +34,29 @@ constexpr char sweep_examples[] =
     "  tulle sweep my.toml --points points.toml -o results\n"
     "                                                a list of points, not all combinations\n"
     "\n"
-    "An interrupted or killed sweep resumes if you repeat the command.\n"
-    "If you add values to a knob, only the new points are simulated.\n";
+    "Defaults are in parentheses. An interrupted or killed sweep resumes if you repeat the\n"
+    "command. If you add values to a knob, only the new points are simulated.\n";
 
 constexpr char sim_examples[] =
     "Examples:\n"
     "  tulle sim --list                              list the scenarios\n"
     "  tulle sim incast                              a scenario that comes with Tulle\n"
     "  tulle sim incast -o results --set traffic.bytes=4MB\n"
-    "                                                the same with larger messages, as files\n"
-    "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
+    "                                                the same with larger messages, in files\n"
+    "  tulle sim my.toml --variant spray             one variant of your own scenario\n"
     "  tulle sim --gallery -o pages                  a page with pictures for each scenario\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "                                                flows and links from tables\n"
     "  mpirun -n 4 tulle sim my.toml                 four ranks of Open MPI or MPICH\n"
     "\n"
-    "Results depend only on the scenario and its seed. Failed messages are results too: the exit\n"
-    "status is 0, and --json counts them. With TULLE_MPI=none, each process that mpirun starts\n"
-    "simulates by itself.\n";
+    "Defaults are in parentheses. Results depend only on the scenario and its seed. A message\n"
+    "that fails is a valid result: the exit status is 0, and --json counts failed messages. With\n"
+    "TULLE_MPI=none, each process that mpirun starts runs a separate simulation.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"
     "  tulle compare --list                          list the fabrics and workloads\n"
-    "  tulle compare --workload incast               all to one, on the usual fabrics\n"
+    "  tulle compare --workload incast               all to one, on the default fabrics\n"
     "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
     "                                                a larger cluster\n"
     "  tulle compare --workload allreduce:256MiB --gpus 512\n"
@@ -75,9 +75,10 @@ constexpr char compare_examples[] =
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
-    "                                                a table's flows on every fabric\n"
+    "                                                the flows of a table on every fabric\n"
     "\n"
-    "Each fabric carries the same flows. The exit status is 1 if a fabric did not finish them.\n";
+    "Defaults are in parentheses. Each fabric carries the same flows. The exit status is 1 if a\n"
+    "fabric did not finish them.\n";
 
 // Returns a word as a shell takes it.
 std::string shell_word(const std::string& word) {
@@ -153,8 +154,8 @@ void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what, const 
   command
       .add_option("--jobs,-j", jobs,
                   what +
-                      " to simulate at the same time, each with separate memory (one for each "
-                      "processor); " +
+                      " to run at the same time (one for each processor); each needs separate "
+                      "memory. " +
                       more)
       ->type_name("N")
       ->check(from_to(1u, jobs_max));
@@ -166,7 +167,7 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   command
       .add_option("--threads", threads,
                   "Threads that simulate each " + what +
-                      " together (1); the results are the same with any number")
+                      " together (1). The number does not change the results")
       ->type_name("N")
       ->check(from_to(1u, experiment::Threads::most));
   command.parse_complete_callback([&command, &threads, &jobs] {
@@ -181,15 +182,16 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
 
 void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nullptr) {
   command
-      .add_option("--level", level,
-                  "Simulate packets, or flows as fluids that share links: hundreds of times as "
-                  "fast, within the limits in docs/reference/simulator/flow-level.md (packet)")
+      .add_option(
+          "--level", level,
+          "Simulate each packet, or flows as fluids that share links. The latter is hundreds "
+          "of times as fast; docs/reference/simulator/flow-level.md has its limits (packet)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({study::packet_level, study::flow_level}));
   if (is_unvalidated == nullptr) return;
   command.add_flag("--unvalidated", *is_unvalidated,
                    "With --level flow: also simulate outside the range in which the flow level was "
-                   "compared with packets");
+                   "validated");
 }
 
 }  // namespace
@@ -205,13 +207,14 @@ void add_sim(CLI::App& app, int& status) {
   auto* gallery = command->add_flag(
       "--gallery", options.gallery,
       "Run these scenarios, or all that come with Tulle, and write a page with a table and "
-      "a picture for each to the folder of -o (docs/gallery)");
+      "a picture for each of them to the folder of -o (docs/gallery)");
   add_results_folder(*command, options.output);
   add_variant(*command, options.variant);
   add_set(*command, options.set, set_help);
   add_seed(*command, options.overrides.seed, "the scenario's");
-  command->add_flag("--alone", options.overrides.is_alone,
-                    "Also simulate each of [[jobs]] alone and compare: report.alone = true");
+  command->add_flag(
+      "--alone", options.overrides.is_alone,
+      "Also simulate each of [[jobs]] alone and compare, as with report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
       ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
@@ -238,10 +241,12 @@ void add_sim(CLI::App& app, int& status) {
                    "Node to capture at: \"host 0\", \"leaf 3\" … (host 0; may be repeated)")
       ->type_name("NODE")
       ->allow_extra_args(false);
-  command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
+  command
+      ->add_option("--timings", options.timings,
+                   "Write the times of set-up and run to this file, as JSON")
       ->type_name("FILE");
   add_level(*command, options.level, &options.unvalidated);
-  add_jobs(*command, options.jobs, "Variants", "not to be confused with [[jobs]] of a scenario");
+  add_jobs(*command, options.jobs, "Variants", "Unrelated to [[jobs]] of a scenario");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
@@ -261,7 +266,7 @@ void add_sweep(CLI::App& app, int& status) {
   auto* knobs = command
                     ->add_option("--knob,-k", options.knobs,
                                  "A key and its values: traffic.bytes=64KB,1MB or seed=1..10. "
-                                 "Several knobs make all combinations")
+                                 "Several knobs are simulated in all combinations")
                     ->type_name("KEY=VALUES")
                     ->allow_extra_args(false);
   command
@@ -279,7 +284,7 @@ void add_sweep(CLI::App& app, int& status) {
   add_set(*command, options.set, "Override a key at all points: traffic.bytes=4MB");
   command->add_flag("--json", options.json, "Print the results as JSON");
   add_level(*command, options.level);
-  add_jobs(*command, options.jobs, "Points", "each in its own process");
+  add_jobs(*command, options.jobs, "Points", "Each point is a separate process");
   command->footer(sweep_examples);
   command->callback([command, &status] {
     options.again = again(*command);
@@ -293,13 +298,13 @@ void add_tune(CLI::App& app, int& status) {
   add_scenario(*command, options.scenario);
   command
       ->add_option("--knobs", options.knob_files,
-                   "Keys to tune, with their ranges: dcqcn, ecn, pfc, routing, queue-pairs, "
+                   "Set of keys to tune, with ranges: dcqcn, ecn, pfc, routing, queue-pairs, "
                    "collective, or a file (may be repeated)")
       ->type_name("KNOBS|FILE")
       ->allow_extra_args(false);
   command
       ->add_option("--knob,-k", options.knobs,
-                   "A key with a range, or a list of values: fabric.ecn.kmin=10KB..4MB "
+                   "Key to tune, with a range or a list of values: fabric.ecn.kmin=10KB..4MB "
                    "or fabric.path=flow,flowlet (may be repeated)")
       ->type_name("KEY=RANGE")
       ->allow_extra_args(false);
@@ -313,7 +318,7 @@ void add_tune(CLI::App& app, int& status) {
       ->excludes(minimize);
   command
       ->add_option("--limit", options.limits,
-                   "Bound that a setting must keep: pauses<=0 (may be repeated)")
+                   "Limit on a figure, which a setting must keep: pauses<=0 (may be repeated)")
       ->type_name("FIGURE<=NUMBER")
       ->allow_extra_args(false);
   add_variant(*command, options.variant, "Variant of the scenario to tune");
@@ -321,7 +326,7 @@ void add_tune(CLI::App& app, int& status) {
   command->add_option("--seeds", options.seeds, "Seeds to search on (1..2)")->type_name("SEEDS");
   command
       ->add_option("--validation-seeds", options.validation_seeds,
-                   "Other seeds, on which the gain is measured (101..105)")
+                   "Other seeds, on which to measure the gain (101..105)")
       ->type_name("SEEDS");
   add_older_name(*command, "--least", "--minimize", options.minimize);
   add_older_name(*command, "--most", "--maximize", options.maximize);
@@ -330,13 +335,13 @@ void add_tune(CLI::App& app, int& status) {
       ->type_name("N");
   command
       ->add_option("--output,-o", options.output,
-                   "Folder for tuned.toml, evaluations.csv, tune.json, report.html, and the "
-                   "settings of devices: sonic.json and adapter.sh")
+                   "Folder for tuned.toml, evaluations.csv, tune.json, report.html, and device "
+                   "settings: sonic.json and adapter.sh")
       ->type_name("DIR")
       ->required();
   command->add_flag("--json", options.json, "Print the result as JSON");
   add_level(*command, options.level);
-  add_jobs(*command, options.jobs, "Simulations", "each in its own process");
+  add_jobs(*command, options.jobs, "Simulations", "Each is a separate process");
   command->footer(tune_examples);
   command->callback([command, &status] {
     options.again = again(*command);
@@ -351,16 +356,16 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
   scenario::WorkloadOptions& workload = options.workload;
   auto* name = command->add_option(
       "--workload", options.workloads,
-      "A name from --list; a collective with its bytes, such as allreduce:256MiB; a mixture of "
+      "A name from --list; a collective and its size, such as allreduce:256MiB; a mixture of "
       "experts, such as moe:dispatch; a training step, step:MODEL; requests to a model, "
-      "serve:MODEL; a Chakra, GOAL, SimAI or htsim trace; a scenario FILE.toml, whose [topology] "
-      "and [traffic] are used; or a table of flows FILE.csv. Repeat --workload and --gpus for "
-      "several jobs at the same time");
+      "serve:MODEL; a Chakra, GOAL, SimAI or htsim trace; a scenario FILE.toml, of which "
+      "[topology] and [traffic] are used; or a table of flows FILE.csv. Repeat --workload and "
+      "--gpus for several jobs at the same time");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
-      ->add_option(
-          "--fabrics", options.fabrics,
-          "Fabrics from --list, such as one,other; \"all\"; or files of your own, FILE.toml")
+      ->add_option("--fabrics", options.fabrics,
+                   "Fabrics from --list, such as infiniband,tcp; \"all\"; or your own files, "
+                   "FILE.toml (those that --list marks with *)")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
   command
@@ -369,9 +374,10 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
       ->type_name("N")
       ->allow_extra_args(false);
   command
-      ->add_option("--placement", workload.placement,
-                   "Servers of several jobs: packed, one job after the other; spread, evenly over "
-                   "the free servers; or random (packed)")
+      ->add_option(
+          "--placement", workload.placement,
+          "How several jobs get servers: packed, one job after the other; spread, evenly over "
+          "the free servers; or random (packed)")
       ->type_name("PLACEMENT")
       ->check(CLI::IsMember({"packed", "spread", "random"}));
   command->add_flag("--alone", workload.is_alone,
@@ -379,8 +385,8 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
   command
       ->add_option(
           "--storage", workload.storage,
-          "Servers that store a training step's checkpoints, in addition to those of --gpus; see "
-          "also --set traffic.checkpoint.KEY=VALUE")
+          "Number of servers that store checkpoints of training, in addition to those of --gpus; "
+          "see also --set traffic.checkpoint.KEY=VALUE")
       ->type_name("N")
       ->check(from_to(1, 65'536));
   command
@@ -388,17 +394,19 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
                    "Servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
       ->type_name("SERVER|FILE");
   command
-      ->add_option("--algorithm", workload.algorithm,
-                   "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct, "
-                   "in-network, nvls; or how tokens reach their experts: direct, by-server")
+      ->add_option(
+          "--algorithm", workload.algorithm,
+          "Algorithm for a collective: ring, tree, hierarchical, halving-doubling, direct, "
+          "in-network, nvls; or how tokens reach their experts: direct, by-server")
       ->type_name("ALGORITHM");
   command
       ->add_option("--protocol", workload.protocol,
-                   "NCCL's protocol of a collective: simple, ll, ll128, or automatic, the one with "
+                   "NCCL protocol for a collective: simple, ll, ll128, or automatic, the one with "
                    "the shortest estimated time (simple)")
       ->type_name("simple|ll|ll128|automatic");
   command
-      ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
+      ->add_option("--bytes", workload.bytes,
+                   "Size of each message, or bytes for each host, such as 256KB")
       ->type_name("SIZE");
   return name;
 }
@@ -406,8 +414,9 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
 // Adds the options that say what the network is.
 void add_network_options(CLI::App* command, scenario::WorkloadOptions& workload) {
   command
-      ->add_option("--link-rate", workload.link_rate,
-                   "Rate of all links, or with --planes of an adapter (200Gbps; of GPUs 400Gbps)")
+      ->add_option(
+          "--link-rate", workload.link_rate,
+          "Rate of all links; with --planes, of each adapter (200Gbps; with GPUs, 400Gbps)")
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
@@ -447,7 +456,8 @@ void add_compare(CLI::App& app, int& status) {
   command->add_flag("--json", options.json, "Print the summary as JSON");
   add_results_folder(*command, options.output);
   add_level(*command, options.level, &options.unvalidated);
-  add_jobs(*command, options.jobs, "Fabrics", "for jobs that share a network, repeat --workload");
+  add_jobs(*command, options.jobs, "Fabrics",
+           "For jobs that share a network, repeat --workload instead");
   add_threads(*command, options.threads, options.jobs, "fabric");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {

@@ -39,7 +39,7 @@ class EventLoop {
   static constexpr std::size_t events_max = 64;  // in one call
 
   UniqueFd epoll_;
-  std::array<epoll_event, events_max> events_;
+  std::array<epoll_event, events_max> events_{};
 };
 
 // A listening socket that a loop watches. While the process has no descriptor to spare, the

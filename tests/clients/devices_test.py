@@ -90,7 +90,7 @@ class Linked(Built):
     def test_statically(self):
         program = self.build("int main(void) { return 3; }", "-static", libraries=())
         process = self.run_program(*self.over_tulle([program]), expect=3)
-        self.assertIn("is statically linked, and sees no device", process.stderr)
+        self.assertIn("is statically linked, and finds no Tulle device", process.stderr)
         self.assertEqual(1, process.stderr.count("\n"), process.describe())
 
     def test_with_more_rights_than_its_starter(self):
@@ -103,7 +103,7 @@ class Linked(Built):
         os.chmod(program, 0o4755)
         self.assertEqual("", self.run_program(*self.over_tulle([program])).stderr)  # root's own
         process = self.run_program(*prefix, *self.over_tulle([program]), expect=None)
-        self.assertIn("warning: " + str(program) + " gets rights that its starter has not", process.stderr)
+        self.assertIn("warning: " + str(program) + " gains privileges when it starts", process.stderr)
 
 
 class Devinfo(ClientTest):

@@ -12,11 +12,11 @@ ABSENT = "–"
 
 HEAD = """# Compatibility
 
-This page lists the programs that run over Tulle today. The programs are those of each release's packages, unmodified.
-`./dev compat` runs those that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and
-makes this page from all the files there. After the summary, the page lists what did not pass, with the reason that the
-test gave. [tests.csv](compatibility/tests.csv) lists every test. A dash (–) means that the release's packages do not have
-the test.
+This page lists the programs that run over Tulle, unmodified, from the packages of two Debian releases. `./dev compat`
+runs those of the machine's release, writes their outcomes into [compatibility/](compatibility/) and makes this page
+from the files there. After the summary, the page lists what did not pass, with the test's reason.
+[tests.csv](compatibility/tests.csv) lists every test. A dash (–) means that the release's packages do not have the
+test.
 """
 
 

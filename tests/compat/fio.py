@@ -11,8 +11,8 @@ PACKAGES = ["fio"]
 WHAT = ("`ioengine=rdma` with every verb (write, read, send and recv), 64 KiB blocks, 1 to 32 in flight. With send, "
         "the receiver verifies the checksum of each block.")
 NOTES = """The engine's server accepts connections with an RNR retry count of 0. The first message that finds no receive
-request therefore ends the connection, on any adapter. fio's source asks for a receiver that is deeper than its sender.
-In these tests the receiver is as deep as the transfer is long. The engine supports only IPv4, and it verifies only data
+request therefore ends the connection, on any adapter. fio's source recommends a receive queue deeper than the sender's.
+In these tests, it is as deep as the transfer is long. The engine supports only IPv4, and it verifies only data
 that it receives."""
 
 PORT = 8888

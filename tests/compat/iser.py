@@ -12,9 +12,8 @@ NAME = "iser"
 PACKAGES = ["tgt", "libiscsi-bin"]
 WHAT = """iSER: tgt's target serves 16 MiB, and libiscsi's programs log in, ask for the disk's data and read from it for
 a second."""
-NOTES = """tgt 1.0.85 refuses each iSER login to a target that has no list of initiators ("Target not found"), which 1.0.95
-has mended; so the target names the initiator (`tgtadm --op bind -Q`). A target that was made with `--lld iscsi` serves
-TCP alone."""
+NOTES = """tgt 1.0.85 refuses each iSER login to a target that has no list of initiators ("Target not found"); 1.0.95 fixes
+this. The tests therefore name the initiator (`tgtadm --op bind -Q`). A target made with `--lld iscsi` serves only TCP."""
 
 PORT = 3260
 TARGET = "iqn.2001-04.com.example:disk"

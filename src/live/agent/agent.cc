@@ -182,7 +182,7 @@ int run_agent(const AgentOptions& options) {
 
 AgentCore::AgentCore(const Settings& settings)
     : settings_(settings),
-      devices_([this](const DeviceChoice& key, std::size_t index) { return is_held(key, index); },
+      devices_([this](const DeviceChoice& key, std::size_t index) { return holder_of(key, index); },
                settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
   // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
   next_slot_ +=
@@ -268,6 +268,7 @@ Result<void> AgentCore::turn() {
     if (session->state == Session::State::held && !is_recovering()) greet(*session);
   }
   close_finished();
+  closer_.retry();
   tell_changes();
   return {};
 }

@@ -48,11 +48,14 @@ SocketAddress ipv4(std::uint32_t address, std::uint16_t port) {
 
 // A program, as the service sees one.
 struct Program {
-  Program(ConnectionService& service, pid_t pid) {
+  Program(ConnectionService& service, pid_t process) : pid(process) { open(service); }
+  // Opens another channel. The events that were taken from the last one remain.
+  void open(ConnectionService& service) {
     auto opened =
         service.open_channel({pid, 0, false}, {.name = "tulle0", .interfaces = "lo"}, number);
     TULLE_CHECK(opened);
     events = std::move(*opened);
+    taken = 0;
   }
   // Takes the next event from the socket.
   std::optional<ConnectionEvent> take() {
@@ -64,12 +67,12 @@ struct Program {
     return event.event;
   }
 
+  pid_t pid = 0;
   ConnectionService::ChannelNumber number = 0;
   UniqueFd events;
   std::uint32_t taken = 0;
   std::vector<EndpointId> endpoints;
   std::vector<ConnectionEvent> held;  // events that it took, to be given back
-  bool is_closed = false;
 };
 
 // The other host: a socket of the same port at another address, so that answers reach it.
@@ -138,7 +141,7 @@ class OtherHost {
 };
 
 KnownDevices& devices() {
-  static KnownDevices devices([](const auto&, std::size_t) { return false; });
+  static KnownDevices devices([](const auto&, std::size_t) { return HeldBy::nobody; });
   return devices;
 }
 
@@ -156,7 +159,7 @@ class Run {
     TULLE_CHECK(run(*quiet_, command::Listen{listener_, 8}) == 0);
     idle_ = create(*quiet_, PortSpace::udp);
     TULLE_CHECK(run(*quiet_, command::Bind{idle_, ipv4(own_address, quiet_port)}) == 0);
-    for (const pid_t pid : {100, 100, 200}) programs_.emplace_back(service_, pid);
+    for (const pid_t pid : {100, 100, 100, 200}) programs_.emplace_back(service_, pid);
   }
 
   void go() {
@@ -194,8 +197,7 @@ class Run {
   }
 
   void step() {
-    Program& program = programs_[script_.below(3)];
-    if (program.is_closed) return;
+    Program& program = programs_[script_.below(4)];
     switch (script_.below(12)) {
       case 0:
         if (program.endpoints.size() < 64) {
@@ -222,8 +224,10 @@ class Run {
         return execute_raw(program);
       case 6:
         if (!script_.one_in(8)) return;
-        program.is_closed = true;
-        return service_.close_channel(program.number);
+        check_bounds(program);
+        service_.close_channel(program.number);
+        program.open(service_);
+        return;
       case 7:
         service_.progress();
         for (const auto& [socket, channel] : service_.take_blocked()) service_.flush(channel);
@@ -342,7 +346,7 @@ class Run {
         return command::Hold{{id}};
       case 18:
         return command::Migrate{
-            id, script_.one_in(4) ? script_.word() : programs_[script_.below(3)].number, {}};
+            id, script_.one_in(4) ? script_.word() : programs_[script_.below(4)].number, {}};
       default:
         return command::Report{id, static_cast<ConnectionEventType>(script_.below(20)),
                                static_cast<std::int32_t>(script_.word()), script_.number()};
@@ -371,7 +375,7 @@ class Run {
     const bool more = script_.one_in(4);
     if (script_.one_in(4)) {
       const EndpointId id = any_endpoint();
-      run(program, command::Migrate{id, programs_[script_.below(3)].number, std::move(events)});
+      run(program, command::Migrate{id, programs_[script_.below(4)].number, std::move(events)});
     } else {
       run(program, command::GiveBack{more, std::move(events)});
     }
@@ -453,7 +457,6 @@ class Run {
 
   // A program that reads nothing costs the agent a bounded number of events and groups.
   void check_bounds(Program& program) {
-    if (program.is_closed) return;
     run(program, command::GiveBack{false, {}});
     std::size_t events = 0;
     for (; program.take(); ++events) service_.flush(program.number);

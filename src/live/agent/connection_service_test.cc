@@ -152,7 +152,7 @@ class ConnectionServiceTest : public testing::Test {
     return pair;
   }
 
-  KnownDevices devices_{[](const auto&, std::size_t) { return false; }};
+  KnownDevices devices_{[](const auto&, std::size_t) { return HeldBy::nobody; }};
   UniqueFd socket_;
   std::optional<IpNetwork> network_;
   std::optional<ConnectionService> service_;
@@ -465,6 +465,47 @@ TEST_F(ConnectionServiceTest, ARequestThatIsGivenBackCountsOnce) {
   EXPECT_TRUE(client_->is_silent());
   server_->take<event::Reported>();
   EXPECT_TRUE(server_->next(50)) << "there was room for a third request";
+}
+
+// A request goes back to the channel that sent it, while the endpoint that it made is in another.
+TEST_F(ConnectionServiceTest, ARequestOutlivesItsChannelByNothing) {
+  server_->hide_what_it_took();
+  auto second = std::make_unique<End>(*service_, 200);
+  const EndpointId listener = server_->listen(loopback(7000), 2);
+  client_->connect(loopback(7000), 0x111);
+  const auto request = server_->take<event::ConnectRequest>();
+  ASSERT_EQ(server_->run(command::Migrate{request.endpoint, second->number(), {}}), 0);
+  const EndpointId other = server_->create();
+  ASSERT_EQ(server_->run(command::Migrate{other, second->number(), {request}}), 0);
+  ASSERT_TRUE(server_->next()) << "the request came back";
+  ASSERT_EQ(server_->run(command::Migrate{listener, second->number(), {}}), 0);
+  service_->close_channel(server_->number());
+  EXPECT_EQ(second->run(command::Destroy{request.endpoint, 0}), 0);
+  client_->take<event::Rejected>();
+  // It does not count with the listener any more.
+  client_->connect(loopback(7000), 0x112);
+  client_->connect(loopback(7000), 0x113);
+  second->take<event::ConnectRequest>();
+  second->take<event::ConnectRequest>();
+}
+
+// The request waits in one channel while the endpoint that it will announce moves to another.
+TEST_F(ConnectionServiceTest, AnEndpointMovesBeforeItsRequestIsSent) {
+  server_->hide_what_it_took();
+  auto second = std::make_unique<End>(*service_, 200);
+  const EndpointId listener = server_->listen(loopback(7000), 4);
+  client_->connect(loopback(7000), 0x111);
+  const auto first = server_->take<event::ConnectRequest>();
+  ASSERT_EQ(server_->run(command::Hold{{listener}}), 0);
+  client_->connect(loopback(7000), 0x112);
+  EXPECT_TRUE(server_->is_silent());
+  const EndpointId next{first.endpoint.value + 1};
+  const int moved = server_->run(command::Migrate{next, second->number(), {}});
+  ASSERT_EQ(server_->run(command::GiveBack{false, {first}}), 0);
+  while (server_->next(50)) {
+  }
+  service_->close_channel(server_->number());
+  EXPECT_EQ(second->run(command::Destroy{next, 0}), moved);
 }
 
 TEST_F(ConnectionServiceTest, EventsOfAUserWhoIsLimitedAreBoundedInAllChannels) {

@@ -105,7 +105,7 @@ class AgentCore {
   void list(Session& session);
   void answer_attribute(Session& session);
   void open(Session& session);
-  void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds);
+  void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd>& fds);
   void find_peer(Session& session);
   void change_membership(Session& session, const Membership& asked);
   void forward();
@@ -113,7 +113,7 @@ class AgentCore {
   bool may_choose(const Session& session) const;
   void note_held(Session& session, const GidsHeld& held);
   void tell_changes();
-  bool is_held(const DeviceChoice& key, std::size_t index) const;
+  HeldBy holder_of(const DeviceChoice& key, std::size_t index) const;
   bool is_used(const DeviceChoice& key) const;
   void ask_for_status(Session& session);
   void answer_status(Session& session);
@@ -153,7 +153,9 @@ class AgentCore {
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
-  Closer closer_;
+  // More users than these come only from somebody who has many numbers.
+  static constexpr std::size_t closing_threads_max = 512;
+  Closer closer_{closing_threads_max};
   // Final counters of processes that have gone.
   std::array<std::uint64_t, counter_count> departed_{};
 };

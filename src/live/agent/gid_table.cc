@@ -16,7 +16,7 @@ GidTable::GidTable(std::vector<GidEntry> entries) : entries_(std::move(entries))
   former_ = entries_;
 }
 
-bool GidTable::update(std::span<const GidEntry> present, const IsHeld& is_held) {
+bool GidTable::update(std::span<const GidEntry> present, const HolderOf& holder_of) {
   std::vector<std::size_t> gone;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].in_use() && !contains(present, entries_[i])) gone.push_back(i);
@@ -26,7 +26,7 @@ bool GidTable::update(std::span<const GidEntry> present, const IsHeld& is_held) 
   // addresses that go away now.
   for (const GidEntry& entry : present) {
     if (contains(entries_, entry)) continue;
-    const std::size_t place = place_for(entry, is_held);
+    const std::size_t place = place_for(entry, holder_of);
     if (place == gids_max) continue;
     if (place == entries_.size()) {
       entries_.emplace_back();
@@ -39,14 +39,20 @@ bool GidTable::update(std::span<const GidEntry> present, const IsHeld& is_held) 
   return has_changed;
 }
 
-std::size_t GidTable::place_for(const GidEntry& entry, const IsHeld& is_held) const {
-  std::size_t first = entries_.size();
+std::size_t GidTable::place_for(const GidEntry& entry, const HolderOf& holder_of) const {
+  constexpr std::size_t none = gids_max;
+  std::size_t free = none;
+  std::size_t of_limited = none;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].in_use()) continue;
     if (former_[i] == entry) return i;
-    if (first == entries_.size() && !is_held(i)) first = i;
+    if (free != none) continue;
+    const HeldBy holder = holder_of(i);
+    if (holder == HeldBy::nobody) free = i;
+    if (holder == HeldBy::limited_users && of_limited == none) of_limited = i;
   }
-  return first;
+  if (free == none && entries_.size() < gids_max) return entries_.size();
+  return free != none ? free : of_limited;
 }
 
 }  // namespace tulle::live

@@ -21,14 +21,15 @@ class GidTable {
   // The entries by index. Holes are entries that are not in_use().
   const std::vector<GidEntry>& entries() const { return entries_; }
 
-  // Returns true if something still refers to the address that was at that index.
-  using IsHeld = std::function<bool(std::size_t index)>;
+  // Returns who still uses the address that was at that index.
+  using HolderOf = std::function<HeldBy(std::size_t index)>;
   // Updates the table to the addresses in `present`. An address that returns gets its hole back,
-  // held or not. An address that finds no room is left out. Returns true if the table has changed.
-  bool update(std::span<const GidEntry> present, const IsHeld& is_held);
+  // held or not. In a table that is full, an address takes a hole that only limited users hold, or
+  // is left out. Returns true if the table has changed.
+  bool update(std::span<const GidEntry> present, const HolderOf& holder_of);
 
  private:
-  std::size_t place_for(const GidEntry& entry, const IsHeld& is_held) const;
+  std::size_t place_for(const GidEntry& entry, const HolderOf& holder_of) const;
 
   std::vector<GidEntry> entries_;
   std::vector<GidEntry> former_;  // for each hole, the entry that was there last

@@ -20,7 +20,7 @@ std::vector<std::uint32_t> addresses(const GidTable& table) {
   return found;
 }
 
-bool held_by_nobody(std::size_t) { return false; }
+HeldBy held_by_nobody(std::size_t) { return HeldBy::nobody; }
 
 using Addresses = std::vector<std::uint32_t>;
 
@@ -45,18 +45,20 @@ TEST(GidTable, AHoleThatIsHeldIsPassedOver) {
   GidTable table({entry(1), entry(2), entry(3)});
   table.update(std::array{entry(3)}, held_by_nobody);
   std::set<std::size_t> held = {0};
-  const auto is_held = [&held](std::size_t index) { return held.contains(index); };
-  table.update(std::array{entry(3), entry(4)}, is_held);
+  const auto holder_of = [&held](std::size_t index) {
+    return held.contains(index) ? HeldBy::limited_users : HeldBy::nobody;
+  };
+  table.update(std::array{entry(3), entry(4)}, holder_of);
   EXPECT_EQ(addresses(table), (Addresses{0, 4, 3}));
   held.clear();
-  table.update(std::array{entry(3), entry(4), entry(5)}, is_held);
+  table.update(std::array{entry(3), entry(4), entry(5)}, holder_of);
   EXPECT_EQ(addresses(table), (Addresses{5, 4, 3}));
 }
 
 TEST(GidTable, WhatReturnsGetsItsHoleBack) {
   GidTable table({entry(1), entry(2), entry(3)});
   table.update(std::array{entry(3)}, held_by_nobody);
-  table.update(std::array{entry(3), entry(2)}, [](std::size_t) { return true; });
+  table.update(std::array{entry(3), entry(2)}, [](std::size_t) { return HeldBy::own_user; });
   EXPECT_EQ(addresses(table), (Addresses{0, 2, 3}));
 }
 
@@ -83,6 +85,19 @@ TEST(GidTable, WhatFindsNoRoomIsLeftOut) {
   EXPECT_EQ(table.entries().size(), gids_max);
   EXPECT_FALSE(table.update(many, held_by_nobody));
   EXPECT_EQ(GidTable(many).entries().size(), gids_max);
+}
+
+// One process of another user must not keep new addresses out for ever.
+TEST(GidTable, AFullTableTakesHolesThatOnlyLimitedUsersHold) {
+  const auto by_limited = [](std::size_t) { return HeldBy::limited_users; };
+  const auto by_own = [](std::size_t) { return HeldBy::own_user; };
+  GidTable table;
+  for (std::uint32_t i = 1; i <= gids_max; ++i) table.update(std::array{entry(i)}, by_limited);
+  ASSERT_EQ(table.entries().size(), gids_max);
+  EXPECT_TRUE(table.update(std::array{entry(1'000)}, by_limited));
+  EXPECT_EQ(addresses(table).at(0), 1'000u);
+  table.update(std::array{entry(2'000)}, by_own);
+  EXPECT_EQ(std::ranges::count(addresses(table), 2'000u), 0) << "the own user's keep their meaning";
 }
 
 }  // namespace

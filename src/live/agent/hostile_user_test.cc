@@ -287,10 +287,14 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
         const std::span<const std::byte> nothing;
         const auto list = encode(hello_to_open());
         const auto expose = encode(Expose{});
+        Rejoin return_of_another;
+        return_of_another.slot = 1;
+        const auto rejoin = encode(return_of_another);
         const struct {
           int socket;
           std::span<const std::byte> bytes;
         } ways[] = {{-1, list},
+                    {-1, rejoin},
                     {-1, nothing},
                     {-1, too_long},
                     {process.connection.get(), expose},

@@ -69,20 +69,21 @@ void KnownDevices::update(const DeviceChoice& key, Entry& entry) {
 // there.
 bool KnownDevices::update_gids(const DeviceChoice& key, Entry& entry,
                                const std::vector<GidEntry>& present) const {
-  const auto is_held = [&](std::size_t index) { return is_held_(key, index); };
+  const auto holder_of = [&](std::size_t index) { return holder_of_(key, index); };
   if (is_replaced(entry.gids.entries(), present)) {
     entry.settles_at = Clock::now() + settle_time;
-    return entry.gids.update({}, is_held);
+    return entry.gids.update({}, holder_of);
   }
   if (entry.settles_at) return false;
-  return entry.gids.update(present, is_held);
+  return entry.gids.update(present, holder_of);
 }
 
 void KnownDevices::settle() {
   for (auto& [key, entry] : entries_) {
     if (!entry.settles_at) continue;
     bool is_any_held = false;
-    for (std::size_t i = 0; i < entry.gids.entries().size(); ++i) is_any_held |= is_held_(key, i);
+    for (std::size_t i = 0; i < entry.gids.entries().size(); ++i)
+      is_any_held |= holder_of_(key, i) != HeldBy::nobody;
     if (is_any_held && Clock::now() < *entry.settles_at) continue;
     entry.settles_at.reset();
     update(key, entry);

@@ -28,11 +28,11 @@ class KnownDevices {
     std::uint32_t version = 1;  // incremented whenever the GIDs or the port's state change
   };
 
-  // Returns true if something still refers to the address that was at this index of the table.
-  using IsHeld = std::function<bool(const DeviceChoice& key, std::size_t index)>;
+  // Returns who still uses the address that was at this index of the table.
+  using HolderOf = std::function<HeldBy(const DeviceChoice& key, std::size_t index)>;
   // Path MTUs leave `free_bytes` of each datagram free.
-  explicit KnownDevices(IsHeld is_held, std::uint32_t free_bytes = 0)
-      : is_held_(std::move(is_held)), free_bytes_(free_bytes) {}
+  explicit KnownDevices(HolderOf holder_of, std::uint32_t free_bytes = 0)
+      : holder_of_(std::move(holder_of)), free_bytes_(free_bytes) {}
 
   // Returns the device as it is now. The pointer is valid until forget() removes the device.
   Result<const Known*> find(const DeviceChoice& key);
@@ -72,7 +72,7 @@ class KnownDevices {
   bool update_gids(const DeviceChoice& key, Entry& entry,
                    const std::vector<GidEntry>& present) const;
 
-  IsHeld is_held_;
+  HolderOf holder_of_;
   std::uint32_t free_bytes_;
   AddressWatch watch_;
   std::uint64_t changes_ = 0;

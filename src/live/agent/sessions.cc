@@ -94,7 +94,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
     greet(session);
   } else if (decode(message.bytes, rejoin_message)) {
     if (!is_plausible(rejoin_message)) return refuse(session, implausible());
-    rejoin(session, rejoin_message, std::move(message.fds));
+    rejoin(session, rejoin_message, message.fds);
   } else {
     refuse(session, "this message is not the first of a conversation");
   }
@@ -274,7 +274,8 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
                EUSERS};
 }
 
-void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds) {
+// The descriptors of a process that is refused stay the caller's.
+void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd>& fds) {
   if (!seals_like(session, rejoin.seal_key_id)) return;
   const bool is_ours = session.peer.uid == geteuid() && fds.size() == 2 &&
                        rejoin.slot > agent_slot && rejoin.slot < slots;
@@ -330,15 +331,18 @@ void AgentCore::note_held(Session& session, const GidsHeld& held) {
   }
 }
 
-// Returns true if a process or an endpoint of the connection manager uses the address. A process
-// counts as using it until it has said that it does not.
-bool AgentCore::is_held(const DeviceChoice& key, std::size_t index) const {
-  if (connections_ && connections_->is_held(key, index)) return true;
+// Returns which processes or endpoints of the connection manager use the address. A process counts
+// as using it until it has said that it does not.
+HeldBy AgentCore::holder_of(const DeviceChoice& key, std::size_t index) const {
+  HeldBy holder = connections_ ? connections_->holder_of(key, index) : HeldBy::nobody;
   const std::uint32_t version = devices_.known(key)->version;
-  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+  for (const auto& session : sessions_) {
     const bool has_it = session->state == State::process && session->hello.device == key;
-    return has_it && (session->version_noted != version || session->gids_held[index]);
-  });
+    if (!has_it || (session->version_noted == version && !session->gids_held[index])) continue;
+    const bool is_limited = session->peer.uid != geteuid();
+    holder = std::max(holder, is_limited ? HeldBy::limited_users : HeldBy::own_user);
+  }
+  return holder;
 }
 
 bool AgentCore::is_used(const DeviceChoice& key) const {

@@ -183,7 +183,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& 
                            reply::Bound& reply) {
   if (const int error = bind(channel, endpoint, command.address); error != 0) return error;
   reply.address = endpoint.source;
-  expect_listener(endpoint.space, endpoint.source.port);
+  expect_listener(channel, endpoint.space, endpoint.source.port);
   return 0;
 }
 

@@ -80,7 +80,7 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
     if (counted_id != endpoint_of(event) && !is_request) continue;
     if (counted->events_sent == 0) continue;  // the agent never sent this event
     --counted->events_sent;
-    if (is_request) forget_request(channels_.at(child->channel), *child);
+    if (is_request) forget_request(*child);
     (counted_id == moved ? to.waiting : kept).push_back(std::move(event));
   }
   channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
@@ -106,7 +106,7 @@ int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& 
     Endpoint* moved = find(from, id);
     const bool is_of_it = moved != nullptr && (id == endpoint.id || moved->listener == endpoint.id);
     if (!is_of_it || moved->channel == to.number) return;
-    forget_request(from, *moved);
+    forget_request(*moved);
     to.endpoints.push_back(id);
     moved->channel = to.number;
   };

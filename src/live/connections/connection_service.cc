@@ -54,6 +54,9 @@ void ConnectionService::close_channel(ChannelNumber number) {
   while (!found->second.endpoints.empty()) {
     destroy(*find(found->second.endpoints.back()), false);
   }
+  // What is left was sent for endpoints that are in other channels now.
+  auto& sent = found->second.requests_sent;
+  while (!sent.empty()) drop_request(found->second, sent.begin()->first);
   channels_.erase(found);
   progress();
 }
@@ -123,7 +126,7 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   }
   if (endpoint.listened_service != 0) {
     manager_.stop_listening(endpoint.listened_service);
-    if (may_return) expect_return(endpoint.source.port);
+    if (may_return) expect_return(channel, endpoint.source.port);
   }
   Held& held = held_.at(channel.owner.user);
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
@@ -135,7 +138,7 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   held.groups -= endpoint.groups.size();
   if (--held.endpoints == 0) held_.erase(channel.owner.user);
   for (const SocketAddress& group : endpoint.groups) network_.leave(endpoint.space, group);
-  forget_request(channel, endpoint);
+  forget_request(endpoint);
   const EndpointId id = endpoint.id;
   // A channel that closes destroys its last endpoint first, so that many take no time to find.
   auto& others = channel.endpoints;
@@ -159,15 +162,15 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
 
 // The listener may return in either port space: perftest uses a connection in TCP's space to agree
 // on a test in UDP's, at the same port.
-void ConnectionService::expect_return(std::uint16_t port) {
-  expect_listener(PortSpace::tcp, port);
-  expect_listener(PortSpace::udp, port);
+void ConnectionService::expect_return(const Channel& channel, std::uint16_t port) {
+  expect_listener(channel, PortSpace::tcp, port);
+  expect_listener(channel, PortSpace::udp, port);
 }
 
-// Some servers announce their port as soon as they are bound to it, and listen a moment later
-// (qperf 0.4.11). Their clients are not refused in the meantime.
-void ConnectionService::expect_listener(PortSpace space, std::uint16_t port) {
-  manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
+void ConnectionService::expect_listener(const Channel& channel, PortSpace space,
+                                        std::uint16_t port) {
+  manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port),
+                           channel.owner.user);
 }
 
 void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
@@ -191,9 +194,9 @@ void ConnectionService::send_waiting(Channel& channel) {
     Endpoint* counted = find(counted_id);
     Endpoint* made = counted_id != endpoint_of(event) ? find(endpoint_of(event)) : nullptr;
     if (counted != nullptr && made != nullptr) {
-      forget_request(channel, *made);
-      made->request = channel.requests_sent.insert(channel.requests_sent.end(),
-                                                   {channel.events_sent, counted_id, made->id});
+      forget_request(*made);
+      made->request = {channel.number, channel.next_request++};
+      channel.requests_sent[made->request->number] = {channel.events_sent, counted_id};
       ++counted->requests_sent;
     }
     if (counted != nullptr) ++counted->events_sent;
@@ -203,16 +206,23 @@ void ConnectionService::send_waiting(Channel& channel) {
 
 void ConnectionService::note_taken(Channel& channel, std::uint32_t events_taken) {
   auto& sent = channel.requests_sent;
-  while (!sent.empty() && static_cast<std::int32_t>(events_taken - sent.front().position) >= 0) {
-    forget_request(channel, *find(sent.front().endpoint));
+  while (!sent.empty() &&
+         static_cast<std::int32_t>(events_taken - sent.begin()->second.position) >= 0) {
+    drop_request(channel, sent.begin()->first);
   }
 }
 
-void ConnectionService::forget_request(Channel& channel, Endpoint& endpoint) {
-  if (!endpoint.request) return;
-  if (Endpoint* listener = find((*endpoint.request)->listener)) --listener->requests_sent;
-  channel.requests_sent.erase(*endpoint.request);
-  endpoint.request.reset();
+void ConnectionService::drop_request(Channel& channel, std::uint64_t number) {
+  const auto request = channel.requests_sent.find(number);
+  if (request == channel.requests_sent.end()) return;
+  if (Endpoint* listener = find(request->second.listener)) --listener->requests_sent;
+  channel.requests_sent.erase(request);
+}
+
+void ConnectionService::forget_request(Endpoint& endpoint) {
+  const auto name = std::exchange(endpoint.request, std::nullopt);
+  const auto channel = name ? channels_.find(name->channel) : channels_.end();
+  if (channel != channels_.end()) drop_request(channel->second, name->number);
 }
 
 std::vector<std::pair<int, ConnectionService::ChannelNumber>> ConnectionService::take_blocked() {
@@ -234,12 +244,16 @@ Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
   return network_.describe(channel.device);
 }
 
-bool ConnectionService::is_held(const DeviceChoice& device, std::size_t gid_index) const {
-  return std::ranges::any_of(endpoints_, [&](const auto& entry) {
-    const Endpoint& endpoint = entry.second;
-    if (!endpoint.has_device || endpoint.local.gid_index != gid_index) return false;
-    return channels_.at(endpoint.channel).device == device;
-  });
+HeldBy ConnectionService::holder_of(const DeviceChoice& device, std::size_t gid_index) const {
+  HeldBy holder = HeldBy::nobody;
+  for (const auto& [id, endpoint] : endpoints_) {
+    if (!endpoint.has_device || endpoint.local.gid_index != gid_index) continue;
+    const Channel& channel = channels_.at(endpoint.channel);
+    if (channel.device != device) continue;
+    const bool is_limited = channel.owner.is_limited;
+    holder = std::max(holder, is_limited ? HeldBy::limited_users : HeldBy::own_user);
+  }
+  return holder;
 }
 
 }  // namespace tulle::live

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,9 +75,9 @@ class ConnectionService {
   void flush(ChannelNumber channel);
 
   std::uint32_t listener_count() const;
-  // Returns true if an endpoint has the address that is or was at that index of the table of the
+  // Returns whose endpoints have the address that is or was at that index of the table of the
   // device, as programs asked for it.
-  bool is_held(const DeviceChoice& device, std::size_t gid_index) const;
+  HeldBy holder_of(const DeviceChoice& device, std::size_t gid_index) const;
   // Returns true if no connection has unfinished work.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
@@ -94,7 +93,12 @@ class ConnectionService {
   struct SentRequest {
     std::uint32_t position;  // in the channel's `events_sent`
     EndpointId listener;
-    EndpointId endpoint;
+  };
+  // Names a sent request, which may be there no longer: an endpoint may be in another channel than
+  // the one to which its request was sent.
+  struct SentRequestName {
+    ChannelNumber channel = 0;
+    std::uint64_t number = 0;
   };
 
   struct Channel {
@@ -106,7 +110,8 @@ class ConnectionService {
     std::uint32_t events_sent = 0;  // events sent to the socket since it was opened
     // Requests on the socket that the program has not taken, as far as the agent knows. An endpoint
     // that a request made has at most one.
-    std::list<SentRequest> requests_sent;
+    std::map<std::uint64_t, SentRequest> requests_sent;  // by a number that grows
+    std::uint64_t next_request = 0;
     std::vector<ConnectionEvent> given_back;
     bool is_held = false;
     // True if the socket is full and the agent's loop must watch it.
@@ -163,7 +168,7 @@ class ConnectionService {
     std::uint32_t qkey = 0;
     EndpointId listener;
     // The request that made it, while that waits on the channel's socket.
-    std::optional<std::list<SentRequest>::iterator> request;
+    std::optional<SentRequestName> request;
     std::uint32_t requests_max = 0;   // backlog of a listener
     std::uint32_t requests = 0;       // requests that the program has not taken; may be too high
     std::uint32_t requests_sent = 0;  // its entries in the channel's `requests_sent`
@@ -183,13 +188,14 @@ class ConnectionService {
   Endpoint* find(const Channel& channel, EndpointId id);
   Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
   void destroy(Endpoint& endpoint, bool may_return);
-  void expect_return(std::uint16_t port);
-  void expect_listener(PortSpace space, std::uint16_t port);
+  void expect_return(const Channel& channel, std::uint16_t port);
+  void expect_listener(const Channel& channel, PortSpace space, std::uint16_t port);
   void tell(Endpoint& endpoint, ConnectionEvent event);
   void send_waiting(Channel& channel);
   void note_taken(Channel& channel, std::uint32_t events_taken);
   // The request that made an endpoint waits on the socket no longer.
-  void forget_request(Channel& channel, Endpoint& endpoint);
+  void forget_request(Endpoint& endpoint);
+  void drop_request(Channel& channel, std::uint64_t number);
   void send_outgoing();
   void give_back(Channel& channel, Channel& to, EndpointId moved,
                  std::vector<ConnectionEvent> events);

@@ -20,6 +20,8 @@ namespace tulle::live {
 namespace {
 
 constexpr int answer_milliseconds = 5'000;
+// Many programs may begin at once, and the fabric's process accepts their connections in turns.
+constexpr int connect_milliseconds = 5'000;
 
 Error strange_answer() {
   return {
@@ -29,13 +31,17 @@ Error strange_answer() {
 }
 
 Result<UniqueFd> ask(const std::string& socket, FabricHello hello, std::span<const int> fds = {}) {
-  auto connection = connect_to(socket);
+  auto connection = connect_patiently(socket, connect_milliseconds);
   if (!connection) {
-    const bool is_gone = connection.error().error_number == ENOENT ||
-                         connection.error().error_number == ECONNREFUSED;
-    if (!is_gone) return connection.error();
-    return Error{fmt::format("no fabric runs at {}; `tulle fabric up` starts one", socket),
-                 connection.error().error_number};
+    const int number = connection.error().error_number;
+    if (number == EAGAIN) {
+      return Error{fmt::format("the fabric's process at {} accepted no connection within {} ms; it "
+                               "may be stopped, or the machine busy: try again",
+                               socket, connect_milliseconds),
+                   ETIMEDOUT};
+    }
+    if (number != ENOENT && number != ECONNREFUSED) return connection.error();
+    return Error{fmt::format("no fabric runs at {}; `tulle fabric up` starts one", socket), number};
   }
   // The client believes what the fabric says, and enters the namespaces that it hands over.
   auto owner = peer_of(connection->get());
@@ -177,7 +183,7 @@ Result<FabricCapture> capture_fabric(const std::string& socket, std::uint32_t ri
 }
 
 Result<int> fabric_process(const std::string& socket) {
-  auto connection = connect_to(socket);
+  auto connection = connect_patiently(socket, connect_milliseconds);
   if (!connection) return connection.error();
   auto peer = peer_of(connection->get());
   if (!peer) return peer.error();

@@ -72,17 +72,25 @@ class FabricServer {
   void tell_of_port(Session& session);
   bool progress_connections();
   void deliver(HostServices::Delivery delivery);
+  bool has_room_for_file(const Session& session, std::size_t bytes);
+  // The system does not say which processes of other PID namespaces are the same.
   static Closer::Sender sender_of(const Session& session) {
-    return static_cast<Closer::Sender>(session.process);
+    constexpr Closer::Sender of_no_process = 1u << 31;
+    return session.process > 0 ? static_cast<Closer::Sender>(session.process)
+                               : of_no_process | session.id;
   }
+  // Sessions have smaller numbers.
+  static constexpr std::uint32_t own_ids = 1u << 30;
+  std::uint32_t unused_id();
   void discard(const Session& session, UniqueFd fd);
   void discard(const Session& session, std::vector<UniqueFd> fds);
   void refuse(Session& session, const std::string& reason);
 
   // sessions.cc: the messages
   void handle(Session& session);
+  void hear(Session& session);
   void take_datagrams(Session& session);
-  bool leaves_many_open(const Session& session) const;
+  bool refuses_to_read(Session& session, int socket);
   void handle_message(Session& session, ReceivedMessage& message);
   std::string no_place_for(const Session& session, bool is_command) const;
   void greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds);
@@ -120,12 +128,15 @@ class FabricServer {
   std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
   std::deque<std::uint32_t> arriving_;  // sessions whose long datagrams are read, in this order
-  Closer closer_;                       // of what came from programs
-  std::uint32_t next_id_ = 1;
+  static constexpr std::size_t closing_threads_max = 64;
+  Closer closer_{closing_threads_max};  // of what came from programs
+  std::size_t unclosed_of_all_max_;     // of that
+  std::uint32_t next_id_ = 0;           // of the last session
   bool is_stopped_ = false;
-  bool has_to_manage_ = true;    // something has happened besides packets with data
-  bool has_more_data_ = false;   // packets with data are left to move
-  bool waits_for_room_ = false;  // of the socket for other machines
+  bool has_to_manage_ = true;     // something has happened besides packets with data
+  bool has_more_to_end_ = false;  // sessions that are over
+  bool has_more_data_ = false;    // packets with data are left to move
+  bool waits_for_room_ = false;   // of the socket for other machines
 };
 
 }  // namespace tulle::live

@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "live/bell.h"
@@ -23,8 +23,6 @@ static_assert(SubnetTraffic::packet_bytes_max <= PacketRing::content_bytes_max);
 static_assert(SubnetTraffic::slots_max < slots);
 
 namespace {
-
-constexpr std::size_t rings_in_row_max = 16;
 
 // A message has at most 253 descriptors (SCM_MAX_FD).
 struct RoomForDescriptors {
@@ -87,7 +85,15 @@ Result<void> DataPorts::has_place_for(std::uint32_t host, int process) const {
   const auto own = std::ranges::count_if(ports_, [&](const auto& port) {
     return port->program.host == host && port->process == process;
   });
-  if (process <= 0 || static_cast<std::size_t>(own) < slots_of_process_max) return {};
+  const bool is_known = process > 0;
+  const std::size_t most = is_known ? slots_of_process_max : slots_of_unknown_max;
+  if (static_cast<std::size_t>(own) < most) return {};
+  if (!is_known) {
+    return Error{fmt::format("programs of other PID namespaces have the port of this host open {} "
+                             "times, which is the most for them",
+                             own),
+                 EMFILE};
+  }
   return Error{fmt::format("process {} has the port of this host open {} times, which is the most "
                            "for one process",
                            process, own),
@@ -131,6 +137,7 @@ Result<DataPorts::Opened> DataPorts::open(Time now, std::uint32_t host, std::uin
   ports_.reserve(ports_.size() + 1);
   traffic_.attach(now, program);
   ports_.push_back(std::move(made));
+  share_rounds();
   return opened;
 }
 
@@ -140,13 +147,17 @@ std::vector<UniqueFd> DataPorts::close(Time now, std::uint32_t client) {
   Port* port = find(client);
   if (port == nullptr) return {};
   constexpr int records_max = static_cast<int>(PacketRing::ring_bytes / PacketRing::line_bytes);
-  for (int i = 0; i < records_max / packets_in_a_round && read(now, *port); ++i) traffic_.run(now);
+  port->packets_in_round = packets_in_a_round;
+  for (int i = 0; i < records_max / packets_in_a_round && read(now, *port) > 0; ++i) {
+    traffic_.run(now);
+  }
   traffic_.detach(now, port->program);
   // The rings close one descriptor of the button. The last one is the caller's.
   std::vector<UniqueFd> left(2);
   left[0].reset(fcntl(port->button, F_DUPFD_CLOEXEC, 0));
   left[1] = std::move(port->bell);
   std::erase_if(ports_, [&](const auto& other) { return other.get() == port; });
+  share_rounds();
   return left;
 }
 
@@ -154,21 +165,19 @@ int DataPorts::bell(std::uint32_t client) const {
   return const_cast<DataPorts*>(this)->find(client)->bell.get();
 }
 
+// Takes one ring: each may bring many descriptors, and its bell stays readable if there are more.
 // The kernel closes descriptors that nobody takes, and this thread would wait until it has.
 std::vector<UniqueFd> DataPorts::answer(std::uint32_t client) {
   Port* port = find(client);
   if (port == nullptr) return {};
-  std::array<mmsghdr, rings_in_row_max> rings{};
-  std::array<RoomForDescriptors, rings_in_row_max> room;
-  for (std::size_t i = 0; i < rings.size(); ++i) {
-    rings[i].msg_hdr.msg_control = room[i].bytes;
-    rings[i].msg_hdr.msg_controllen = sizeof room[i].bytes;
-  }
-  const int taken = recvmmsg(port->bell.get(), rings.data(), rings.size(),
-                             MSG_DONTWAIT | MSG_CMSG_CLOEXEC, nullptr);
+  RoomForDescriptors room;
+  msghdr ring{};
+  ring.msg_control = room.bytes;
+  ring.msg_controllen = sizeof room.bytes;
+  if (recvmsg(port->bell.get(), &ring, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) return {};
+  port->is_awake = true;
   std::vector<UniqueFd> came;
-  for (int i = 0; i < taken; ++i) take_descriptors(rings[i].msg_hdr, came);
-  if (taken > 0) port->is_awake = true;
+  take_descriptors(ring, came);
   return came;
 }
 
@@ -179,44 +188,62 @@ std::uint32_t DataPorts::programs(std::uint32_t host) const {
 
 // --- packets ---
 
+// Processes that the system does not tell apart count as one that may have more.
+void DataPorts::share_rounds() {
+  std::map<int, int> parts;
+  for (const auto& port : ports_) ++parts[std::max(port->process, 0)];
+  for (const auto& port : ports_) {
+    const int full = port->process > 0 ? full_parts_of_process : full_parts_of_unknown;
+    const int share = full * packets_in_a_round / parts[std::max(port->process, 0)];
+    port->packets_in_round = std::clamp(share, 1, packets_in_a_round);
+  }
+}
+
 bool DataPorts::progress(Time now) {
+  using Clock = std::chrono::steady_clock;
+  const auto due = Clock::now() + turn_time;
   for (int round = 0; round < rounds_in_a_turn; ++round) {
     const bool has_read = read_all(now);
     const bool has_run = traffic_.run(now);
     const bool has_delivered = deliver_all(now);
     if (!has_run) return true;
-    if (has_delivered || has_read || traffic_.is_behind()) continue;
+    if (has_delivered || has_read || traffic_.is_behind()) {
+      if (Clock::now() >= due) return true;
+      continue;
+    }
     if (send_to_sleep()) return false;
   }
   return true;
 }
 
 bool DataPorts::read_all(Time now) {
-  bool has_read = false;
-  for (const auto& port : ports_) {
-    if (port->is_awake || port->held_back_lanes != 0) has_read |= read(now, *port);
+  int taken = 0;
+  for (std::size_t i = 0; i < ports_.size() && taken < packets_of_all_in_a_round; ++i) {
+    if (first_of_round_ >= ports_.size()) first_of_round_ = 0;
+    Port& port = *ports_[first_of_round_++];
+    if (port.is_awake || port.held_back_lanes != 0) taken += read(now, port);
   }
-  return has_read;
+  return taken > 0;
 }
 
-// Takes some of the packets that a program has sent. Returns true if there were any.
-bool DataPorts::read(Time now, Port& port) {
+// Takes some of the packets that a program has sent. Returns how many.
+int DataPorts::read(Time now, Port& port) {
   port.held_back_lanes = 0;
   int taken = 0;
   for (std::uint32_t left = port.rings.lanes_in_use(); left != 0; left &= left - 1) {
     taken += read_lane(now, port, static_cast<std::uint32_t>(std::countr_zero(left)));
   }
-  if (taken == 0) return false;
+  if (taken == 0) return 0;
   port.rings.tell();
   port.is_awake = true;  // it may have been asleep, waiting for room
-  return true;
+  return taken;
 }
 
 // Returns how many packets it took.
 int DataPorts::read_lane(Time now, Port& port, std::uint32_t lane) {
   RingReader& ring = port.rings.in(lane);
   int taken = 0;
-  while (taken < packets_in_a_round) {
+  while (taken < port.packets_in_round) {
     const auto record = ring.take();
     if (!record) break;
     if (traffic_.offer(now, port.program, record->content) == SubnetTraffic::Offer::no_room) {

@@ -3,6 +3,7 @@
 // The hosts' ports as programs use them for data: rings of packets between programs and the
 // subnet's switches.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,8 @@ class DataPorts {
   };
   // A process has at most so many parts of a host's port.
   static constexpr std::size_t slots_of_process_max = 64;
+  // All processes that the system does not tell apart have so many together.
+  static constexpr std::size_t slots_of_unknown_max = fabric::SubnetTraffic::slots_max / 2;
 
   // Opens a part of a host's port for a client, which has none. `button` is that of the client's
   // bell. One that is refused stays the caller's, who may not wait until it is closed. `process` is
@@ -43,8 +46,8 @@ class DataPorts {
   std::vector<UniqueFd> close(Time now, std::uint32_t client);
   // Returns the descriptor that is readable when a client has rung.
   int bell(std::uint32_t client) const;
-  // A client may have rung. Returns descriptors that came along, which nobody wants. Closing them
-  // may take long.
+  // A client may have rung. Returns descriptors that came along, at most those of one message.
+  // Nobody wants them, and closing them may take long.
   std::vector<UniqueFd> answer(std::uint32_t client);
 
   // A user of a host's port in this process, which is given packets as they come.
@@ -71,6 +74,16 @@ class DataPorts {
   std::uint32_t programs(std::uint32_t host) const;
 
  private:
+  static constexpr int rounds_in_a_turn = 16;
+  // Of a lane of a program, whose process has few parts of ports.
+  static constexpr int packets_in_a_round = 64;
+  // The parts of a process that has more take turns as if it had so many.
+  static constexpr int full_parts_of_process = 4;
+  static constexpr int full_parts_of_unknown = 64;
+  // Of all programs, about. Those that come later in a round are the first of the next one.
+  static constexpr int packets_of_all_in_a_round = 8'192;
+  static constexpr std::chrono::milliseconds turn_time{5};
+
   struct Port {
     fabric::SubnetTraffic::Program program;
     std::uint32_t client = 0;
@@ -78,16 +91,15 @@ class DataPorts {
     FabricRings rings;
     int button = -1;  // the rings own it
     UniqueFd bell;
-    bool is_awake = false;              // its rings are looked at in each turn
-    std::uint32_t held_back_lanes = 0;  // as bits: their next packet has found no room
-    bool is_full = false;               // packets wait for room in its ring
+    int packets_in_round = packets_in_a_round;  // of each lane
+    bool is_awake = false;                      // its rings are looked at in each turn
+    std::uint32_t held_back_lanes = 0;          // as bits: their next packet has found no room
+    bool is_full = false;                       // packets wait for room in its ring
   };
   struct OwnPort {
     fabric::SubnetTraffic::Program program;
     Take take;
   };
-  static constexpr int rounds_in_a_turn = 16;
-  static constexpr int packets_in_a_round = 64;
   // A sleeper is woken when so much has been written, although more is to come: both ends then work
   // at the same time.
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
@@ -96,7 +108,8 @@ class DataPorts {
   Result<void> has_place_for(std::uint32_t host, int process) const;
   Port* find(std::uint32_t client);
   Port* find(fabric::SubnetTraffic::Program program);
-  bool read(Time now, Port& port);
+  void share_rounds();
+  int read(Time now, Port& port);
   int read_lane(Time now, Port& port, std::uint32_t lane);
   bool read_all(Time now);
   bool deliver_all(Time now);
@@ -107,6 +120,7 @@ class DataPorts {
 
   fabric::SubnetTraffic traffic_;
   std::vector<std::unique_ptr<Port>> ports_;
+  std::size_t first_of_round_ = 0;  // of the ports
   std::vector<OwnPort> own_;
   // By host and slot: how many programs have had the slot. The next one gets other numbers of queue
   // pairs (live/slots.h).

@@ -50,7 +50,7 @@ class DataPortsTest : public testing::Test {
 
   Result<DataPorts::Opened> open(std::uint32_t host, std::uint32_t client) {
     auto bell = create_bell();
-    return ports_->open(now_, host, client, std::move(bell->button));
+    return ports_->open(now_, host, client, std::move(bell->button), static_cast<int>(client));
   }
   Program program(std::uint32_t host, std::uint32_t client, int process = 0) {
     Program made;
@@ -143,6 +143,41 @@ TEST_F(DataPortsTest, AProcessHasAShareOfTheSlots) {
   EXPECT_TRUE(open_as(0, 7));
 }
 
+TEST_F(DataPortsTest, UnknownProcessesHaveAShareOfTheSlots) {
+  std::uint32_t client = 0;
+  const auto open_as = [&](int process) {
+    auto bell = create_bell();
+    return ports_->open(now_, 0, ++client, std::move(bell->button), process);
+  };
+  for (std::size_t i = 0; i < DataPorts::slots_of_unknown_max; ++i) ASSERT_TRUE(open_as(0)) << i;
+  auto refused = open_as(0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "programs of other PID namespaces have the port of this host open 63 times, which is "
+            "the most for them");
+  EXPECT_TRUE(open_as(8));
+}
+
+// However many parts of ports a process has, their packets take little more of a turn than those of
+// a few. What is no packet costs no room in the switches, so nothing else would stop it.
+TEST_F(DataPortsTest, AProcessHasAShareOfTheRounds) {
+  constexpr std::uint32_t parts = 64;
+  const Bytes junk(64, std::byte{0x5A});
+  std::vector<Program> programs;
+  for (std::uint32_t i = 0; i < parts; ++i) programs.push_back(program(0, i + 1, 7));
+  programs.push_back(program(0, parts + 1, 8));
+  for (Program& each : programs) {
+    while (send(each, junk)) {
+    }
+    ports_->answer(each.client);
+  }
+  const auto before = ports_->counters().invalid;
+  ports_->progress(now_);
+  const std::uint64_t of_all = ports_->counters().invalid - before;
+  EXPECT_LE(of_all, 16u * (4 * 64 + 64));
+  EXPECT_GE(of_all, 4 * 64 + 64u) << "a round";
+}
+
 // Whoever serves many closes them elsewhere.
 TEST_F(DataPortsTest, DescriptorsThatSlowlyCloseGoToTheCaller) {
   auto bell = create_bell();
@@ -155,7 +190,8 @@ TEST_F(DataPortsTest, DescriptorsThatSlowlyCloseGoToTheCaller) {
   ASSERT_TRUE(send_message(opened->button.get(), ring, fds));
   ASSERT_TRUE(send_message(opened->button.get(), ring, fds));
   for (const int end : ends) close(end);
-  EXPECT_EQ(ports_->answer(1).size(), 4u);
+  EXPECT_EQ(ports_->answer(1).size(), 2u);
+  EXPECT_EQ(ports_->answer(1).size(), 2u) << "each message by itself";
   EXPECT_TRUE(ports_->answer(1).empty());
   // The rings have closed theirs.
   const auto left = ports_->close(now_, 1);

@@ -31,7 +31,7 @@ HostAdministration::HostAdministration(std::uint32_t host, std::uint32_t client,
     : host_(host), client_(client), now_(now), subnet_(subnet), services_(services) {
   const RegisterAgent registration{
       wire::subnet_administration_class, wire::administration_version, 0, {}, false};
-  agent_ = services_.add(host_, client_, registration).agent;
+  agent_ = services_.add_own(host_, client_, registration);
 }
 
 HostAdministration::~HostAdministration() { services_.leave(host_, client_); }

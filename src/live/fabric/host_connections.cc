@@ -52,7 +52,7 @@ HostConnections::HostConnections(std::uint32_t host, std::uint32_t client, Now n
       service_(*this, subnet.node(host).settings().guid) {
   RegisterAgent connections{wire::cm::management_class, wire::cm::class_version, 0, {}, false};
   connections.methods[0] = 1u << wire::cm::method_send;
-  agent_ = services_.add(host_, client_, connections).agent;
+  agent_ = services_.add_own(host_, client_, connections);
 }
 
 HostConnections::~HostConnections() { services_.leave(host_, client_); }

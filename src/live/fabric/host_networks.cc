@@ -12,13 +12,12 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
-#include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "fabric/subnet.h"
 #include "live/fabric/network_keeper.h"
 #include "live/message/socket.h"
+#include "os/codec.h"
 #include "os/service_process.h"
 #include "os/system_error.h"
 
@@ -29,10 +28,6 @@ constexpr std::array<std::uint8_t, 2> network_bytes = {10, 0};
 constexpr std::uint8_t infiniband_network = 1;  // in place of the second byte
 constexpr int bridge_milliseconds = 10'000;
 constexpr char keeper_has_ended[] = "the process that makes the hosts' networks has ended";
-
-std::string_view text_of(const ReceivedMessage& message) {
-  return {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()};
-}
 
 Result<void> write_names(const std::string& path, const std::vector<bool>& is_elsewhere) {
   std::string text = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n";
@@ -104,9 +99,10 @@ Result<HostNetworks> HostNetworks::start(const std::string& folder,
   others.reset();
   auto first = await_message(networks.keeper_.get(), bridge_milliseconds);
   if (!first) return first.error();
-  const std::string_view said = text_of(*first);
-  if (first->fds.empty() || !said.starts_with(bridge_ready)) return Error{std::string(said)};
-  networks.no_interfaces_ = said.substr(std::min(bridge_ready.size() + 1, said.size()));
+  auto ready = from_fields<KeeperReady>(first->bytes);
+  if (!ready) return Error{keeper_has_ended};
+  if (first->fds.empty()) return Error{std::move(ready->fault)};
+  networks.no_interfaces_ = std::move(ready->no_interfaces);
   networks.bridge_ = std::move(first->fds);
   return networks;
 }
@@ -131,25 +127,22 @@ bool HostNetworks::is_made(std::uint32_t host) const {
 }
 
 // Sends a request, with a host's namespaces as far as they have been made.
-Result<void> HostNetworks::send(std::uint32_t host, const std::string& request) {
+Result<void> HostNetworks::send(const KeeperRequest& request) {
   std::vector<int> namespaces;
-  for (const UniqueFd& one : find(host)) namespaces.push_back(one.get());
-  return send_message(keeper_.get(), std::as_bytes(std::span(request)), namespaces);
+  for (const UniqueFd& one : find(request.host)) namespaces.push_back(one.get());
+  return send_message(keeper_.get(), fields_of(request), namespaces);
 }
 
 // Asks the keeper for something that it answers.
-Result<void> HostNetworks::ask(std::uint32_t host, const std::string& interface,
-                               const std::string& request) {
+Result<void> HostNetworks::ask(const KeeperRequest& request) {
   if (!keeper_) return Error{keeper_has_ended};
-  if (asked_.contains({host, interface})) return {};
-  auto sent = send(host, request);
-  if (sent) asked_.insert({host, interface});
+  if (asked_.contains({request.host, request.name})) return {};
+  auto sent = send(request);
+  if (sent) asked_.insert({request.host, request.name});
   return sent;
 }
 
-Result<void> HostNetworks::ask(std::uint32_t host) {
-  return ask(host, {}, fmt::format("host {}", host));
-}
+Result<void> HostNetworks::ask(std::uint32_t host) { return ask(KeeperRequest{.host = host}); }
 
 void HostNetworks::ask_for_all() {
   constexpr std::ptrdiff_t made_at_once_max = 64;
@@ -162,29 +155,33 @@ void HostNetworks::ask_for_all() {
 Result<void> HostNetworks::ask_for_interface(std::uint32_t host, const std::string& name,
                                              std::size_t mtu,
                                              std::span<const std::string> addresses) {
-  std::string request = fmt::format("interface {} {} {}", host, name, mtu);
-  for (const std::string& address : addresses) request += " " + address;
-  return ask(host, name, request);
+  return ask({KeeperRequest::Kind::interface,
+              host,
+              name,
+              static_cast<std::uint32_t>(mtu),
+              {addresses.begin(), addresses.end()}});
 }
 
 void HostNetworks::set_mtu(std::uint32_t host, const std::string& name, std::size_t mtu) {
-  static_cast<void>(send(host, fmt::format("mtu {} {} {}", host, name, mtu)));
+  static_cast<void>(
+      send({KeeperRequest::Kind::mtu, host, name, static_cast<std::uint32_t>(mtu), {}}));
 }
 
+// The keeper is a process of this fabric, and answers what it was asked.
 HostNetworks::Answer HostNetworks::read_answer(ReceivedMessage& message) {
-  std::istringstream words{std::string(text_of(message))};
+  auto said = from_fields<KeeperAnswer>(message.bytes);
+  if (!said) return {};
   Answer answer;
-  std::string kind;
-  words >> kind >> answer.host;
-  if (kind != "host") words >> answer.interface;
+  answer.host = said->host;
+  answer.interface = std::move(said->name);
   if (message.fds.empty()) {
-    std::getline(words >> std::ws, answer.reason);
+    answer.reason = std::move(said->fault);
     if (answer.reason.empty()) answer.reason = "the process that makes networks does not answer";
-  } else if (kind == "host") {
+  } else if (said->kind == KeeperRequest::Kind::host) {
     made_[answer.host] = std::move(message.fds);
   } else {
     constexpr std::size_t descriptors = 2;
-    words >> answer.index;
+    answer.index = static_cast<int>(said->index);
     if (message.fds.size() != descriptors) return {};
     answer.packets = std::move(message.fds[0]);
     answer.addresses = std::move(message.fds[1]);

@@ -41,6 +41,8 @@ std::optional<std::uint32_t> host_at_address(std::span<const std::uint8_t, 4> ad
 std::string infiniband_address(std::uint32_t host);
 std::array<std::uint8_t, 4> infiniband_address_bytes(std::uint32_t host);
 
+struct KeeperRequest;  // live/fabric/network_keeper.h
+
 class HostNetworks {
  public:
   // Starts the keeper, and waits until it has made the bridge. The file of names goes to `folder`.
@@ -95,8 +97,8 @@ class HostNetworks {
         file_(std::move(file)),
         is_elsewhere_(is_elsewhere) {}
 
-  Result<void> send(std::uint32_t host, const std::string& request);
-  Result<void> ask(std::uint32_t host, const std::string& interface, const std::string& request);
+  Result<void> send(const KeeperRequest& request);
+  Result<void> ask(const KeeperRequest& request);
   Answer read_answer(ReceivedMessage& message);
 
   UniqueFd keeper_;

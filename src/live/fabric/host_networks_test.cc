@@ -18,6 +18,7 @@
 
 #include "base/folder_test.h"
 #include "live/fabric/network_keeper.h"
+#include "os/codec.h"
 #include "os/users.h"
 
 namespace tulle::live {
@@ -79,7 +80,7 @@ class NetworkKeeperTest : public testing::Test {
     start(geteuid());
     auto first = await_message(socket_.get(), 10'000);
     ASSERT_TRUE(first);
-    if (first->fds.empty()) GTEST_SKIP() << text_of(*first);
+    if (first->fds.empty()) GTEST_SKIP() << fault_in(*first);
   }
   void start(uid_t user) {
     files_.write("hosts", "127.0.0.1\tlocalhost\n");
@@ -101,11 +102,12 @@ class NetworkKeeperTest : public testing::Test {
     socket_.reset();
     if (process_ > 0) waitpid(process_, nullptr, 0);
   }
-  static std::string text_of(const ReceivedMessage& message) {
-    return {reinterpret_cast<const char*>(message.bytes.data()), message.bytes.size()};
+  static std::string fault_in(const ReceivedMessage& message) {
+    const auto ready = from_fields<KeeperReady>(message.bytes);
+    return ready ? ready->fault : "no such message";
   }
-  void ask(std::string_view request) {
-    ASSERT_TRUE(send_message(socket_.get(), std::as_bytes(std::span(request))));
+  void ask(const KeeperRequest& request) {
+    ASSERT_TRUE(send_message(socket_.get(), fields_of(request)));
   }
   Result<ReceivedMessage> answer() { return await_message(socket_.get(), 10'000); }
 
@@ -115,17 +117,23 @@ class NetworkKeeperTest : public testing::Test {
 };
 
 TEST_F(NetworkKeeperTest, EachRequestHasOneAnswer) {
-  for (const std::string request : {"host 0", "host 1"}) {
-    ask(request);
+  for (const std::uint32_t host : {0u, 1u}) {
+    ask({.host = host});
     auto made = answer();
     ASSERT_TRUE(made);
-    EXPECT_EQ(text_of(*made), request);
+    const auto said = from_fields<KeeperAnswer>(made->bytes);
+    ASSERT_TRUE(said);
+    EXPECT_EQ(said->host, host);
+    EXPECT_EQ(said->fault, "");
     EXPECT_GE(made->fds.size(), 3u) << "network, mounts and name";
   }
-  ask("interface 0 ib0 2044");  // without the host's namespaces
+  ask({KeeperRequest::Kind::interface, 0, "ib0", 2'044, {}});  // without the host's namespaces
   auto refused = answer();
   ASSERT_TRUE(refused);
-  EXPECT_EQ(text_of(*refused), "interface 0 ib0 the host has no network");
+  const auto said = from_fields<KeeperAnswer>(refused->bytes);
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->name, "ib0");
+  EXPECT_EQ(said->fault, "the host has no network");
   EXPECT_TRUE(refused->fds.empty());
 }
 
@@ -141,15 +149,21 @@ class NetworkKeeperOfNobodyTest : public NetworkKeeperTest {
 TEST_F(NetworkKeeperOfNobodyTest, MakesNoNetworks) {
   auto first = answer();
   ASSERT_TRUE(first);
-  if (text_of(*first).starts_with("cannot make namespaces")) GTEST_SKIP() << text_of(*first);
-  EXPECT_EQ(text_of(*first),
+  if (fault_in(*first).starts_with("cannot make namespaces")) GTEST_SKIP() << fault_in(*first);
+  EXPECT_EQ(fault_in(*first),
             "user 65534 may be any user in a user namespace: start the fabric as another one");
   EXPECT_TRUE(first->fds.empty());
 }
 
 // The fabric's process has ended, or says what no fabric of this version does.
 TEST_F(NetworkKeeperTest, EndsAtAHostThatIsNotThere) {
-  ask("host 2");
+  ask({.host = 2});
+  EXPECT_FALSE(answer());
+}
+
+// A name is a word of a command of `ip`, which runs with the hosts' rights.
+TEST_F(NetworkKeeperTest, EndsAtANameThatIsMoreThanAWord) {
+  ask({KeeperRequest::Kind::mtu, 0, "ib0 up\nlink delete ib0", 2'044, {}});
   EXPECT_FALSE(answer());
 }
 

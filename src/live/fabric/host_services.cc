@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/quoted.h"
 #include "rdma/wire/cm.h"
 #include "rdma/wire/pkey.h"
@@ -163,6 +164,20 @@ void HostServices::leave(std::uint32_t host, std::uint32_t client) {
 
 AgentRegistered HostServices::add(std::uint32_t host, std::uint32_t client,
                                   const RegisterAgent& wanted) {
+  const bool takes_connections = wanted.management_class == wire::cm::management_class &&
+                                 (wanted.methods[0] | wanted.methods[1]) != 0;
+  return takes_connections ? AgentRegistered{0, EPERM} : add_any(host, client, wanted);
+}
+
+std::uint32_t HostServices::add_own(std::uint32_t host, std::uint32_t client,
+                                    const RegisterAgent& wanted) {
+  const AgentRegistered added = add_any(host, client, wanted);
+  TULLE_CHECK(added.error == 0);
+  return added.agent;
+}
+
+AgentRegistered HostServices::add_any(std::uint32_t host, std::uint32_t client,
+                                      const RegisterAgent& wanted) {
   management::Registration registration;
   registration.management_class = wanted.management_class;
   registration.class_version = wanted.class_version;
@@ -251,15 +266,24 @@ void HostServices::progress(Time now, const Deliver& deliver) {
   }
 }
 
-// A datagram that no program takes may be for the fabric's own manager. What comes for the manager
-// of a port is that one's alone: traps have the key of their nodes.
+// What comes for the manager of a port is that one's alone: traps have the key of their nodes, and
+// a program that answered in the place of subnet administration could lead others anywhere.
+// Administration itself sends reports, and its subscribers are programs.
+bool HostServices::is_for_managers(const fabric::Subnet::Arrival& arrival) const {
+  if (managers_ == nullptr || !managers_->is_at(arrival.host)) return false;
+  const wire::MadHeader header = management::header_of(arrival.packet.mad);
+  if (arrival.packet.is_subnet_management()) {
+    return header.method == management::method_trap || management::asks(header);
+  }
+  return header.management_class == wire::subnet_administration_class &&
+         (header.method & management::response_bit) == 0 && header.method != wire::method_report;
+}
+
+// A datagram that no program takes may be for the fabric's own manager.
 void HostServices::receive(Time now, const fabric::Subnet::Arrival& arrival,
                            const Deliver& deliver) {
   const wire::MadHeader header = management::header_of(arrival.packet.mad);
-  const bool is_unasked = header.method == management::method_trap || management::asks(header);
-  const bool is_managers = arrival.packet.is_subnet_management() && is_unasked &&
-                           managers_ != nullptr && managers_->is_at(arrival.host);
-  if (arrival.host < hosts_.size() && !is_managers) {
+  if (arrival.host < hosts_.size() && !is_for_managers(arrival)) {
     auto delivery = hosts_[arrival.host].service.receive(now, arrival.packet);
     const bool is_for_connections = header.management_class == wire::cm::management_class;
     if (!delivery && is_for_connections && begin_connections_) {

@@ -48,11 +48,16 @@ class HostServices {
     if (process > 0) hosts_[host].service.enter(client, static_cast<std::uint32_t>(process));
   }
   void leave(std::uint32_t host, std::uint32_t client);
+  // Registers a program's agent. Datagrams of connection managers are the fabric's, as they are
+  // Linux's on hardware (EPERM).
   AgentRegistered add(std::uint32_t host, std::uint32_t client, const RegisterAgent& registration);
+  // Registers an agent of the fabric's own, which must not be refused. Returns its number.
+  std::uint32_t add_own(std::uint32_t host, std::uint32_t client,
+                        const RegisterAgent& registration);
   AgentRegistered remove(std::uint32_t host, std::uint32_t client, std::uint32_t agent);
 
-  // Calls `begin` with a host to which a connection manager's datagram has come that nobody takes
-  // there, so that somebody does.
+  // Calls `begin` with a host to which the first datagram for its connection manager has come, so
+  // that there is one.
   void on_connection_datagram(std::function<void(std::uint32_t host)> begin) {
     begin_connections_ = std::move(begin);
   }
@@ -79,6 +84,9 @@ class HostServices {
     std::map<std::uint32_t, pid_t> clients;
   };
 
+  AgentRegistered add_any(std::uint32_t host, std::uint32_t client,
+                          const RegisterAgent& registration);
+  bool is_for_managers(const fabric::Subnet::Arrival& arrival) const;
   management::DatagramService::Question question_of(std::uint32_t host,
                                                     const Datagram& datagram) const;
   void give_back(std::uint32_t client, const Datagram& datagram, const management::Packet& packet);

@@ -14,7 +14,9 @@
 
 #include "fabric/settle_test.h"
 #include "management/answer.h"
+#include "rdma/wire/cm.h"
 #include "rdma/wire/mad.h"
+#include "rdma/wire/sa.h"
 
 namespace tulle::live {
 namespace {
@@ -141,6 +143,86 @@ TEST_F(HostServicesTest, ALongDatagramIsCheckedByItsFirstBytes) {
   ASSERT_EQ(came.size(), 1u);
   EXPECT_EQ(came[0].agent, first.agent);
   EXPECT_EQ(came[0].status, static_cast<std::uint32_t>(ETIMEDOUT));
+}
+
+// Otherwise the host's own connection manager would find it taken.
+TEST_F(HostServicesTest, TheClassOfConnectionsIsTheFabrics) {
+  RegisterAgent connections{wire::cm::management_class, wire::cm::class_version, 0, {}, false};
+  connections.methods[0] = 1u << wire::cm::method_send;
+  EXPECT_EQ(services_.add(0, 0, connections).error, EPERM);
+  services_.add_own(0, 1, connections);
+  for (const std::uint8_t other : std::array<std::uint8_t, 5>{0x01, 0x03, 0x04, 0x0A, 0x81}) {
+    EXPECT_EQ(services_.add(0, 0, {other, 1, 0, connections.methods, false}).error, 0);
+  }
+}
+
+// Two hosts without a switch, so that the fabric's manager is at the last host.
+class SwitchlessTest : public testing::Test {
+ protected:
+  static fabric::Topology pair() {
+    fabric::Topology pair;
+    pair.hosts = 2;
+    pair.ports = {1, 1};
+    pair.links.push_back({0, 1, 0, 0, 100'000'000'000, Time::zero()});
+    return pair;
+  }
+  void SetUp() override {
+    progress();
+    ASSERT_TRUE(managers_.is_at(1));
+    ASSERT_EQ(services_.port_of(0).sm_lid, services_.port_of(1).lid);
+    RegisterAgent wanted{
+        wire::subnet_administration_class, wire::administration_version, 0, {}, false};
+    agent_ = services_.add(0, asker, wanted).agent;
+    wanted.methods[0] = 1u << management::method_get | 1u << wire::method_report;
+    ASSERT_EQ(services_.add(1, taker, wanted).error, 0);
+  }
+  void progress() {
+    services_.progress(now_, [this](const HostServices::Delivery& delivery) {
+      (delivery.client == asker ? answers_ : taken_) += delivery.has_timed_out ? 0 : 1;
+    });
+  }
+  // Sends a datagram of host 0 to the manager's host.
+  void send(std::uint8_t method) {
+    Datagram out;
+    out.agent = agent_;
+    out.lid = services_.port_of(1).lid;
+    out.qp = 1;
+    out.qkey = wire::general_services_qkey.value;
+    out.timeout_milliseconds = 100;
+    out.bytes.resize(wire::mad_bytes);
+    wire::MadHeader header;
+    header.management_class = wire::subnet_administration_class;
+    header.class_version = wire::administration_version;
+    header.method = method;
+    header.attribute_id = wire::attribute_class_port_info;
+    std::memcpy(out.bytes.data(), &header, sizeof header);
+    services_.send(now_, 0, asker, out);
+    progress();
+  }
+
+  static constexpr std::uint32_t asker = 10, taker = 11;
+  Time now_ = Time::seconds(1);
+  fabric::Subnet subnet_{now_, pair()};
+  fabric::SubnetManagers managers_{now_, subnet_, {}};
+  HostServices services_{subnet_, &managers_};
+  std::uint32_t agent_ = 0;
+  int answers_ = 0;  // that came to host 0
+  int taken_ = 0;    // what came to the program on the manager's host
+};
+
+TEST_F(SwitchlessTest, NoProgramTakesTheQuestionsToTheFabricsAdministration) {
+  send(management::method_get);
+  EXPECT_EQ(answers_, 1);
+  EXPECT_EQ(taken_, 0);
+  send(wire::method_report);  // is for subscribers, which are programs
+  EXPECT_EQ(taken_, 1);
+}
+
+TEST_F(SwitchlessTest, AProgramThatIsTheManagerTakesTheQuestionsToAdministration) {
+  services_.set_manager(now_, 1, true);
+  send(management::method_get);
+  EXPECT_EQ(answers_, 0);
+  EXPECT_EQ(taken_, 1);
 }
 
 }  // namespace

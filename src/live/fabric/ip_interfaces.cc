@@ -64,13 +64,18 @@ IpInterfaces::~IpInterfaces() = default;
 // --- making ---
 
 void IpInterfaces::begin(Time now, std::uint32_t host) {
-  if (hosts_.contains(host)) return;
-  Host& made = hosts_[host];
+  const auto [made, is_new] = hosts_.try_emplace(host);
+  if (is_new) follow(now, host, made->second);
+}
+
+// Programs may have all of the port at first, and leave a place for the host's interfaces later.
+bool IpInterfaces::has_port(Time now, std::uint32_t host, Host& of) {
+  if (of.port) return true;
   auto port = ports_.open_own(now, host, [this, host](Time at, std::span<const std::byte> packet) {
     receive(at, host, packet);
   });
-  if (port) made.port = *port;
-  follow(now, host, made);
+  if (port) of.port = *port;
+  return static_cast<bool>(port);
 }
 
 IpInterfaces::Link* IpInterfaces::find(std::uint32_t host, const std::string& name) {
@@ -126,7 +131,7 @@ void IpInterfaces::follow(Time now) {
 }
 
 void IpInterfaces::follow(Time now, std::uint32_t host, Host& of) {
-  if (!of.port) return;
+  if (!has_port(now, host, of)) return;
   const auto& node = subnet_.node(host);
   const wire::PortInfo& info = node.port_info(host_port);
   ipoib::PortView view;

@@ -69,6 +69,7 @@ class IpInterfaces {
   static constexpr std::size_t held_max = 64;  // packets for which a port had no room
 
   void begin(Time now, std::uint32_t host);
+  bool has_port(Time now, std::uint32_t host, Host& of);
   void read_packets(Time now, Link& link);
   void read_addresses(Time now, Link& link);
   Link* find(std::uint32_t host, const std::string& name);

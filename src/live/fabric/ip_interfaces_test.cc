@@ -21,10 +21,12 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/folder_test.h"
 #include "fabric/settle_test.h"
+#include "live/bell.h"
 #include "live/fabric/host_services.h"
 #include "management/subnet/exchange.h"
 
@@ -131,6 +133,22 @@ TEST_F(IpInterfacesTest, WithoutAManagerAnInterfaceHasNoCarrier) {
   const auto found = has_carrier(networks_->find(0), "ib0");
   if (!found) GTEST_SKIP() << "this test may not enter the host's network";
   EXPECT_FALSE(*found);
+}
+
+// Otherwise programs that have all of the port for a moment would leave a host without interfaces.
+TEST_F(IpInterfacesTest, AnInterfaceIsMadeOnceThePortHasAPlace) {
+  auto bell = create_bell();
+  ASSERT_TRUE(bell);
+  constexpr std::uint32_t client = 7;
+  ASSERT_TRUE(ports_.open(now(), 0, client, std::move(bell->button), 1));
+  while (ports_.open_own(now(), 0, [](Time, std::span<const std::byte>) {})) {
+  }
+  interfaces_->take(now(), {0});
+  interfaces_->follow(now());
+  EXPECT_TRUE(interfaces_->status(0).empty());
+  ports_.close(now(), client);
+  interfaces_->follow(now());
+  EXPECT_EQ(interfaces_->status(0).size(), 1u);
 }
 
 // The fabric's process would never sleep if it were told that there is more to do.

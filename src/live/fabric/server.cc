@@ -1,6 +1,7 @@
 #include "live/fabric/server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,8 +26,18 @@ namespace {
 constexpr std::ptrdiff_t silent_max = 64;
 // What is read of the files of long datagrams, of which one may have 64 MiB.
 constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
+// Messages wait for packets no longer than this, however many there are.
+constexpr std::chrono::milliseconds packets_time_before_management{10};
+// Sessions' ends take no longer in a turn: what they left in their rings is still sent.
+constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
 constexpr int no_memory_pause_microseconds = 10'000;
+
+// The most that this process may have.
+std::size_t descriptors_max() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1'024;
+}
 
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
@@ -45,7 +56,8 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
-                     }) {
+                     }),
+      unclosed_of_all_max_(descriptors_max() / 4) {
   hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
   if (options.keeps_rates) data_ports_.traffic().keep_rates();
   if (socket) {
@@ -126,7 +138,8 @@ Time FabricServer::next_management() const {
 }
 
 Time FabricServer::next_event() const {
-  if (has_more_data_ || has_to_manage_ || !arriving_.empty()) return Time::zero();
+  const bool has_more = has_more_data_ || has_more_to_end_ || !arriving_.empty();
+  if (has_more || has_to_manage_) return Time::zero();
   Time next = std::min(next_management(), data_ports_.next_event());
   if (machines_) next = std::min(next, machines_->next_event());
   return interfaces_ ? std::min(next, interfaces_->next_event()) : next;
@@ -142,10 +155,8 @@ void FabricServer::handle(const epoll_event& event) {
   switch (static_cast<EventKind>(datum & kind_mask)) {
     case EventKind::session:
       return handle(*static_cast<Session*>(of));
-    case EventKind::bell: {  // the connection need not be looked at
-      const Session& session = *static_cast<Session*>(of);
-      return discard(session, data_ports_.answer(session.id));
-    }
+    case EventKind::bell:  // the connection need not be looked at
+      return hear(*static_cast<Session*>(of));
     case EventKind::packets:
       return interfaces_->read(now(), *static_cast<IpInterfaces::Link*>(of),
                                IpInterfaces::Source::packets);
@@ -169,7 +180,9 @@ void FabricServer::turn() {
     // A program's packets go before the messages that it sent later: a group that it leaves gets
     // its last packets.
     constexpr int turns_max = 16;
+    const auto due = WatchedListener::Clock::now() + packets_time_before_management;
     for (int i = 0; i < turns_max && data_ports_.progress(at); ++i) {
+      if (WatchedListener::Clock::now() >= due) break;
     }
     manage();
     if (machines_) machines_->follow();
@@ -183,6 +196,7 @@ void FabricServer::turn() {
     watch(machines_->descriptor(), &*machines_, EventKind::machines);
   }
   end_finished();
+  closer_.retry();
 }
 
 // Does what packets with data do not need.
@@ -270,6 +284,17 @@ bool FabricServer::progress_connections() {
 
 // --- sessions ---
 
+// The fabric's own clients of services have the numbers from `own_ids` on.
+std::uint32_t FabricServer::unused_id() {
+  const auto is_used = [this](std::uint32_t id) {
+    return std::ranges::any_of(sessions_, [id](const auto& each) { return each->id == id; });
+  };
+  do {
+    next_id_ = next_id_ + 1 < own_ids ? next_id_ + 1 : 1;
+  } while (is_used(next_id_));
+  return next_id_;
+}
+
 void FabricServer::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
@@ -279,7 +304,7 @@ void FabricServer::accept_all() {
     auto peer = peer_of(connection.get());
     auto session = std::make_unique<Session>();
     session->connection = std::move(connection);
-    session->id = next_id_++;
+    session->id = unused_id();
     if (peer) session->process = peer->pid;
     watch(session->connection.get(), session.get());
     if (!peer || !is_trusted(peer->uid)) {
@@ -290,18 +315,27 @@ void FabricServer::accept_all() {
   }
 }
 
-// Ends the oldest of the connections that have said nothing, if there are too many.
+// Ends the oldest of the connections that have said nothing, if there are too many. One whose first
+// message waits to be looked at has said something.
 void FabricServer::end_silent() {
-  const auto is_silent = [](const auto& each) { return !each->has_said && !each->is_over; };
+  const auto is_silent = [](const auto& each) {
+    constexpr int look = MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT;
+    return !each->has_said && !each->is_over && recv(each->connection.get(), nullptr, 0, look) <= 0;
+  };
   if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
   (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
 }
 
 void FabricServer::end_finished() {
+  const auto due = WatchedListener::Clock::now() + ends_time;
+  has_more_to_end_ = false;
   for (const auto& session : sessions_) {
-    if (session->is_over) end(*session);
+    if (!session->is_over) continue;
+    has_more_to_end_ = WatchedListener::Clock::now() >= due;
+    if (has_more_to_end_) break;
+    end(*session);
   }
-  std::erase_if(sessions_, [](const auto& session) { return session->is_over; });
+  std::erase_if(sessions_, [](const auto& session) { return !session->connection; });
 }
 
 // Gives back all that the session had. Its program sees the end at once, however long it takes to
@@ -317,7 +351,10 @@ void FabricServer::end(Session& session) {
   if (session.data_host) left = data_ports_.close(now(), session.id);
   for (UniqueFd* socket : {&session.connection, &session.datagrams}) {
     shutdown(socket->get(), SHUT_RDWR);
-    left.push_back(std::move(*socket));
+    loop_.forget(socket->get());
+    // Those without anything unread close at once, however much waits for the closer.
+    if (*socket && holds_messages(socket->get())) left.push_back(std::move(*socket));
+    socket->reset();
   }
   if (session.arriving) left.push_back(std::move(session.arriving->file));
   // The loop would still name the session while a descriptor is not closed.

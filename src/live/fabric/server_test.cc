@@ -19,18 +19,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/folder_test.h"
-#include "base/write_best_effort.h"
 #include "fabric/machines/placement.h"
 #include "fabric/subnet.h"
 #include "live/bell.h"
 #include "live/fabric/client.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/fabric_folder.h"
+#include "live/fabric/fabric_process_test.h"
 #include "live/message/connection.h"
 #include "live/message/lingering_test.h"
 #include "live/message/socket.h"
@@ -44,34 +45,6 @@ namespace tulle::live {
 namespace {
 
 constexpr std::uint8_t vendor_class = 0x32;
-
-int& ready_pipe() {
-  static int pipe = -1;
-  return pipe;
-}
-
-// Starts a fabric in a process of its own. Returns once it is ready.
-pid_t start(const FabricOptions& options) {
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return -1;
-  std::filesystem::create_directory(options.folder);
-  const pid_t child = fork();
-  if (child == 0) {
-    ready_pipe() = ends[1];
-    _exit(run_fabric(options, [](const std::string&) { write_best_effort(ready_pipe(), "r", 1); }));
-  }
-  close(ends[1]);
-  char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 1);
-  close(ends[0]);
-  return child;
-}
-void stop(pid_t child) {
-  kill(child, SIGTERM);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
 
 // A fabric of one switch and two hosts.
 class FabricServerTest : public testing::Test {
@@ -359,25 +332,6 @@ TEST_F(FabricServerTest, NobodyWaitsForAProgramThatDoesNotRead) {
   EXPECT_TRUE(next_from(other.descriptor()));
 }
 
-// Connects, once there is room among those that wait.
-UniqueFd connect_patiently(const std::string& socket) {
-  for (int tries = 0; tries < 5'000; ++tries) {
-    auto connection = connect_to(socket);
-    if (connection) return std::move(*connection);
-    if (connection.error().error_number != EAGAIN) break;
-    usleep(1'000);
-  }
-  ADD_FAILURE() << "nobody accepts connections";
-  return {};
-}
-
-void allow_descriptors(rlim_t count) {
-  rlimit limit{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  limit.rlim_cur = std::min(limit.rlim_max, count);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-}
-
 // A process that has connections until this object ends.
 class Holder {
  public:
@@ -416,7 +370,7 @@ class Holder {
     hello.host = "h0";
     std::vector<UniqueFd> held;
     while (held.size() < count) {
-      UniqueFd connection = connect_patiently(socket);
+      UniqueFd connection = connect_once_there_is_room(socket);
       if (!connection || !send_message(connection.get(), encoded(hello))) break;
       auto answer = await_message(connection.get(), 5'000);
       if (!answer) break;
@@ -471,11 +425,35 @@ TEST_F(FabricServerTest, ConnectionsThatSayNothingKeepNobodyOut) {
   allow_descriptors(3'000);
   std::vector<UniqueFd> many;
   many.reserve(1'200);
-  for (int i = 0; i < 1'200; ++i) many.push_back(connect_patiently(fabric_socket(folder_)));
+  for (int i = 0; i < 1'200; ++i)
+    many.push_back(connect_once_there_is_room(fabric_socket(folder_)));
   EXPECT_TRUE(is_well());
   EXPECT_TRUE(fabric_status(fabric_socket(folder_)));
   auto ended = await_message(many.front().get(), 5'000);
   EXPECT_FALSE(ended) << "the oldest goes";
+}
+
+// Programs that all begin before the fabric's process looks at the first of them.
+TEST_F(FabricServerTest, ProgramsThatBeginAtOnceAllGetAnswers) {
+  kill(child_, SIGSTOP);
+  ASSERT_EQ(waitpid(child_, nullptr, WUNTRACED), child_);
+  FabricHello hello;
+  hello.purpose = FabricPurpose::describe;
+  hello.host = "h0";
+  std::vector<UniqueFd> programs;
+  while (auto connection = connect_to(fabric_socket(folder_))) {
+    EXPECT_TRUE(send_message(connection->get(), encoded(hello)));
+    programs.push_back(std::move(*connection));
+  }
+  EXPECT_GE(programs.size(), 128u);
+  // One more, for which the queue has no room.
+  std::thread late([this] {
+    usleep(50'000);
+    kill(child_, SIGCONT);
+  });
+  EXPECT_TRUE(is_well());
+  late.join();
+  for (const UniqueFd& program : programs) EXPECT_TRUE(await_message(program.get(), 5'000));
 }
 
 // A manager is whoever holds the host's file open, until it ends.
@@ -548,7 +526,7 @@ class SlowDescriptorsTest : public FabricServerTest {
     hello.host = "h0";
     return encoded(hello);
   }
-  UniqueFd connect() { return connect_patiently(fabric_socket(folder_)); }
+  UniqueFd connect() { return connect_once_there_is_room(fabric_socket(folder_)); }
 
   const std::vector<std::byte> noise_ = std::vector<std::byte>(12, std::byte{0x5A});
 
@@ -560,7 +538,8 @@ TEST_F(SlowDescriptorsTest, WithMessages) {
   const UniqueFd first = connect();
   send(first.get(), hello(FabricPurpose::describe));
   EXPECT_TRUE(is_well());
-  send(first.get(), hello(FabricPurpose::describe), 2);
+  const UniqueFd second = connect();
+  send(second.get(), hello(FabricPurpose::describe), 2);
   EXPECT_TRUE(is_well());
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -19,6 +20,7 @@ struct FabricSession {
   std::uint32_t id = 0;
   pid_t process = 0;                        // that connected; 0: the system does not say
   std::optional<std::uint32_t> host;        // whose port is open for datagrams
+  std::size_t unread_file_bytes = 0;        // at most, of long datagrams for the program
   std::optional<ArrivedDatagram> arriving;  // whose file is read next; later ones wait behind it
   std::optional<std::uint32_t> data_host;   // whose port is open for data
   std::optional<std::uint32_t> entered;     // whose network is being made for the program

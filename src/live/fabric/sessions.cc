@@ -20,11 +20,18 @@ constexpr std::size_t sessions_max = 1'024;
 // Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
 constexpr std::size_t commands_max = 32;
 constexpr std::size_t sessions_of_process_max = sessions_max / 4;
+// Of all processes that the system does not tell apart.
+constexpr std::size_t sessions_of_unknown_max = sessions_max / 2;
 static_assert(sessions_max == 1'024, "the text says it");
 constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
 // Descriptors that came from a process and are not closed yet.
 constexpr std::size_t unclosed_max = 1'024;
 constexpr char many_open_text[] = "too many descriptors of this process are not closed yet";
+constexpr char many_of_all_open_text[] =
+    "too many descriptors that came to this fabric are not closed yet";
+// Bytes in files of datagrams that programs have not read.
+constexpr std::size_t unread_bytes_of_process_max = 128 << 20;
+constexpr std::size_t unread_bytes_max = 1 << 30;
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the
 // services, too, with separate numbers.
@@ -53,6 +60,8 @@ bool is_command(FabricPurpose purpose) {
   return true;
 }
 
+bool has_descriptor(const UniqueFd& fd) { return static_cast<bool>(fd); }
+
 }  // namespace
 
 template <typename Message>
@@ -62,14 +71,15 @@ void FabricServer::answer(Session& session, Message message) {
 
 void FabricServer::handle(Session& session) {
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
-    // A message may bring many descriptors, and some may close slowly.
-    if (leaves_many_open(session)) return refuse(session, many_open_text);
+    if (refuses_to_read(session, session.connection.get())) return;
     std::vector<UniqueFd> of_no_message;
     auto message = receive_message(session.connection.get(), &of_no_message);
     discard(session, std::move(of_no_message));
     if (message) {
       has_to_manage_ = session.has_said = true;
       handle_message(session, *message);
+      // No program of Tulle's sends descriptors that nobody takes.
+      if (std::ranges::any_of(message->fds, has_descriptor)) session.is_over = true;
       discard(session, std::move(message->fds));
       continue;
     }
@@ -79,15 +89,32 @@ void FabricServer::handle(Session& session) {
   if (session.host && !session.is_over) take_datagrams(session);
 }
 
-bool FabricServer::leaves_many_open(const Session& session) const {
-  return closer_.waiting(sender_of(session)) >= unclosed_max;
+// The program may have rung. No program of Tulle's gives a ring descriptors.
+void FabricServer::hear(Session& session) {
+  if (session.is_over) return;
+  if (refuses_to_read(session, data_ports_.bell(session.id))) return;
+  std::vector<UniqueFd> came = data_ports_.answer(session.id);
+  if (!came.empty()) session.is_over = true;
+  discard(session, std::move(came));
+}
+
+// A message may bring many descriptors, and some may close slowly. Messages without any are read,
+// too, while the fabric has too many of all programs together.
+bool FabricServer::refuses_to_read(Session& session, int socket) {
+  if (closer_.waiting(sender_of(session)) >= unclosed_max) {
+    refuse(session, many_open_text);
+    return true;
+  }
+  if (closer_.waiting() < unclosed_of_all_max_ || !next_has_descriptors(socket)) return false;
+  refuse(session, many_of_all_open_text);
+  return true;
 }
 
 // Takes no more once a long datagram has come: its file is read in its turn, and what the program
 // sent later comes later.
 void FabricServer::take_datagrams(Session& session) {
   for (int i = 0; i < messages_in_a_turn && !session.arriving; ++i) {
-    if (leaves_many_open(session)) return refuse(session, many_open_text);
+    if (refuses_to_read(session, session.datagrams.get())) return;
     std::vector<UniqueFd> unused;
     auto arrived = receive_first_bytes(session.datagrams.get(), unused);
     discard(session, std::move(unused));
@@ -134,7 +161,13 @@ std::string FabricServer::no_place_for(const Session& session, bool is_command) 
     return each->has_said && !each->is_over && each->process == session.process;
   }));
   if (all > sessions_max + (is_command ? commands_max : 0)) return too_many_text;
-  if (session.process <= 0 || own <= sessions_of_process_max) return {};
+  if (own <= (session.process > 0 ? sessions_of_process_max : sessions_of_unknown_max)) return {};
+  if (session.process <= 0) {
+    return fmt::format(
+        "programs of other PID namespaces have {} connections to the fabric, which "
+        "is the most for them",
+        sessions_of_unknown_max);
+  }
   return fmt::format(
       "process {} has {} connections to the fabric, which is the most for one process",
       session.process, sessions_of_process_max);
@@ -251,8 +284,26 @@ void FabricServer::deliver(HostServices::Delivery delivery) {
     return session->id == delivery.client;
   });
   if (found == sessions_.end()) return;
-  Datagram datagram = hosts_.as_message(*(*found)->host, std::move(delivery));
-  static_cast<void>(send_datagram((*found)->datagrams.get(), std::move(datagram)));
+  Session& session = **found;
+  Datagram datagram = hosts_.as_message(*session.host, std::move(delivery));
+  const std::size_t bytes = datagram.bytes.size();
+  const bool is_in_file = bytes > datagram_bytes_in_message;
+  if (is_in_file && !has_room_for_file(session, bytes)) return;
+  const auto sent = send_datagram(session.datagrams.get(), std::move(datagram));
+  if (sent && is_in_file) session.unread_file_bytes += bytes;
+}
+
+// A program's socket bounds how many datagrams wait in it, but not the bytes of their files.
+bool FabricServer::has_room_for_file(const Session& session, std::size_t bytes) {
+  std::size_t own = bytes;
+  std::size_t all = bytes;
+  for (const auto& each : sessions_) {
+    std::size_t& unread = each->unread_file_bytes;
+    if (unread > 0 && is_all_read(each->datagrams.get())) unread = 0;
+    all += unread;
+    if (sender_of(*each) == sender_of(session)) own += unread;
+  }
+  return own <= unread_bytes_of_process_max && all <= unread_bytes_max;
 }
 
 void FabricServer::open_channel(Session& session, std::uint32_t host) {

@@ -1,6 +1,8 @@
 #include "live/message/closer.h"
 
+#include <algorithm>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -8,53 +10,88 @@
 #include <utility>
 
 namespace tulle::live {
+namespace {
+
+constexpr std::chrono::milliseconds between_tries{100};
+
+}  // namespace
 
 struct Closer::State {
-  struct Waiting {
-    std::deque<UniqueFd> fds;  // the first one is being closed if there is a thread
-    bool has_thread = false;
-  };
   std::mutex mutex;
-  std::map<Sender, Waiting> senders;
+  std::map<Sender, std::deque<UniqueFd>> senders;  // the first one may be being closed
+  std::list<Sender> turns;  // senders whose descriptors no thread closes, in this order
+  std::size_t waiting = 0;
+  std::size_t threads = 0;
 
-  // Closes what waits for a sender, and ends once nothing does.
-  void work(Sender sender) {
+  // Closes one descriptor of a sender, then of the next, until nothing waits. A sender's turn keeps
+  // its memory, which a thread could not get otherwise.
+  void work() {
     std::unique_lock lock(mutex);
-    for (;;) {
-      const auto found = senders.find(sender);
-      if (found->second.fds.empty()) {
-        senders.erase(found);
-        return;
-      }
-      const int fd = found->second.fds.front().release();
+    while (!turns.empty()) {
+      std::list<Sender> turn;
+      turn.splice(turn.end(), turns, turns.begin());
+      const auto found = senders.find(turn.front());
+      const int fd = found->second.front().release();
       lock.unlock();
       UniqueFd(fd).reset();
       lock.lock();
-      senders.find(sender)->second.fds.pop_front();
+      found->second.pop_front();
+      --waiting;
+      if (found->second.empty()) {
+        senders.erase(found);
+      } else {
+        turns.splice(turns.end(), turn);
+      }
     }
+    --threads;
   }
 };
 
-Closer::Closer() : state_(std::make_shared<State>()) {}
+Closer::Closer(std::size_t threads_max)
+    : threads_max_(threads_max), state_(std::make_shared<State>()) {}
 
 void Closer::close(Sender sender, UniqueFd fd) {
   if (!fd) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    std::deque<UniqueFd>& its = state_->senders[sender];
+    std::list<Sender> turn;
+    if (its.empty()) turn.push_back(sender);
+    its.push_back(std::move(fd));
+    ++state_->waiting;
+    state_->turns.splice(state_->turns.end(), turn);
+  }
+  start_threads();
+}
+
+void Closer::retry() {
+  if (lacks_threads_ && Clock::now() - tried_ >= between_tries) start_threads();
+}
+
+// Starts a thread for each sender, up to the most. The threads share all senders' descriptors.
+void Closer::start_threads() {
   const std::lock_guard lock(state_->mutex);
-  State::Waiting& its = state_->senders[sender];
-  its.fds.push_back(std::move(fd));
-  if (its.has_thread) return;
   try {
-    std::thread([state = state_, sender] { state->work(sender); }).detach();
-    its.has_thread = true;
+    while (state_->threads < std::min(threads_max_, state_->senders.size())) {
+      lacks_threads_ = true;
+      std::thread([state = state_] { state->work(); }).detach();
+      ++state_->threads;
+    }
+    lacks_threads_ = false;
   } catch (const std::system_error&) {
-    // No thread can be had now. The next descriptor's comes.
+    tried_ = Clock::now();  // what waits keeps its turn
   }
 }
 
 std::size_t Closer::waiting(Sender sender) const {
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->senders.find(sender);
-  return found == state_->senders.end() ? 0 : found->second.fds.size();
+  return found == state_->senders.end() ? 0 : found->second.size();
+}
+
+std::size_t Closer::waiting() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->waiting;
 }
 
 }  // namespace tulle::live

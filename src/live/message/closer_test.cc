@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "live/message/lingering_test.h"
 
@@ -15,6 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t threads_max = 2;
+
 // Returns true once the other end of a pair is closed.
 bool is_closed(int fd) {
   pollfd gone{fd, POLLHUP, 0};
@@ -22,7 +26,7 @@ bool is_closed(int fd) {
 }
 
 TEST(Closer, ClosesWhatItIsGiven) {
-  Closer closer;
+  Closer closer(threads_max);
   for (int i = 0; i < 100; ++i) {
     int pair[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -33,7 +37,7 @@ TEST(Closer, ClosesWhatItIsGiven) {
 }
 
 TEST(Closer, NeitherTheCallerNorOthersWaitForADescriptorThatLingers) {
-  Closer closer;
+  Closer closer(threads_max);
   Lingering lingering = linger_for(60);
   ASSERT_TRUE(lingering.own);
   int pair[2];
@@ -51,12 +55,119 @@ TEST(Closer, NeitherTheCallerNorOthersWaitForADescriptorThatLingers) {
   EXPECT_EQ(closer.waiting(7), 0u);
 }
 
+// A descriptor, and the other end that tells when it is closed.
+struct Watched {
+  UniqueFd own;
+  UniqueFd other;
+};
+Watched watched() {
+  int pair[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  return {UniqueFd(pair[0]), UniqueFd(pair[1])};
+}
+bool is_closed_now(const Watched& each) {
+  pollfd gone{each.other.get(), POLLHUP, 0};
+  return poll(&gone, 1, 50) == 1;
+}
+
+// Its other descriptors do not take the other threads.
+TEST(Closer, ASenderKeepsOneThreadWaiting) {
+  Closer closer(threads_max);
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < 3; ++i) {
+    Lingering lingering = linger_for(60);
+    ASSERT_TRUE(lingering.own);
+    closer.close(7, std::move(lingering.own));
+    peers.push_back(std::move(lingering.peer));
+  }
+  for (Closer::Sender sender = 8; sender < 20; ++sender) {
+    Watched each = watched();
+    closer.close(sender, std::move(each.own));
+    EXPECT_TRUE(is_closed(each.other.get()));
+  }
+  EXPECT_EQ(closer.waiting(7), 3u);
+}
+
+TEST(Closer, ManySendersHaveABoundedNumberOfThreads) {
+  Closer closer(threads_max);
+  std::vector<UniqueFd> peers;
+  for (Closer::Sender sender = 1; sender <= threads_max; ++sender) {
+    Lingering lingering = linger_for(60);
+    ASSERT_TRUE(lingering.own);
+    closer.close(sender, std::move(lingering.own));
+    peers.push_back(std::move(lingering.peer));
+  }
+  Watched last = watched();
+  closer.close(7, std::move(last.own));
+  EXPECT_FALSE(is_closed_now(last));
+  EXPECT_EQ(closer.waiting(7), 1u);
+  EXPECT_EQ(closer.waiting(), threads_max + 1);
+  peers.pop_back();
+  EXPECT_TRUE(is_closed(last.other.get()));
+}
+
+#ifdef __GLIBC__
+// While this object exists, there is no room for a thread's stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&usual_);
+    pthread_attr_t none;
+    pthread_attr_init(&none);
+    pthread_attr_setstacksize(&none, std::size_t{1} << 60);
+    EXPECT_EQ(pthread_setattr_default_np(&none), 0);
+    pthread_attr_destroy(&none);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&usual_);
+    pthread_attr_destroy(&usual_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t usual_;
+};
+
+TEST(Closer, WhatFoundNoThreadIsClosedWithTheNextOne) {
+  Closer closer(threads_max);
+  Watched first = watched(), second = watched(), third = watched();
+  {
+    const NoThreads none;
+    closer.close(7, std::move(first.own));
+    EXPECT_FALSE(is_closed_now(first));
+  }
+  closer.close(8, std::move(second.own));
+  EXPECT_TRUE(is_closed(first.other.get()));
+  EXPECT_TRUE(is_closed(second.other.get()));
+  const NoThreads none;
+  closer.close(9, std::move(third.own));
+  EXPECT_FALSE(is_closed_now(third));
+}
+
+TEST(Closer, TriesOnceMoreToGetAThread) {
+  Closer closer(threads_max);
+  Watched each = watched();
+  {
+    const NoThreads none;
+    closer.close(7, std::move(each.own));
+    EXPECT_FALSE(is_closed_now(each));
+  }
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  while (closer.waiting() > 0 && Clock::now() < deadline) {
+    closer.retry();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(is_closed_now(each));
+}
+#endif
+
 TEST(Closer, MayGoWhileADescriptorLingers) {
   Lingering lingering = linger_for(60);
   ASSERT_TRUE(lingering.own);
   const auto began = Clock::now();
   {
-    Closer closer;
+    Closer closer(threads_max);
     closer.close(7, std::move(lingering.own));
   }
   EXPECT_LT(Clock::now() - began, std::chrono::seconds(30)) << "it waited";

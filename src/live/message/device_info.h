@@ -15,6 +15,10 @@ namespace tulle::live {
 // The largest GID table.
 inline constexpr std::size_t gids_max = device::Adapter::gids_max;
 
+// Who still uses an address that a device has had: users who are limited (those other than the host
+// agent's own), or the agent's own user, perhaps with them.
+enum class HeldBy : std::uint8_t { nobody, limited_users, own_user };
+
 struct GidEntry {
   Gid gid;
   std::uint32_t interface_index = 0;

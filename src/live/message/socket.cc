@@ -198,6 +198,18 @@ Result<UniqueFd> connect_to(const std::string& text) {
   return fd;
 }
 
+Result<UniqueFd> connect_patiently(const std::string& text, int milliseconds) {
+  constexpr int pause_milliseconds = 10;
+  auto connection = connect_to(text);
+  for (int waited = 0;
+       !connection && connection.error().error_number == EAGAIN && waited < milliseconds;
+       waited += pause_milliseconds) {
+    usleep(pause_milliseconds * 1'000);
+    connection = connect_to(text);
+  }
+  return connection;
+}
+
 Result<Peer> peer_of(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -240,6 +252,25 @@ Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no
   return receive(socket, 0, of_no_message);
 }
 Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PEEK); }
+
+// A look without room for descriptors makes none, and says that some are missing.
+bool next_has_descriptors(int socket) {
+  msghdr header{};
+  const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  return bytes >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
+}
+
+// Credentials tell an empty message from the end.
+bool holds_messages(int socket) {
+  const int yes = 1;
+  if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return true;
+  msghdr header{};
+  ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  // An error is told once, before the messages that are there.
+  if (bytes < 0) bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  if (bytes < 0) return errno != EAGAIN;
+  return bytes > 0 || (header.msg_flags & MSG_CTRUNC) != 0;
+}
 
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds) {
   using Clock = std::chrono::steady_clock;

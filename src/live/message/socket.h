@@ -30,6 +30,9 @@ struct Peer {
 // ENOENT …
 Result<UniqueFd> listen_at(const std::string& address);
 Result<UniqueFd> connect_to(const std::string& address);
+// Does the same, and tries again for so long while more connect at once than the other end's queue
+// has room for (EAGAIN).
+Result<UniqueFd> connect_patiently(const std::string& address, int milliseconds);
 Result<Peer> peer_of(int socket);
 // Returns the number of the process at the other end, or 0 if the system does not say.
 pid_t process_at(int socket);
@@ -44,6 +47,10 @@ Result<void> send_message(int socket, std::span<const std::byte> bytes,
 Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no_message = nullptr);
 // Returns the oldest message without taking it. Its descriptors are duplicates.
 Result<ReceivedMessage> peek_message(int socket);
+// Returns true if the oldest message has descriptors. It stays where it is.
+bool next_has_descriptors(int socket);
+// Returns true if there are messages in a socket on which nothing more can come.
+bool holds_messages(int socket);
 // Waits for a message. The error_number is ETIMEDOUT if none comes within that time.
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds);
 

@@ -1,7 +1,6 @@
 #include "live/process/agent_client.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -12,7 +11,6 @@ namespace tulle::live {
 namespace {
 
 constexpr int attempts = 5;
-constexpr int connect_again_milliseconds = 10;
 // An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
@@ -57,14 +55,8 @@ Result<ReceivedMessage> await_answer(const Settings& settings, int socket, int t
 }  // namespace
 
 Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& patience) {
-  auto connection = connect_to(settings.agent);
   // Many programs may connect at once, and the agent accepts them in turns.
-  for (int waited = 0; !connection && connection.error().error_number == EAGAIN &&
-                       waited < patience.connect_milliseconds;
-       waited += connect_again_milliseconds) {
-    usleep(connect_again_milliseconds * 1'000);
-    connection = connect_to(settings.agent);
-  }
+  auto connection = connect_patiently(settings.agent, patience.connect_milliseconds);
   if (!connection) {
     const int number = connection.error().error_number;
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};

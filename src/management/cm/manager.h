@@ -76,8 +76,10 @@ class Manager {
   void listen(Time now, std::uint64_t service_id);
   void stop_listening(std::uint64_t service_id);
   // Expects a service to be offered again: a request that comes within `return_window` waits for
-  // listen(), for `return_patience`.
-  void expect_listener(Time now, std::uint64_t service_id);
+  // listen(), for `return_patience`. When there are `held_max`, the one of the owner who has most
+  // makes room that would end first; and so does the oldest request that waits, of the address that
+  // has most. `owner` is a user's number.
+  void expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner = 0);
 
   // Commands return false if the connection is in the wrong state. Private data that is too long is
   // a bug of the caller.
@@ -244,6 +246,10 @@ class Manager {
   bool break_stale(const RemoteKey& remote_qp, Time now);
 
   // manager_services.cc: requests that wait for a listener
+  struct Expected {
+    Time deadline;
+    std::uint32_t owner = 0;
+  };
   struct Held {
     Time deadline;
     std::uint64_t service_id = 0;
@@ -253,6 +259,8 @@ class Manager {
   };
   bool hold(const Received& received, std::uint64_t service_id, const RemoteKey& from);
   void drop_held(const RemoteKey& from);
+  void make_room_to_expect();
+  bool make_room_to_hold(const Route& route);
   void handle_held(Time now, const Held& held);
   void refuse_overdue(Time now);
 
@@ -265,7 +273,7 @@ class Manager {
   std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
   std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
   std::map<std::uint64_t, unsigned> services_;
-  std::map<std::uint64_t, Time> expected_;  // services that may return, with their deadlines
+  std::map<std::uint64_t, Expected> expected_;  // services that may return
   std::vector<Held> held_;
   UnaskedMessages unasked_;
   Timers timers_;

@@ -27,23 +27,59 @@ void Manager::stop_listening(std::uint64_t service_id) {
   if (--found->second == 0) services_.erase(found);
 }
 
-void Manager::expect_listener(Time now, std::uint64_t service_id) {
-  std::erase_if(expected_, [&](const auto& entry) { return entry.second <= now; });
-  if (expected_.size() < settings_.held_max) expected_[service_id] = now + settings_.return_window;
+void Manager::expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner) {
+  std::erase_if(expected_, [&](const auto& entry) { return entry.second.deadline <= now; });
+  if (expected_.size() >= settings_.held_max) make_room_to_expect();
+  expected_[service_id] = {now + settings_.return_window, owner};
+}
+
+// Returns the first element, in their order, of the group that has most of them. Of groups that
+// have as many, the one counts whose first element comes first.
+template <typename Elements, typename GroupOf>
+auto first_of_largest(Elements& elements, GroupOf group_of) {
+  auto found = elements.end();
+  std::ptrdiff_t most = 0;
+  for (auto each = elements.begin(); each != elements.end(); ++each) {
+    const std::ptrdiff_t count = std::ranges::count(elements, group_of(*each), group_of);
+    if (count > most) found = each, most = count;
+  }
+  return found;
+}
+
+void Manager::make_room_to_expect() {
+  const auto owner_of = [](const auto& entry) { return entry.second.owner; };
+  const auto largest = first_of_largest(expected_, owner_of);
+  auto first = largest;
+  for (auto each = expected_.begin(); each != expected_.end(); ++each) {
+    const bool is_of_owner = owner_of(*each) == owner_of(*largest);
+    if (is_of_owner && each->second.deadline < first->second.deadline) first = each;
+  }
+  expected_.erase(first);
+}
+
+// Returns false if the address that asks has most of the requests that wait.
+bool Manager::make_room_to_hold(const Route& route) {
+  if (held_.size() < settings_.held_max) return true;
+  const auto address_of = [](const Held& held) { return held.route.remote; };
+  const auto oldest = first_of_largest(held_, address_of);
+  const auto own = std::ranges::count(held_, route.remote, address_of);
+  if (own >= std::ranges::count(held_, oldest->route.remote, address_of)) return false;
+  held_.erase(oldest);
+  return true;
 }
 
 // Returns true if the request waits, or repeats one that waits.
 bool Manager::hold(const Received& received, std::uint64_t service_id, const RemoteKey& from) {
   if (services_.contains(service_id)) return false;
   const auto expected = expected_.find(service_id);
-  if (expected == expected_.end() || expected->second <= received.now) return false;
+  if (expected == expected_.end() || expected->second.deadline <= received.now) return false;
   const bool is_known =
       std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.from == from; });
   if (is_known) {
     ++counters_.duplicates;
     return true;
   }
-  if (held_.size() >= settings_.held_max) return false;
+  if (!make_room_to_hold(received.route)) return false;
   Held& held = held_.emplace_back();
   held.deadline = received.now + settings_.return_patience;
   held.service_id = service_id;
@@ -87,7 +123,7 @@ void Manager::rebase(Time by) {
     tulle::rebase(by, connection.gives_up_at);
     watch(connection);
   }
-  for (auto& [service, deadline] : expected_) tulle::rebase(by, deadline);
+  for (auto& [service, expected] : expected_) tulle::rebase(by, expected.deadline);
   for (Held& held : held_) tulle::rebase(by, held.deadline);
 }
 

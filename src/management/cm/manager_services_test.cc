@@ -212,6 +212,24 @@ TEST_F(ServicesTest, OnlySoManyWait) {
   EXPECT_FALSE(next(b));
 }
 
+// An owner who expects many makes room, and others' services are expected as before.
+TEST_F(ServicesTest, TheOwnerWhoExpectsMostMakesRoom) {
+  constexpr std::uint32_t stranger = 1'000, other = 1'001;
+  const auto is_held = [&](std::uint64_t id) {
+    const std::uint64_t before = b.counters().held;
+    connect(0x11, id);
+    ask_b();
+    return b.counters().held == before + 1;
+  };
+  b.expect_listener(now, service + 100, other);
+  for (std::uint64_t i = 1; i < 50; ++i) b.expect_listener(now, service + i, stranger);
+  b.expect_listener(now, service + 101, other);
+  EXPECT_TRUE(is_held(service + 100));
+  EXPECT_TRUE(is_held(service + 101));
+  EXPECT_TRUE(is_held(service + 49));
+  EXPECT_FALSE(is_held(service + 1));
+}
+
 TEST_F(ServicesTest, OnlySoManyServicesAreExpected) {
   for (std::uint64_t other = service + 1; other < service + 6; ++other) {
     b.expect_listener(now, other);
@@ -222,13 +240,13 @@ TEST_F(ServicesTest, OnlySoManyServicesAreExpected) {
     ask_b();
     return b.counters().held == before + 1;
   };
-  EXPECT_TRUE(is_held(service));
+  EXPECT_TRUE(is_held(service + 5));
   EXPECT_TRUE(is_held(service + 3));
-  EXPECT_FALSE(is_held(service + 4));
+  EXPECT_FALSE(is_held(service + 1)) << "the first one made room";
   // Expectations that are over make room.
   advance_by(window);
-  b.expect_listener(now, service + 5);
-  EXPECT_TRUE(is_held(service + 5));
+  b.expect_listener(now, service + 6);
+  EXPECT_TRUE(is_held(service + 6));
 }
 
 }  // namespace

@@ -124,13 +124,15 @@ void note_absent_file(const std::string& path) {
 }
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return Error{fmt::format("{}: is a folder, not a file", one_line(path))};
-  }
   // The system would open what the name begins with.
   if (path.find('\0') != std::string::npos) {
     return Error{fmt::format("{}: the name has a zero byte", one_line(path))};
+  }
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    const char* const what = fs::is_directory(status) ? "a folder, not a file" : "no regular file";
+    return Error{fmt::format("{}: is {}", one_line(path), what)};
   }
   std::ifstream in(path, std::ios::binary);
   if (!in) return Error{fmt::format("{}: {}", one_line(path), std::strerror(errno)), errno};

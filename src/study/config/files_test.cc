@@ -1,6 +1,7 @@
 #include "study/config/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <string>
@@ -86,7 +87,19 @@ TEST(FileText, AFileHasABoundedLength) {
   ASSERT_TRUE(all) << all.error().message;
   EXPECT_EQ(*all, std::string(100'000, 'x'));
   EXPECT_FALSE(read_file(path, 99'999));
-  EXPECT_FALSE(read_file("/dev/zero", 1 << 20)) << "it never ends";
+}
+
+// A device may never end, and a pipe into which nobody writes would be waited for.
+TEST(FileText, OnlyRegularFilesAreRead) {
+  Folder folder;
+  ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  const auto refusal = [](const std::string& path) {
+    auto text = read_file(path);
+    return text ? "it is read" : text.error().message;
+  };
+  EXPECT_EQ(refusal("/dev/null"), "/dev/null: is no regular file");
+  EXPECT_EQ(refusal(folder.path("pipe")), folder.path("pipe") + ": is no regular file");
+  EXPECT_EQ(refusal(folder.path()), folder.path() + ": is a folder, not a file");
 }
 
 // The system would take the name to end there, and a name from a file would open any other.

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,36 +127,49 @@ void Stream::accept_requests() {
 }
 
 void Stream::answer(const std::shared_ptr<Stream>& stream) {
+  std::shared_ptr<Stream> oldest;
   {
     const Lock lock(mutex_);
     if (is_closed_) return;
+    oldest = take_half_open(most_half_open());
   }
+  oldest.reset();
   int error = ENOMEM;
   try {
     error = stream->answer_request();
   } catch (const std::bad_alloc&) {
   }
-  std::shared_ptr<Stream> oldest;
+  const bool lacks_room = error == EMFILE || error == ENFILE || error == ENOMEM;
   {
     const Lock lock(mutex_);
     --unanswered_;
     if (is_closed_) return;
     if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
-    if (error == EAGAIN) oldest = add_half_open(stream);
+    if (error == EAGAIN) add_half_open(stream);
+    if (lacks_room) oldest = take_half_open(1);
   }
   if (error != EAGAIN) deliver(stream, error);
 }
 
-std::shared_ptr<Stream> Stream::add_half_open(const std::shared_ptr<Stream>& stream) {
-  std::shared_ptr<Stream> oldest;
+void Stream::add_half_open(const std::shared_ptr<Stream>& stream) {
   half_open_.push_back(stream);
-  if (half_open_.size() > std::max(backlog_, half_open_max)) {
-    oldest = std::move(half_open_.front());
-    half_open_.pop_front();
-  }
   watch(stream->fd(), stream);
   set_timer(stream->fd(), Clock::now() + settings_.half_open);
+}
+
+std::shared_ptr<Stream> Stream::take_half_open(std::size_t count) {
+  if (half_open_.size() < count) return nullptr;
+  std::shared_ptr<Stream> oldest = std::move(half_open_.front());
+  half_open_.pop_front();
   return oldest;
+}
+
+std::size_t Stream::most_half_open() const {
+  constexpr rlim_t descriptors_each = 8;
+  const std::size_t wanted = std::max(backlog_, half_open_max);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return half_open_min;
+  return std::clamp<std::size_t>(files.rlim_cur / descriptors_each / 2, half_open_min, wanted);
 }
 
 int Stream::answer_request() {

@@ -22,9 +22,11 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   // A stream that a listener made is half-open once its request is answered, until the peer
   // confirms the answer. An honest peer does so within a round trip; requests from invented
   // addresses never are confirmed. A listener has so many half-open streams, or as many as its
-  // backlog if that is more: enough for a burst of honest peers, and each takes about five
-  // descriptors. The oldest one ends for a new one.
+  // backlog if that is more: enough for a burst of honest peers. Each takes about eight
+  // descriptors, and all of them at most half of those that the process may have. The oldest one
+  // ends for a new one, and for one for which there is no descriptor or memory.
   static constexpr std::size_t half_open_max = 128;
+  static constexpr std::size_t half_open_min = 8;
 
   Stream(const SocketSettings& settings, std::unique_ptr<Connection> connection)
       : Socket(settings), connection_(std::move(connection)) {}
@@ -90,9 +92,11 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int answer_request();  // for a stream that a listener made
   void accept_requests();
   void answer(const std::shared_ptr<Stream>& stream);
-  // Returns the half-open stream that makes room for it, or null. The caller holds the lock, and
-  // lets that one end without it.
-  std::shared_ptr<Stream> add_half_open(const std::shared_ptr<Stream>& stream);
+  void add_half_open(const std::shared_ptr<Stream>& stream);
+  // Takes the oldest half-open stream out if there are so many. The caller holds the lock, and lets
+  // that one end without it.
+  std::shared_ptr<Stream> take_half_open(std::size_t count);
+  std::size_t most_half_open() const;
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();

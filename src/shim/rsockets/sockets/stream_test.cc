@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <rdma/rsocket.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -221,7 +222,45 @@ TEST_F(StreamSocketTest, HalfOpenStreamsLeaveTheBacklogFree) {
   EXPECT_EQ(text, "hello");
 }
 
+// Sets how many files the process may have open, for as long as this lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t files) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = std::min(files, before_.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  ~FileLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(StreamSocketTest, HalfOpenStreamsTakeHalfOfTheDescriptors) {
+  const FileLimit limit(320);
+  constexpr std::size_t most = 20;  // eight descriptors each
+  listen();
+  device_.network.confirms_nothing = true;
+  const auto ended = [this] {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        others_, [](const auto& each) { return (each->ready(POLLOUT) & POLLHUP) != 0; }));
+  };
+  for (std::size_t i = 0; i < 2 * most; ++i) {
+    others_.push_back(ask());
+    ASSERT_TRUE(becomes(*others_.back(), POLLOUT)) << "request " << i << " was not answered";
+    const Clock::time_point due = Clock::now() + 5s;
+    while (i >= most && ended() <= i - most && Clock::now() < due) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(ended(), i < most ? 0 : i - most + 1);
+  }
+}
+
 TEST_F(StreamSocketTest, TheOldestHalfOpenStreamMakesRoom) {
+  const FileLimit limit(4'096);
   listen();
   device_.network.confirms_nothing = true;
   for (std::size_t i = 0; i <= Stream::half_open_max; ++i) {

@@ -1,0 +1,117 @@
+#include "live/message/socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "base/folder_test.h"
+
+namespace tulle::live {
+namespace {
+
+// A listening socket in whose queue no more connections have room.
+class FullQueueTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto listener = listen_at(address_);
+    ASSERT_TRUE(listener) << listener.error().message;
+    listener_ = std::move(*listener);
+    for (;;) {
+      auto connection = connect_to(address_);
+      if (!connection) {
+        ASSERT_EQ(connection.error().error_number, EAGAIN);
+        return;
+      }
+      waiting_.push_back(std::move(*connection));
+    }
+  }
+
+  const Folder files_;
+  const std::string address_ = files_.path("socket");
+  UniqueFd listener_;
+  std::vector<UniqueFd> waiting_;
+};
+
+TEST_F(FullQueueTest, APatientProcessConnectsOnceThereIsRoom) {
+  std::thread late([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    UniqueFd(accept(listener_.get(), nullptr, nullptr)).reset();
+  });
+  EXPECT_TRUE(connect_patiently(address_, 60'000));
+  late.join();
+}
+
+TEST_F(FullQueueTest, PatienceEnds) {
+  auto connection = connect_patiently(address_, 20);
+  ASSERT_FALSE(connection);
+  EXPECT_EQ(connection.error().error_number, EAGAIN);
+}
+
+TEST(SocketTest, NobodyWaitsWhereNobodyListens) {
+  const Folder files;
+  auto connection = connect_patiently(files.path("socket"), 60'000);
+  ASSERT_FALSE(connection);
+  EXPECT_EQ(connection.error().error_number, ENOENT);
+}
+
+struct Ends {
+  UniqueFd sender;
+  UniqueFd receiver;
+};
+Ends connected(int type) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+TEST(Socket, DescriptorsOfTheNextMessageAreSeenBeforeItIsTaken) {
+  const std::vector<std::byte> bytes(3);
+  for (const int type : {SOCK_SEQPACKET, SOCK_DGRAM}) {
+    const Ends ends = connected(type);
+    const std::array<int, 1> one = {ends.sender.get()};
+    EXPECT_FALSE(next_has_descriptors(ends.receiver.get()));
+    ASSERT_TRUE(send_message(ends.sender.get(), bytes));
+    ASSERT_TRUE(send_message(ends.sender.get(), bytes, one));
+    ASSERT_TRUE(send_message(ends.sender.get(), {}, one));
+    EXPECT_FALSE(next_has_descriptors(ends.receiver.get()));
+    ASSERT_TRUE(receive_message(ends.receiver.get()));
+    EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
+    auto second = receive_message(ends.receiver.get());
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->fds.size(), 1u);
+    EXPECT_TRUE(next_has_descriptors(ends.receiver.get())) << "an empty message";
+  }
+}
+
+// Only a socket without messages surely closes at once.
+TEST(Socket, AnEmptyMessageIsOneToo) {
+  const std::vector<std::byte> bytes(3);
+  const auto holds = [](const Ends& ends) {
+    shutdown(ends.receiver.get(), SHUT_RDWR);
+    return holds_messages(ends.receiver.get());
+  };
+  EXPECT_FALSE(holds(connected(SOCK_SEQPACKET)));
+  const Ends some = connected(SOCK_SEQPACKET);
+  ASSERT_TRUE(send_message(some.sender.get(), bytes));
+  EXPECT_TRUE(holds(some));
+  const Ends empty = connected(SOCK_SEQPACKET);
+  ASSERT_TRUE(send_message(empty.sender.get(), {}));
+  EXPECT_TRUE(holds(empty));
+  Ends gone = connected(SOCK_SEQPACKET);
+  ASSERT_TRUE(send_message(gone.sender.get(), bytes));
+  ASSERT_TRUE(send_message(gone.receiver.get(), bytes));
+  gone.sender.reset();  // with something unread, which the other end is told once
+  EXPECT_TRUE(holds(gone));
+  EXPECT_TRUE(receive_message(gone.receiver.get()));
+  EXPECT_FALSE(holds(gone));
+}
+
+}  // namespace
+}  // namespace tulle::live
