@@ -590,8 +590,8 @@ Again: `./dev sanitize address` and `./dev sanitize thread`.
 """),
     ("Interruptions", "chaos", chaos_goals, chaos_details, """
 Programs that exchange data over Tulle are interrupted at random: they are stopped, killed or forked, their agent is killed,
-their memory is unmapped, or their network is cut. Afterwards, every byte must be correct, every operation that was reported as done
-must be done, and the surviving programs must make progress within 5 s.
+their memory is unmapped, or their network is cut. Afterwards, every byte must be correct, every operation that was reported as
+done must be done, and the surviving programs must make progress within 5 s.
 
 Again: `./dev chaos`.
 """),

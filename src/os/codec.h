@@ -23,8 +23,8 @@
 
 namespace tulle {
 
-// Writes fields. The functions `fields` are looked for where their messages are, and where the owner
-// is, a type.
+// Writes fields. The functions `fields` are looked for where their messages are, and where the
+// owner is, a type.
 template <typename Owner>
 class FieldWriter {
  public:

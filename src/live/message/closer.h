@@ -5,9 +5,9 @@
 // Closing may take as long as the descriptor's owner likes: a TCP socket with SO_LINGER waits for
 // its peer, and a file of a user's own file system for that user's program. The same holds for a
 // connection in which such descriptors are still unread. A process that serves many must not wait,
-// so threads close what came: one descriptor of a sender, then one of the next. A sender never keeps
-// more than one thread waiting. Many senders may keep all waiting, since nobody can tell beforehand
-// what closes slowly; owners therefore take no more descriptors once many wait.
+// so threads close what came: one descriptor of a sender, then one of the next. A sender never
+// keeps more than one thread waiting. Many senders may keep all waiting, since nobody can tell
+// beforehand what closes slowly; owners therefore take no more descriptors once many wait.
 
 #include <chrono>
 #include <cstddef>

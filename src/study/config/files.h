@@ -34,8 +34,8 @@ Result<std::string> find_named_or_file(const std::string& folder, const std::str
 // Returns the whole text of a file.
 // Flows of a trace are the longest text: a thousand megabytes have some thirty million.
 inline constexpr std::size_t file_bytes_max = std::size_t{1'000} << 20;
-// Refuses a file that is longer, and what is no regular file: a device may never end, and nobody may
-// write into a pipe.
+// Refuses a file that is longer, and what is no regular file: a device may never end, and nobody
+// may write into a pipe.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = file_bytes_max);
 
 // Sets a function that is told of each file which read_file() has read, or none. All files that a
