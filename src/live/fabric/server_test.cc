@@ -392,6 +392,7 @@ TEST_F(FabricServerTest, ConnectionsAreBounded) {
   allow_descriptors(2'000);
   {
     std::vector<std::unique_ptr<Holder>> holders;
+    holders.reserve(4);
     for (int i = 0; i < 4; ++i) {
       holders.push_back(std::make_unique<Holder>(fabric_socket(folder_), 256));
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/folder_test.h"
+#include "places.h"
 
 namespace tulle::scenario {
 namespace {
