@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "live/bell.h"
+#include "live/message/socket.h"
 #include "live/process_state.h"
 #include "live/slots.h"
 
@@ -21,27 +22,6 @@ using fabric::SubnetTraffic;
 
 static_assert(SubnetTraffic::packet_bytes_max <= PacketRing::content_bytes_max);
 static_assert(SubnetTraffic::slots_max < slots);
-
-namespace {
-
-// A message has at most 253 descriptors (SCM_MAX_FD).
-struct RoomForDescriptors {
-  alignas(cmsghdr) std::byte bytes[CMSG_SPACE(253 * sizeof(int))];
-};
-
-void take_descriptors(msghdr& header, std::vector<UniqueFd>& out) {
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-      out.emplace_back(fd);
-    }
-  }
-}
-
-}  // namespace
 
 DataPorts::DataPorts(Time now, fabric::Subnet& subnet)
     : traffic_(now, subnet, slot_of), turns_(subnet.topology().hosts) {
@@ -176,9 +156,7 @@ std::vector<UniqueFd> DataPorts::answer(std::uint32_t client) {
   ring.msg_controllen = sizeof room.bytes;
   if (recvmsg(port->bell.get(), &ring, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) return {};
   port->is_awake = true;
-  std::vector<UniqueFd> came;
-  take_descriptors(ring, came);
-  return came;
+  return descriptors_of(ring);
 }
 
 std::uint32_t DataPorts::programs(std::uint32_t host) const {

@@ -178,7 +178,7 @@ TEST_F(DataPortsTest, AProcessHasAShareOfTheRounds) {
   EXPECT_GE(of_all, 4 * 64 + 64u) << "a round";
 }
 
-// Whoever serves many closes them elsewhere.
+// The owner, which serves many programs, closes them elsewhere.
 TEST_F(DataPortsTest, DescriptorsThatSlowlyCloseGoToTheCaller) {
   auto bell = create_bell();
   auto opened = ports_->open(now_, 0, 1, UniqueFd(dup(bell->button.get())));

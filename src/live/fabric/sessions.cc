@@ -176,15 +176,8 @@ std::string FabricServer::no_place_for(const Session& session, bool is_command) 
 void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
   const auto refusal = no_place_for(session, is_command(hello.purpose));
   if (!refusal.empty()) return refuse(session, refusal);
+  if (!is_command(hello.purpose)) return greet_program(session, hello, fds);
   switch (hello.purpose) {
-    case FabricPurpose::describe:
-    case FabricPurpose::open:
-    case FabricPurpose::data:
-    case FabricPurpose::attribute:
-    case FabricPurpose::counters:
-    case FabricPurpose::enter:
-    case FabricPurpose::connect:
-      return greet_program(session, hello, fds);
     case FabricPurpose::capture:
       return begin_capture(session, hello);
     case FabricPurpose::status:
@@ -199,8 +192,9 @@ void FabricServer::greet(Session& session, const FabricHello& hello, std::vector
       answer(session, FabricEnd{});
       is_stopped_ = true;
       return;
+    default:
+      session.is_over = true;
   }
-  session.is_over = true;
 }
 
 void FabricServer::greet_program(Session& session, const FabricHello& hello,

@@ -20,7 +20,6 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::size_t fds_max = 253;  // equals Linux's SCM_MAX_FD
 constexpr int backlog = 128;
 constexpr int turn_looks_max = 50;  // one every 10 ms
 
@@ -138,27 +137,19 @@ Result<ReceivedMessage> receive(int socket, int flags,
   } while (bytes < 0 && errno == EINTR);
   if (bytes < 0) return system_error("cannot receive from the agent's socket");
   message.bytes.resize(std::min(static_cast<std::size_t>(bytes), message_bytes_max));
-  alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))];
+  RoomForDescriptors room;
   iovec piece{message.bytes.data(), message.bytes.size()};
   msghdr header{};
   header.msg_iov = &piece;
   header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
+  header.msg_control = room.bytes;
+  header.msg_controllen = sizeof(room.bytes);
   ssize_t received;
   do {
     received = recvmsg(socket, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return system_error("cannot receive from the agent's socket");
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-      message.fds.emplace_back(fd);
-    }
-  }
+  message.fds = descriptors_of(header);
   const bool is_cut = (header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0;
   if ((received == 0 || is_cut) && of_no_message != nullptr)
     *of_no_message = std::move(message.fds);
@@ -224,6 +215,20 @@ pid_t process_at(int socket) {
   return peer ? peer->pid : 0;
 }
 
+std::vector<UniqueFd> descriptors_of(msghdr& header) {
+  std::vector<UniqueFd> fds;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
 Result<void> send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
   TULLE_CHECK(fds.size() <= fds_max);
   alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))] = {};
@@ -266,7 +271,7 @@ bool holds_messages(int socket) {
   if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return true;
   msghdr header{};
   ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
-  // An error is told once, before the messages that are there.
+  // The kernel reports an error once, before the messages that are there.
   if (bytes < 0) bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
   if (bytes < 0) return errno != EAGAIN;
   return bytes > 0 || (header.msg_flags & MSG_CTRUNC) != 0;

@@ -3,6 +3,7 @@
 // SOCK_SEQPACKET connections between programs and the host agent. Their messages may carry
 // descriptors.
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -37,7 +38,16 @@ Result<Peer> peer_of(int socket);
 // Returns the number of the process at the other end, or 0 if the system does not say.
 pid_t process_at(int socket);
 
-// Sends a message with at most 253 descriptors. Never blocks. The error_number is EAGAIN if the
+// A message has at most so many descriptors (Linux's SCM_MAX_FD).
+inline constexpr std::size_t fds_max = 253;
+// Room for the descriptors of a message that recvmsg(2) receives.
+struct RoomForDescriptors {
+  alignas(cmsghdr) std::byte bytes[CMSG_SPACE(fds_max * sizeof(int))];
+};
+// Returns the descriptors of a received message.
+std::vector<UniqueFd> descriptors_of(msghdr& header);
+
+// Sends a message with at most `fds_max` descriptors. Never blocks. The error_number is EAGAIN if the
 // peer does not read.
 Result<void> send_message(int socket, std::span<const std::byte> bytes,
                           std::span<const int> fds = {});

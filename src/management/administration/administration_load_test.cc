@@ -124,7 +124,7 @@ TEST_F(AdministrationLoadTest, AGroupThatHasEndedIsNoneOfItsMakers) {
   EXPECT_FALSE(join(2'000, 2));
 }
 
-// A group ends with its last full member, whoever else has joined.
+// A group ends with its last full member, though others have joined.
 TEST_F(AdministrationLoadTest, FullMembersAreCounted) {
   bring_up();
   ASSERT_TRUE(join(1, 1));
@@ -161,7 +161,7 @@ TEST_F(AdministrationLoadTest, QueriesTakeTurns) {
   EXPECT_FALSE(has_searches());
 }
 
-// A question that names what it asks for is answered at once, whoever asks for how much.
+// A question that names what it asks for is answered at once, however much others ask for.
 TEST_F(AdministrationLoadTest, WhatIsNamedDoesNotWait) {
   bring_up();
   make_groups(600);

@@ -260,7 +260,7 @@ TEST_F(AdministrationTest, ASearchGoesOnWhereItWas) {
   EXPECT_EQ(table<wire::PathRecord>(all).size(), 16u);
 }
 
-// A question for one path is answered at once, whoever searches for how many.
+// A question for one path is answered at once, however many others search for.
 TEST_F(AdministrationTest, OnePathDoesNotWaitForSearches) {
   bring_up();
   wire::PathRecord none;

@@ -1,7 +1,8 @@
 #pragma once
 
-// What the queue pairs of an adapter share where a transport has its connections below them, as SRD
-// has: a context for each peer, and queue pairs of the adapter's own through which packets leave.
+// A transport may have its connections below the queue pairs, as SRD has. The queue pairs of an
+// adapter then share a context for each peer, and queue pairs of the adapter itself through which
+// packets leave.
 
 #include <cstdint>
 #include <memory>
