@@ -47,8 +47,8 @@ struct RoomForDescriptors {
 // Returns the descriptors of a received message.
 std::vector<UniqueFd> descriptors_of(msghdr& header);
 
-// Sends a message with at most `fds_max` descriptors. Never blocks. The error_number is EAGAIN if the
-// peer does not read.
+// Sends a message with at most `fds_max` descriptors. Never blocks. The error_number is EAGAIN if
+// the peer does not read.
 Result<void> send_message(int socket, std::span<const std::byte> bytes,
                           std::span<const int> fds = {});
 // Receives a message. Never blocks. The error_number is EAGAIN if there is none, and ECONNRESET if
