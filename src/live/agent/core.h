@@ -101,7 +101,7 @@ class AgentCore {
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
   std::uint16_t seal_key_id();
-  [[nodiscard]] bool seals_like(Session& session, std::uint16_t programs_key_id);
+  [[nodiscard]] bool seals_like(Session& session, const KeyProof& programs);
   void list(Session& session);
   void answer_attribute(Session& session);
   void open(Session& session);
@@ -121,6 +121,7 @@ class AgentCore {
   void join_capture(Session& capture, Session& process);
   void end_capture(Session& capture);
   void open_channel(Session& session);
+  bool names_own_queue_pairs(const Session& session, const ConnectionCommand& command);
   void execute(Session& session, std::span<const std::byte> bytes);
   void capture_connections(Session& capture);
   void end(Session& session);

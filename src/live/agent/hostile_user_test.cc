@@ -323,6 +323,47 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
       "");
 }
 
+// A peer that is told of a queue pair by a new connection ends the former one.
+TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
+  const QpNumber victims = first_qp();
+  EXPECT_EQ(as_stranger([&](const Report& report) {
+              Hello hello = hello_to_open();
+              hello.purpose = Purpose::connect;
+              Talk channel = say(encode(hello));
+              ChannelOpened opened;
+              if (!channel.answer || !decode(channel.answer->bytes, opened)) report("no channel");
+              Talk device = say(encode(hello_to_open()));
+              Opened own;
+              if (!device.answer || !decode(device.answer->bytes, own)) report("no device");
+              const auto error_of = [&](const ConnectionCommand& command) {
+                const int socket = channel.connection.get();
+                if (!send_message(socket, encode(CommandMessage{0, command}))) return -1;
+                auto answer = await_message(socket, answer_milliseconds);
+                ReplyMessage reply;
+                if (!answer || !decode(answer->bytes, reply)) return -1;
+                const auto* failed = std::get_if<reply::Failed>(&reply.reply);
+                return failed != nullptr ? failed->error : 0;
+              };
+              const auto tell = [&](std::uint32_t number) {
+                command::Connect connect;
+                connect.parameters.qp_number = number;
+                command::Accept accept;
+                accept.parameters.qp_number = number;
+                return std::pair(error_of(connect), error_of(accept));
+              };
+              const std::pair refused(EPERM, EPERM);
+              const std::pair unknown(ENOENT, ENOENT);  // no such endpoint
+              if (tell(victims.value) != refused) report("root's was named");
+              if (tell(victims.value | 0xFF00'0000) != refused) report("root's was named by 32 bits");
+              if (tell(1) != refused) report("the agent's was named");
+              if (tell(own.first_qp + own.qp_count) != refused) report("a former one was named");
+              if (tell(own.first_qp) == refused) report("an own one was refused");
+              if (tell(own.first_qp) != unknown) report("another error");
+              if (tell(0) == refused) report("none was refused");
+            }),
+            "");
+}
+
 TEST_F(HostileUserTest, TheAgentSendsNoFramesForOthers) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               Hello hello;

@@ -140,17 +140,17 @@ std::uint16_t AgentCore::seal_key_id() {
 
 // Datagrams of the connection manager leave and arrive in clear or sealed for a program. One that
 // would have it otherwise gets none.
-bool AgentCore::seals_like(Session& session, std::uint16_t programs_key_id) {
-  const std::uint16_t own = seal_key_id();
-  if (own == programs_key_id) return true;
+bool AgentCore::seals_like(Session& session, const KeyProof& programs) {
+  const bool seals = seal_key_id() != 0;
+  if (is_same_proof(programs, seals ? seal_->key_proof() : KeyProof{})) return true;
   const char* reason =
       "the running host agent seals with another key than this program: end it, "
       "and start `tulle agent --secure KEYFILE`";
-  if (own == 0) {
+  if (!seals) {
     reason =
         "the running host agent seals nothing, and this program does: end the agent, or start "
         "`tulle agent --secure KEYFILE`";
-  } else if (programs_key_id == 0) {
+  } else if (is_same_proof(programs, KeyProof{})) {
     reason = "the running host agent seals its datagrams: try `tulle run --secure KEYFILE`";
   }
   refuse(session, reason);
@@ -276,7 +276,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
 
 // The descriptors of a process that is refused stay the caller's.
 void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd>& fds) {
-  if (!seals_like(session, rejoin.seal_key_id)) return;
+  if (!seals_like(session, rejoin.key_proof)) return;
   const bool is_ours = session.peer.uid == geteuid() && fds.size() == 2 &&
                        rejoin.slot > agent_slot && rejoin.slot < slots;
   if (!is_ours) return refuse(session, "only a process of the agent's own user rejoins");
@@ -465,7 +465,7 @@ Session* AgentCore::capture_for(uid_t user) {
 }
 
 void AgentCore::open_channel(Session& session) {
-  if (!seals_like(session, session.hello.seal_key_id)) return;
+  if (!seals_like(session, session.hello.key_proof)) return;
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
   // Frames are sent with the agent's rights, and another user may have none.
@@ -486,10 +486,33 @@ void AgentCore::open_channel(Session& session) {
   if (Session* capture = capture_for(geteuid())) capture_connections(*capture);
 }
 
+// Messages of a connection that names a queue pair let the peer end that queue pair's connection.
+// A user who is limited names only those of the user's own processes; 0 is nobody's.
+bool AgentCore::names_own_queue_pairs(const Session& session,
+                                      const ConnectionCommand& command) {
+  const ConnectionParameters* parameters = nullptr;
+  if (const auto* connect = std::get_if<command::Connect>(&command)) {
+    parameters = &connect->parameters;
+  } else if (const auto* accept = std::get_if<command::Accept>(&command)) {
+    parameters = &accept->parameters;
+  }
+  if (parameters == nullptr || session.peer.uid == geteuid()) return true;
+  const QpNumber number{parameters->qp_number & qp_number_max};
+  if (number.value == 0) return true;
+  const Session* owner = owner_of(slot_of(number));
+  return owner != nullptr && same_user(owner->peer.uid, session.peer.uid) &&
+         number.value - group_->record(owner->slot).first_qp < qps_per_process;
+}
+
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   CommandMessage message;
   if (!decode(bytes, message)) return end(session);  // a program of this version sends nothing else
-  const ReplyMessage answer{connections_->execute(session.channel, std::move(message))};
+  ReplyMessage answer;
+  if (names_own_queue_pairs(session, message.command)) {
+    answer.reply = connections_->execute(session.channel, std::move(message));
+  } else {
+    answer.reply = reply::Failed{EPERM};
+  }
   tell_changes();  // must precede a reply that names a new GID index
   if (!send_message(session.connection.get(), encode(answer))) end(session);
 }

@@ -28,6 +28,7 @@
 #include "live/message/codec.h"
 #include "live/message/counters_page.h"
 #include "live/message/device_info.h"
+#include "live/security/key_proof.h"
 
 namespace tulle::live {
 
@@ -94,7 +95,7 @@ struct Hello {
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;         // find_peer
   std::string file;               // attribute: file name as in live/message/port_attributes.h
-  std::uint16_t seal_key_id = 0;  // of the key that the program seals with; 0: none
+  KeyProof key_proof{};           // connect: of the key that the program seals with
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;
@@ -128,7 +129,7 @@ struct Rejoin {
   std::string command;
   DeviceChoice choice;
   DeviceInfo device;  // the device as the process knows it
-  std::uint16_t seal_key_id = 0;
+  KeyProof key_proof{};
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;

@@ -50,9 +50,9 @@ bool AgentLink::reconnect(const DeviceInfo& device) {
   DeviceChoice choice = settings_.device;
   choice.name = device.name;
   // An agent that seals otherwise must not get at the host's sockets.
-  auto own_key = own_key_id(settings_);
-  if (!own_key) return false;
-  const Rejoin rejoin{rights_.slot, program_name(), choice, device, *own_key};
+  auto key = own_key(settings_);
+  if (!key) return false;
+  const Rejoin rejoin{rights_.slot, program_name(), choice, device, key->proof};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
   tell_exposed();

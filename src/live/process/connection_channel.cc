@@ -65,16 +65,16 @@ Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& set
   hello.purpose = Purpose::connect;
   hello.command = program_name();
   hello.device = settings.device;
-  auto own_key = own_key_id(settings);
-  if (!own_key) return own_key.error();
-  hello.seal_key_id = *own_key;
+  auto key = own_key(settings);
+  if (!key) return key.error();
+  hello.key_proof = key->proof;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   ChannelOpened opened;
   if (!decode(answer->message.bytes, opened) || answer->message.fds.size() != 1) {
     return Error{"the agent's answer is no channel for connections", EPROTO};
   }
-  if (auto alike = check_agents_key(settings, *own_key, opened.seal_key_id); !alike) {
+  if (auto alike = check_agents_key(settings, key->id, opened.seal_key_id); !alike) {
     return alike.error();
   }
   return Opened{opened.channel, std::move(answer->connection), std::move(answer->message.fds[0])};

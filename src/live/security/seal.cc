@@ -43,6 +43,7 @@ static_assert(sizeof(Clear) == seal_header_bytes + 2 * sizeof(Gid));
 constexpr std::uint64_t datagrams_per_key = std::uint64_t{1} << 36;
 constexpr std::string_view traffic_label = "tulle traffic key 1";
 constexpr std::string_view id_label = "tulle key id 1";
+constexpr std::string_view proof_label = "tulle key proof 1";
 
 using Digest = std::array<std::byte, 32>;
 
@@ -166,6 +167,13 @@ void Seal::set_keys(const std::vector<SecretKey>& secrets) {
   for (auto& [id, sender] : senders_) {
     if (find_key(sender.key_id) == nullptr) sender.cipher.reset();
   }
+}
+
+KeyProof Seal::key_proof() const {
+  const Digest digest = hmac(library_, keys_.front().secret, proof_label, {});
+  KeyProof proof{};
+  std::memcpy(proof.data(), digest.data(), proof.size());
+  return proof;
 }
 
 void Seal::begin_sending() {

@@ -38,6 +38,7 @@
 #include "base/time.h"
 #include "live/security/fork_mark.h"
 #include "live/security/key_file.h"
+#include "live/security/key_proof.h"
 #include "live/security/libcrypto.h"
 #include "rdma/wire/ip_udp.h"
 
@@ -106,6 +107,9 @@ class Seal {
 
   // Identifies the key that this host seals with, and does not betray it. It is never 0.
   std::uint16_t key_id() const { return keys_.front().id; }
+  // Proves to a host agent that this process has that key. The ID is in all datagrams, and too
+  // short to prove anything.
+  KeyProof key_proof() const;
   // Reads the file again if it has changed. A file that cannot be read leaves the keys as they are.
   void look_at_file(Time now);
   void rebase(Time by) { tulle::rebase(by, looked_at_); }

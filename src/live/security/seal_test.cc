@@ -273,6 +273,22 @@ TEST_F(SealTest, AClockThatIsPutBackShutsNobodyOut) {
   EXPECT_TRUE(opens(*two, sealed(*make(), packet()), packet()));
 }
 
+// The 16 bits of an ID are in every datagram, and another key that has the same is soon found.
+TEST_F(SealTest, OnlyAProcessThatHasTheKeyProvesIt) {
+  const auto proof_of = [&](char digit) {
+    write("keys", {digit});
+    return make()->key_proof();
+  };
+  const KeyProof one = proof_of('1');
+  EXPECT_TRUE(is_same_proof(one, proof_of('1')));
+  KeyProof other = proof_of('2');
+  EXPECT_FALSE(is_same_proof(one, other));
+  EXPECT_FALSE(is_same_proof(one, {}));
+  other = one;
+  other[31] ^= 1;
+  EXPECT_FALSE(is_same_proof(one, other));
+}
+
 TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   const auto one = make();
   const auto two = make();

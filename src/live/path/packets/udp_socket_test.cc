@@ -127,6 +127,63 @@ TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
   EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
 }
 
+std::uint16_t internet_checksum(std::span<const std::byte> bytes) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    sum += std::to_integer<std::uint32_t>(bytes[i]) << 8 |
+           std::to_integer<std::uint32_t>(bytes[i + 1]);
+  }
+  while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+void put_half(std::span<std::byte> bytes, std::size_t at, std::uint16_t value) {
+  bytes[at] = static_cast<std::byte>(value >> 8);
+  bytes[at + 1] = static_cast<std::byte>(value & 0xFF);
+}
+
+// Anyone may forge "fragmentation needed" (RFC 792, RFC 1191) about the sender's datagrams.
+TEST_P(UdpSocketTest, AForgedPathMtuChangesNothing) {
+  if (GetParam()) GTEST_SKIP() << "IPv6's least MTU holds a packet of 1,024 bytes";
+  const std::vector<std::byte> bytes(4'000);
+  send(bytes, 0);  // there is a route now
+  EXPECT_EQ(from_wire().source_port, ip_.source_port);
+  constexpr std::size_t icmp_bytes = 8, ipv4_bytes = 20;
+  std::array<std::byte, icmp_bytes + ipv4_bytes + 8> message{};
+  message[0] = std::byte{3};  // destination unreachable
+  message[1] = std::byte{4};  // fragmentation needed
+  put_half(message, 6, 552);  // the next hop's MTU
+  const auto quoted = std::span(message).subspan(icmp_bytes);
+  quoted[0] = std::byte{0x45};
+  put_half(quoted, 2, static_cast<std::uint16_t>(ipv4_bytes + 8 + bytes.size()));
+  quoted[6] = std::byte{0x40};
+  quoted[8] = std::byte{64};
+  quoted[9] = std::byte{IPPROTO_UDP};
+  for (const std::size_t at : {std::size_t{12}, std::size_t{16}}) {
+    quoted[at] = std::byte{127};
+    quoted[at + 3] = std::byte{1};
+  }
+  put_half(quoted, 10, internet_checksum(quoted.first(ipv4_bytes)));
+  put_half(quoted, ipv4_bytes, ip_.source_port);
+  put_half(quoted, ipv4_bytes + 2, port);
+  put_half(message, 2, internet_checksum(message));
+  const UniqueFd stranger(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
+  ASSERT_TRUE(stranger);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(sendto(stranger.get(), message.data(), message.size(), 0,
+                   reinterpret_cast<sockaddr*>(&to), sizeof to),
+            static_cast<ssize_t>(message.size()));
+  for (int i = 0; i < 3; ++i) {
+    send(bytes, 0);
+    const wire::IpUdp seen = from_wire();
+    EXPECT_EQ(seen.source_port, ip_.source_port);
+    EXPECT_EQ(seen.identification, 0);
+    EXPECT_TRUE(seen.dont_fragment);
+  }
+}
+
 // What the kernel drops since nobody receives is counted, and what it dropped before is not.
 TEST_P(UdpSocketTest, TheReceiverKnowsWhatTheKernelHasDropped) {
   const int least = 1;  // the kernel has a minimum

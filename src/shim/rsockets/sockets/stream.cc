@@ -1,5 +1,7 @@
 // Streams: connecting, accepting, shutting down and closing.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -15,6 +17,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "shim/rsockets/sockets/stream.h"
 
@@ -33,6 +36,24 @@ constexpr milliseconds longest_lingering{60'000};
 constexpr std::size_t lingering_max = 128;  // of a process; each has about five descriptors
 constexpr milliseconds between_tries{2};
 constexpr std::size_t unanswered_max = 64;  // of a listener; others wait with the agent
+constexpr std::size_t descriptors_each = 8;  // at least as many as a stream has
+
+// Returns true if this process may have so many more descriptors.
+bool has_descriptors(int of, std::size_t count) {
+  std::vector<int> copies;
+  while (copies.size() < count) {
+    const int copy = fcntl(of, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) break;
+    copies.push_back(copy);
+  }
+  for (const int copy : copies) ::close(copy);
+  return copies.size() == count;
+}
+
+bool is_readable(int fd) {
+  pollfd readable{fd, POLLIN, 0};
+  return poll(&readable, 1, 0) == 1;
+}
 
 }  // namespace
 
@@ -103,6 +124,8 @@ void Stream::accept_requests() {
       is_full_ = accepted_.size() >= backlog_ || unanswered_ >= unanswered_max;
       if (is_full_) return forget(fd());
     }
+    // A request that is taken without descriptors for it is lost.
+    if (is_readable(connection_->events_fd())) make_room();
     std::unique_ptr<Connection> request;
     if (const int error = connection_->take_request(request); error != 0) {
       // Only ENODEV, the end of the host agent, means that no more requests come.
@@ -134,6 +157,7 @@ void Stream::answer(const std::shared_ptr<Stream>& stream) {
     oldest = take_half_open(most_half_open());
   }
   oldest.reset();
+  make_room();
   int error = ENOMEM;
   try {
     error = stream->answer_request();
@@ -164,8 +188,15 @@ std::shared_ptr<Stream> Stream::take_half_open(std::size_t count) {
   return oldest;
 }
 
+// Ends the oldest half-open stream if there are too few descriptors for another stream.
+void Stream::make_room() {
+  if (has_descriptors(accepted_fd_, descriptors_each)) return;
+  std::shared_ptr<Stream> oldest;
+  const Lock lock(mutex_);
+  oldest = take_half_open(1);
+}
+
 std::size_t Stream::most_half_open() const {
-  constexpr rlim_t descriptors_each = 8;
   const std::size_t wanted = std::max(backlog_, half_open_max);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return half_open_min;

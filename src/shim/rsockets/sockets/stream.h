@@ -97,6 +97,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   // that one end without it.
   std::shared_ptr<Stream> take_half_open(std::size_t count);
   std::size_t most_half_open() const;
+  void make_room();
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
   void notice_disconnect();
