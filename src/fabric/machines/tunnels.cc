@@ -395,8 +395,7 @@ void Tunnels::receive_piece(Time now, std::uint32_t machine, const TunnelHeader&
   const bool follows = piece.offset == 0 || header.sequence == pieces.sequence + 1;
   pieces.sequence = header.sequence;
   const bool fits = follows && whole != 0 && whole == pieces.whole &&
-                    piece.offset == pieces.body.size() &&
-                    body.size() <= whole - pieces.body.size();
+                    piece.offset == pieces.body.size() && body.size() <= whole - pieces.body.size();
   if (!fits) {
     ++counters_.incomplete;
     pieces.whole = 0;

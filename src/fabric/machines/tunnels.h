@@ -125,7 +125,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
     };
     std::vector<Manager> managers;
     std::vector<CreditRecord> credits;
-    Pieces pieces;  // of the datagram that arrives
+    Pieces pieces;           // of the datagram that arrives
     std::size_t untold = 0;  // ports from this one on have not been told to it
   };
   struct PortAt {

@@ -189,20 +189,23 @@ TEST(TunnelsTest, PiecesWithoutTheirOthersAreNoPacket) {
   const auto piece = [&](std::size_t offset, std::size_t size) {
     there.receive(spread.now, 0, piece_of(whole, offset, size, ++sequence));
   };
-  piece(1'000, 1'000);          // without the first
-  piece(0, 1'000);              // without the others
+  piece(1'000, 1'000);  // without the first
+  piece(0, 1'000);      // without the others
   piece(0, 1'000);
   piece(2'000, bytes - 2'000);  // the second is missing
   piece(0, 1'000);
-  ++sequence;                   // another one came in between
+  ++sequence;  // another one came in between
   piece(1'000, bytes - 1'000);
   piece(0, 1'000);
   there.receive(spread.now, 0, Bytes(piece_of(whole, 1'000, 0, ++sequence)));
   there.receive(spread.now, 0, Bytes(piece_of(whole, 0, 0, ++sequence)));
+  spread.run_for(Time::milliseconds(1));
   EXPECT_TRUE(spread.take(c).empty());
   EXPECT_EQ(there.counters().incomplete, 5u);
+  sequence += 1'000;  // the machine sent others meanwhile
   piece(0, 1'000);
   piece(1'000, bytes - 1'000);
+  spread.run_for(Time::milliseconds(1));
   EXPECT_EQ(spread.take(c), sent);
 }
 

@@ -354,7 +354,8 @@ TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
               const std::pair refused(EPERM, EPERM);
               const std::pair unknown(ENOENT, ENOENT);  // no such endpoint
               if (tell(victims.value) != refused) report("root's was named");
-              if (tell(victims.value | 0xFF00'0000) != refused) report("root's was named by 32 bits");
+              if (tell(victims.value | 0xFF00'0000) != refused)
+                report("root's was named by 32 bits");
               if (tell(1) != refused) report("the agent's was named");
               if (tell(own.first_qp + own.qp_count) != refused) report("a former one was named");
               if (tell(own.first_qp) == refused) report("an own one was refused");

@@ -488,8 +488,7 @@ void AgentCore::open_channel(Session& session) {
 
 // Messages of a connection that names a queue pair let the peer end that queue pair's connection.
 // A user who is limited names only those of the user's own processes; 0 is nobody's.
-bool AgentCore::names_own_queue_pairs(const Session& session,
-                                      const ConnectionCommand& command) {
+bool AgentCore::names_own_queue_pairs(const Session& session, const ConnectionCommand& command) {
   const ConnectionParameters* parameters = nullptr;
   if (const auto* connect = std::get_if<command::Connect>(&command)) {
     parameters = &connect->parameters;

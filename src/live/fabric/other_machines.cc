@@ -187,11 +187,10 @@ OtherMachines::OtherMachines(Time now, MachineSocket socket,
                              fabric::SubnetTraffic& traffic)
     : socket_(std::move(socket)),
       machines_(machines),
-      tunnels_(
-          now,
-          {machine_of, static_cast<std::uint32_t>(machines.size()), socket_.own(), system_random(),
-           datagram_bytes_at(socket_.addresses()[socket_.own()])},
-          subnet, traffic),
+      tunnels_(now,
+               {machine_of, static_cast<std::uint32_t>(machines.size()), socket_.own(),
+                system_random(), datagram_bytes_at(socket_.addresses()[socket_.own()])},
+               subnet, traffic),
       buffers_(std::make_unique<Buffers>()) {}
 
 OtherMachines::~OtherMachines() = default;

@@ -93,9 +93,9 @@ struct Hello {
   DeviceChoice device;           // its name is that in the program
   std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
-  std::uint32_t slot = 0;         // find_peer
-  std::string file;               // attribute: file name as in live/message/port_attributes.h
-  KeyProof key_proof{};           // connect: of the key that the program seals with
+  std::uint32_t slot = 0;  // find_peer
+  std::string file;        // attribute: file name as in live/message/port_attributes.h
+  KeyProof key_proof{};    // connect: of the key that the program seals with
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;

@@ -35,7 +35,7 @@ constexpr milliseconds longest_close{200};
 constexpr milliseconds longest_lingering{60'000};
 constexpr std::size_t lingering_max = 128;  // of a process; each has about five descriptors
 constexpr milliseconds between_tries{2};
-constexpr std::size_t unanswered_max = 64;  // of a listener; others wait with the agent
+constexpr std::size_t unanswered_max = 64;   // of a listener; others wait with the agent
 constexpr std::size_t descriptors_each = 8;  // at least as many as a stream has
 
 // Returns true if this process may have so many more descriptors.
