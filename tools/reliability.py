@@ -117,7 +117,7 @@ def mutation_goals(record):
     counted, killed = sum(each["counted"] for each in rooms), sum(each["killed"] for each in rooms)
     known = bool(rooms) or None
     return [
-        goal(f"at least {MUTANTS_GOAL} mutants a room", f"fewer in {', '.join(few)}" if few else
+        goal(f"at least {MUTANTS_GOAL} mutants per room", f"fewer in {', '.join(few)}" if few else
              f"{min(counts.values(), default=0)} or more in {len(counts)} rooms", known and not few),
         goal(f"at least {KILLED_GOAL * 100:.0f} % of each room's mutants killed",
              f"{percent(killed, counted)} of {counted} in all" + (f"; below the goal: {', '.join(low)}" if low else ""),
@@ -153,7 +153,7 @@ def mutation_details(record):
 higher share therefore describes only these mutants; for others, expect the share at first. A survivor whose line was later
 removed no longer counts.
 """ + draws_since(record) + f"""
-`./dev mutate` does not know these rooms, and nothing is measured there: {', '.join(unmutated_rooms())}.
+`./dev mutate` does not cover these rooms: {', '.join(unmutated_rooms())}.
 """
 
 
@@ -530,7 +530,7 @@ def hostile_user_goals(record):
              lambda r: r["attacks"] >= ATTACKS_GOAL),
         line("no crash, no wrong byte, no foreign endpoint touched", lambda r: f"{len(r['faults'])} faults",
              lambda r: not r["faults"]),
-        line("the attacker gets no byte of others",
+        line("the attacker gets no byte of other users",
              lambda r: f"{r['foreign_bytes']} in {r['bytes_searched'] / 1e6:,.0f} MB",
              lambda r: not r["foreign_bytes"] and r["bytes_searched"] > 0),
         line(f"the victims keep {RATE_GOAL * 100:.0f} % of their rate", lambda r: "; ".join(
@@ -540,7 +540,7 @@ def hostile_user_goals(record):
              lambda r: f"longest of {r['opens']['count']}: {r['opens']['longest_ms']:g} ms",
              lambda r: r["opens"]["count"] > 0 and r["opens"]["longest_ms"] <= OPEN_GOAL_MS),
         # Slot 0 is the agent's own.
-        line("no user holds over half of the slots", lambda r: "{} of {}".format(*slots(r)),
+        line("no user holds more than half of the slots", lambda r: "{} of {}".format(*slots(r)),
              lambda r: slots(r)[1] > 0 and slots(r)[0] <= (slots(r)[1] + 1) // 2),
     ]
 
@@ -613,14 +613,13 @@ To repeat: `./dev hostile network`. `clients.hostile_network` is a short form.
 """),
     ("Hostile users", "hostile_user", hostile_user_goals, hostile_user_details, """
 A user attacks root's host agent, and the programs of root and of a third user. These exchange secret messages, and reconnect
-all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
+continuously. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
 directions, socket options, quotas, names, ports, datagrams, processes. "Staged" attacks happen before an agent runs.
 After each attack, the agent and the victims must be alive and make progress, with every byte correct. The attacker searches
 for the victims' messages in everything that it can read.
 
 The rates are measured in alternating windows: without attacks, with attacks that do not merely fill or flood, and with the
-same attacks on another agent in another network namespace. The last kind uses as much processor time, and is the basis of the
-comparison.
+same attacks on another agent in another network namespace. The last kind uses as much processor time, and is the baseline.
 
 To repeat: `./dev hostile user --rounds 3 --record`.
 """),
