@@ -76,7 +76,7 @@ void add_bench(CLI::App& app, int& status) {
   auto* rank = command->add_option("--rank", options.rank, "Run only this rank; needs --meet");
   rank->type_name("N");
   auto* meet = command->add_option("--meet", options.meet,
-                                   "Address on which rank 0 listens for the other ranks");
+                                   "HOST:PORT at which rank 0 listens for the other ranks");
   meet->type_name("HOST:PORT");
   rank->needs(meet);
   meet->needs(rank);

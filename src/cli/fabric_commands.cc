@@ -25,7 +25,7 @@ constexpr char fabric_examples[] =
     "  tulle run --host h0 -- opensm -f $PWD/opensm.log\n"
     "                                                another subnet manager, on a host\n"
     "  tulle run --host h3 -- ibnetdiscover          the subnet that a host discovers\n"
-    "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
+    "  tulle fabric cut h1 switch4                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
     "  tulle fabric list                             running fabrics\n"
     "  tulle fabric down                             stop the fabric\n"
@@ -49,12 +49,12 @@ constexpr char shell_examples[] =
     "  tulle fabric rsh h3 hostname                  a command on host h3\n";
 constexpr char cut_examples[] =
     "Examples:\n"
-    "  tulle fabric cut h1 switch0                   the cable between a host and a switch\n"
-    "  tulle fabric cut switch0:5 switch1            one of several cables, by its port\n";
+    "  tulle fabric cut h1 switch4                   the cable between a host and a switch\n"
+    "  tulle fabric cut switch4:3 switch5            one of several cables, by its port\n";
 constexpr char join_examples[] =
     "Examples:\n"
-    "  tulle fabric join h1 switch0                  plug the cable in again\n";
-constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
+    "  tulle fabric join h1 switch4                  plug the cable in again\n";
+constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch4, switch4:3";
 
 void add_name(CLI::App* command, std::string& name) {
   command->add_option("--name", name, "Name of the fabric (\"default\")")->type_name("NAME");

@@ -224,7 +224,8 @@ void add_agent(CLI::App& app, int& status) {
       ->type_name("NAME");
   auto* idle = command
                    ->add_option("--idle-exit", options.settings.idle_exit_seconds,
-                                "Exit after this many seconds without programs; 0 means never")
+                                "Exit after this many seconds without programs; 0 means never "
+                                "(with --on-demand 10, otherwise never)")
                    ->type_name("SECONDS")
                    ->check(from_to(0, 1'000'000));
   command->footer(

@@ -359,8 +359,8 @@ CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
       "A name from --list; a collective and its size, such as allreduce:256MiB; a mixture of "
       "experts, such as moe:dispatch; a training step, step:MODEL; requests to a model, "
       "serve:MODEL; a Chakra, GOAL, SimAI or htsim trace; a scenario FILE.toml, of which "
-      "[topology] and [traffic] are used; or a table of flows FILE.csv. Repeat --workload and "
-      "--gpus for several jobs at the same time");
+      "[topology], [traffic], [[jobs]] and [[fault]] are used; or a table of flows FILE.csv. "
+      "Repeat --workload and --gpus for several jobs at the same time");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
       ->add_option("--fabrics", options.fabrics,

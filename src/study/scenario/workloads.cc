@@ -561,7 +561,7 @@ const std::vector<Workload>& workloads() {
        "All to one at once",
        "1MB",
        {{"pattern", "incast"}, {"receiver", std::int64_t{0}}}},
-      {"permutation", "Everyone to one other", "1MB", {{"pattern", "permutation"}}},
+      {"permutation", "Each host to one other", "1MB", {{"pattern", "permutation"}}},
       {"all-to-all", "All to all, in rounds", "64KB", {{"pattern", "all-to-all"}}},
       {"ring-all-reduce", "A ring all-reduce", "4MB", {{"pattern", "ring-all-reduce"}}},
       {"web-search",
