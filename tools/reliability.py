@@ -182,8 +182,7 @@ def sanitizer_details(record):
         run = record.get(kind)
         if not run:
             continue
-        text += f"\n### {run['sanitizer']}\n\n{of_run(run)} It took {run['seconds'] / 60:.0f} minutes. Tests that passed, "
-        text += "by room: " + ", ".join(f"{room} {count:,}" for room, count in run["passed"].items()) + ".\n"
+        text += f"\n### {run['sanitizer']}\n\n{of_run(run)} It took {run['seconds'] / 60:.0f} minutes.\n"
         for title, found in (("Tests that failed", run["failures"]), ("Reports", run["reports"])):
             if found:
                 text += f"\n{title}:\n\n" + "".join(f"- {each}\n" for each in found)
@@ -241,13 +240,12 @@ def chaos_details(record):
                     f"{run['longest_call']['milliseconds']:g} ms"] for run in counted])
     earlier = record["runs"][:-len(counted)]
     if earlier:
-        text += (f"\n{len(earlier)} earlier runs had {sum(run['interruptions'] for run in earlier):,} interruptions. The "
-                 "faults of all runs are listed below.\n")
+        text += f"\n{len(earlier)} earlier runs had {sum(run['interruptions'] for run in earlier):,} interruptions.\n"
     text += "\n"
     kinds = sum((collections.Counter(run["interruptions_by_kind"]) for run in counted), collections.Counter())
     text += table(["interruption", "count"], [[name, f"{count:,}"] for name, count in sorted(kinds.items())])
     faults = [[each["what"], each["place"], ", ".join(each["during"]), each["seed"]]
-              for run in record["runs"] for each in run["faults"]]
+              for run in counted for each in run["faults"]]
     if faults:
         text += "\n" + table(["fault", "place", "during", "seed"], faults)
     return text

@@ -352,7 +352,7 @@ TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
                 return std::pair(error_of(connect), error_of(accept));
               };
               const std::pair refused(EPERM, EPERM);
-              const std::pair unknown(ENOENT, ENOENT);  // no such endpoint
+              const std::pair unknown(EINVAL, EINVAL);  // no such endpoint
               if (tell(victims.value) != refused) report("root's was named");
               if (tell(victims.value | 0xFF00'0000) != refused)
                 report("root's was named by 32 bits");
