@@ -89,6 +89,7 @@ class AgentCore {
   void discard(const Session& session, UniqueFd fd);
   void discard(const Session& session, std::vector<UniqueFd> fds);
   void close_finished();
+  void close_connection(Session& session);
   bool is_idle_too_long() const;
   std::array<std::uint64_t, counter_count> counters() const;
   void refuse_all(const std::string& reason);
@@ -132,6 +133,10 @@ class AgentCore {
   Session* owner_of(std::uint32_t slot);
 
   Settings settings_;
+  // More users than these come only from somebody who has many numbers.
+  static constexpr std::size_t closing_threads_max = 512;
+  Closer connection_closer_{closing_threads_max, Closer::Way::by_exiting};
+  Closer closer_{closing_threads_max};
   Clock::time_point started_ = Clock::now();
   Clock::time_point idle_since_ = Clock::now();
   std::optional<Clock::time_point> recovering_until_;
@@ -154,9 +159,6 @@ class AgentCore {
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
-  // More users than these come only from somebody who has many numbers.
-  static constexpr std::size_t closing_threads_max = 512;
-  Closer closer_{closing_threads_max};
   // Final counters of processes that have gone.
   std::array<std::uint64_t, counter_count> departed_{};
 };

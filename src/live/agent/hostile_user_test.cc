@@ -10,11 +10,17 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <atomic>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -354,7 +360,8 @@ TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
               const std::pair refused(EPERM, EPERM);
               const std::pair unknown(ENOENT, ENOENT);  // no such endpoint
               if (tell(victims.value) != refused) report("root's was named");
-              if (tell(victims.value | 0xFF00'0000) != refused) report("root's was named by 32 bits");
+              if (tell(victims.value | 0xFF00'0000) != refused)
+                report("root's was named by 32 bits");
               if (tell(1) != refused) report("the agent's was named");
               if (tell(own.first_qp + own.qp_count) != refused) report("a former one was named");
               if (tell(own.first_qp) == refused) report("an own one was refused");
@@ -551,6 +558,57 @@ TEST_F(HostileUserTest, DescriptorsOfOneUserAreLimited) {
               if (taken < 0 || taken > 3) report(std::to_string(taken) + " messages");
             }),
             "");
+}
+
+// Counts a process's open files until this object goes. A thread does this.
+class FileCount {
+ public:
+  explicit FileCount(pid_t process) {
+    counting_ = std::thread([this, folder = "/proc/" + std::to_string(process) + "/fd"] {
+      while (!is_over_) {
+        std::error_code error;
+        const std::filesystem::directory_iterator files(folder, error);
+        if (!error) most_ = std::max(most_, std::distance(std::filesystem::begin(files), {}));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+  }
+  std::ptrdiff_t most() {
+    is_over_ = true;
+    if (counting_.joinable()) counting_.join();
+    return most_;
+  }
+  ~FileCount() { most(); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::ptrdiff_t most_ = 0;
+  std::thread counting_;
+};
+
+// Connects and goes, with or without a message that nobody will read, while a descriptor of the
+// same user closes slowly.
+TEST_F(HostileUserTest, ConnectionsThatEndDoNotPileUp) {
+  FileCount files(agent_->pid());
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<UniqueFd> peers;
+              if (send_slow_descriptors(peers) < 0) return report("not served");
+              const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+              const std::array<int, 2> some = {null.get(), null.get()};
+              for (int i = 0; i < 3'000; ++i) {
+                auto connection = connect_patiently(read_settings().agent, answer_milliseconds);
+                if (!connection) return report("cannot connect");
+                for (int n = 0; n < i % 3; ++n) {
+                  static_cast<void>(send_message(connection->get(), encode(Publish{}), some));
+                }
+              }
+              Hello hello;
+              hello.purpose = Purpose::list;
+              if (!say(encode(hello)).answer) report("the agent does not answer");
+            }),
+            "");
+  // 512 connections or descriptors, 253 descriptors of one message, and what is just being closed.
+  EXPECT_LT(files.most(), 1'200);
 }
 
 TEST_F(HostileUserTest, ConnectionsOfOneUserAreLimited) {

@@ -1,8 +1,6 @@
 #include "live/fabric/datagrams.h"
 
 #include <fcntl.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -75,11 +73,6 @@ Result<void> send_datagram(int socket, Datagram datagram) {
   if (!file) return file.error();
   const std::array<int, 1> fds = {file->get()};
   return send_message(socket, encoded(datagram), fds);
-}
-
-bool is_all_read(int socket) {
-  int unread_bytes = 0;
-  return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
 }
 
 Result<Datagram> receive_datagram(int socket) {

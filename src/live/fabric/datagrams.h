@@ -20,8 +20,6 @@ inline constexpr std::size_t datagram_bytes_max = 64 << 20;
 // Sends a datagram. Never blocks: the error_number is EAGAIN if the other end has not read the last
 // ones, and EMSGSIZE if the datagram is too long.
 Result<void> send_datagram(int socket, Datagram datagram);
-// Returns true if the other end has taken all that was sent.
-bool is_all_read(int socket);
 // Takes a datagram that has come. The error_number is EAGAIN if there is none, ECONNRESET if the
 // other end is gone, and EPROTO if it is none.
 Result<Datagram> receive_datagram(int socket);

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -263,6 +265,11 @@ bool next_has_descriptors(int socket) {
   msghdr header{};
   const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
   return bytes >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
+}
+
+bool is_all_read(int socket) {
+  int unread_bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
 }
 
 // Credentials tell an empty message from the end.
