@@ -110,6 +110,10 @@ class FabricServer {
   template <typename Message>
   void answer(Session& session, Message message);
 
+  static constexpr std::size_t closing_threads_max = 64;
+  Closer connection_closer_{closing_threads_max, Closer::Way::by_exiting};
+  Closer closer_{closing_threads_max};  // of what came from programs
+  std::size_t unclosed_of_all_max_;     // of that
   WatchedListener listener_;
   UniqueFd signals_;
   EventLoop loop_;
@@ -128,9 +132,6 @@ class FabricServer {
   std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
   std::deque<std::uint32_t> arriving_;  // sessions whose long datagrams are read, in this order
-  static constexpr std::size_t closing_threads_max = 64;
-  Closer closer_{closing_threads_max};  // of what came from programs
-  std::size_t unclosed_of_all_max_;     // of that
   std::uint32_t next_id_ = 0;           // of the last session
   bool is_stopped_ = false;
   bool has_to_manage_ = true;     // something has happened besides packets with data

@@ -8,9 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -158,6 +161,25 @@ TEST_F(FewDescriptorsTest, TheDescriptorsOfAllProgramsAreBounded) {
   bool is_open = false;
   while (!is_open && Clock::now() < deadline) is_open = static_cast<bool>(open_for_data());
   EXPECT_TRUE(is_open);
+}
+
+// Connections end with unread messages while a descriptor of the same process closes slowly.
+TEST_F(FewDescriptorsTest, ConnectionsThatEndDoNotPileUp) {
+  leave_open(1);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::array<int, 1> one = {null.get()};
+  std::ptrdiff_t most = 0;
+  for (int i = 0; i < 2'200; ++i) {
+    const UniqueFd next = connect();
+    for (int n = 0; n < 3; ++n) {
+      static_cast<void>(send_message(next.get(), hello(FabricPurpose::describe), one));
+    }
+    ASSERT_TRUE(end_of(next.get())) << i;
+    const std::filesystem::directory_iterator files("/proc/" + std::to_string(child_) + "/fd");
+    if (i % 20 == 0) most = std::max(most, std::distance(std::filesystem::begin(files), {}));
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_LT(most, 1'200) << "a quarter of 2,048 may be unclosed, and another one being closed";
 }
 
 int unread_bytes(int socket) {

@@ -48,7 +48,8 @@ int fail(const std::string& reason) {
 
 FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                            std::optional<MachineSocket> socket)
-    : networks_(networks),
+    : unclosed_of_all_max_(descriptors_max() / 4),
+      networks_(networks),
       subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
       managers_(managers_of(options, subnet_)),
       hosts_(subnet_, managers_.get()),
@@ -56,8 +57,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
-                     }),
-      unclosed_of_all_max_(descriptors_max() / 4) {
+                     }) {
   hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
   if (options.keeps_rates) data_ports_.traffic().keep_rates();
   if (socket) {
@@ -197,6 +197,7 @@ void FabricServer::turn() {
   }
   end_finished();
   closer_.retry();
+  connection_closer_.retry();
 }
 
 // Does what packets with data do not need.
@@ -299,6 +300,8 @@ void FabricServer::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
+    // Only before Linux 5.9 can so many wait.
+    if (connection_closer_.waiting() >= unclosed_of_all_max_) return listener_.begin_pause();
     UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
@@ -356,10 +359,12 @@ void FabricServer::end(Session& session) {
     if (*socket && holds_messages(socket->get())) left.push_back(std::move(*socket));
     socket->reset();
   }
-  if (session.arriving) left.push_back(std::move(session.arriving->file));
-  // The loop would still name the session while a descriptor is not closed.
-  for (const UniqueFd& fd : left) loop_.forget(fd.get());
-  discard(session, std::move(left));
+  // The loop would still name the session while a socket is not closed.
+  for (UniqueFd& socket : left) {
+    loop_.forget(socket.get());
+    connection_closer_.close(sender_of(session), std::move(socket));
+  }
+  if (session.arriving) discard(session, std::move(session.arriving->file));
 }
 
 // Closes what came from a session's program, for which the fabric does not wait.
