@@ -249,6 +249,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
 
 Result<void> AgentCore::turn() {
   const auto events = loop_.wait(time_to_wait());
+  close_read();
   accept_all();
   if (has_stop_signal(signals_)) stopped_ = true;
   for (const epoll_event& event : events) {
@@ -382,7 +383,9 @@ bool AgentCore::may_connect(uid_t user) const {
   if (user == geteuid()) return true;
   const auto own = std::ranges::count_if(
       sessions_, [&](const auto& session) { return session->peer.uid == user; });
-  return static_cast<std::size_t>(own) + closer_.waiting(user) + connection_closer_.waiting(user) <
+  const auto unread = std::ranges::count(left_unread_, user, &LeftUnread::user);
+  return static_cast<std::size_t>(own + unread) + closer_.waiting(user) +
+             connection_closer_.waiting(user) <
          connections_max;
 }
 
@@ -461,13 +464,30 @@ void AgentCore::close_finished() {
   devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
 }
 
-// Other users' connections may have messages whose descriptors close slowly. Those without anything
-// unread close at once, however much waits for the closer.
+// What other users' programs have not read stays in the kernel when the connection is closed. It
+// counts as one of the user's connections until then.
 void AgentCore::close_connection(Session& session) {
   if (session.peer.uid == geteuid()) return;
   shutdown(session.connection.get(), SHUT_RDWR);
-  if (!holds_messages(session.connection.get())) return;
-  connection_closer_.close(session.peer.uid, std::move(session.connection));
+  if (session.descriptors_unread > 0 && !is_all_read(session.connection.get())) {
+    left_unread_.push_back(
+        {session.peer.uid, session.descriptors_unread, std::move(session.connection)});
+  } else {
+    close_shut(session.peer.uid, std::move(session.connection));
+  }
+}
+
+void AgentCore::close_read() {
+  for (LeftUnread& each : left_unread_) {
+    if (is_all_read(each.connection.get())) close_shut(each.user, std::move(each.connection));
+  }
+  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.connection; });
+}
+
+// A connection may have messages whose descriptors close slowly. One without anything unread closes
+// at once, however much waits for the closer.
+void AgentCore::close_shut(uid_t user, UniqueFd connection) {
+  if (holds_messages(connection.get())) connection_closer_.close(user, std::move(connection));
 }
 
 // Returns the sum over all present and former processes.

@@ -508,6 +508,45 @@ TEST_F(HostileUserTest, AllUsersTogetherLeavePlacesToRoot) {
   EXPECT_EQ(second, "47\n") << "16 of 127 places are root's";
 }
 
+// Reads what has come, and returns how many descriptors came with it.
+std::size_t take_descriptors(const Talk& talk) {
+  std::size_t count = 0;
+  while (auto message = receive_message(talk.connection.get())) count += message->fds.size();
+  return count;
+}
+
+// Linux counts them for root, and the agent could send none to anybody.
+TEST_F(HostileUserTest, DescriptorsThatNobodyReadsAreLimited) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<Talk> devices, captures;
+              const int places = take_places(devices);
+              Hello hello;
+              hello.purpose = Purpose::capture;
+              hello.ring_bytes = 1 << 16;
+              Hello list;
+              list.purpose = Purpose::list;
+              const std::vector<std::byte> rubbish(1);
+              const auto capture = [&] {
+                captures.push_back(say(encode(hello)));
+                if (!captures.back().answer) report("no capture");
+                say(encode(list));  // the agent has begun it
+                static_cast<void>(send_message(captures.back().connection.get(), rubbish));
+                say(encode(list));  // and ended it
+              };
+              for (int i = 0; i < 30; ++i) capture();
+              std::size_t unread = 0;
+              for (const Talk& each : captures) unread += take_descriptors(each);
+              for (const Talk& each : devices) unread += take_descriptors(each);
+              if (unread > 512) report(std::to_string(unread) + " unread");
+              capture();
+              const std::size_t rings = take_descriptors(captures.back());
+              if (rings != static_cast<std::size_t>(places)) {
+                report("a reader gets " + std::to_string(rings) + " rings");
+              }
+            }),
+            "");
+}
+
 // Sends messages with 253 descriptors each until the agent takes no more. The agent closes them in
 // order, and this process its own in the other one: where they meet, the agent has the last one,
 // and waits for it, unless it was too fast. Returns how many messages the agent has taken, or -1.

@@ -1,7 +1,6 @@
 #include "live/fabric/server.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,12 +32,6 @@ constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
 constexpr int no_memory_pause_microseconds = 10'000;
 
-// The most that this process may have.
-std::size_t descriptors_max() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1'024;
-}
-
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
   return 1;
@@ -48,7 +41,7 @@ int fail(const std::string& reason) {
 
 FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                            std::optional<MachineSocket> socket)
-    : unclosed_of_all_max_(descriptors_max() / 4),
+    : unclosed_of_all_max_(file_limit() / 4),
       networks_(networks),
       subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
       managers_(managers_of(options, subnet_)),
