@@ -196,6 +196,7 @@ void FabricServer::turn() {
 // Does what packets with data do not need.
 void FabricServer::manage() {
   has_to_manage_ = false;
+  close_read();
   accept_all();
   if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
@@ -348,16 +349,33 @@ void FabricServer::end(Session& session) {
   for (UniqueFd* socket : {&session.connection, &session.datagrams}) {
     shutdown(socket->get(), SHUT_RDWR);
     loop_.forget(socket->get());
-    // Those without anything unread close at once, however much waits for the closer.
-    if (*socket && holds_messages(socket->get())) left.push_back(std::move(*socket));
-    socket->reset();
   }
+  close_shut(sender_of(session), std::move(session.connection));
+  if (session.unread_file_bytes > 0) {
+    left_unread_.push_back({sender_of(session), session.process, session.unread_file_bytes,
+                            std::move(session.datagrams)});
+    close_read();
+  }
+  close_shut(sender_of(session), std::move(session.datagrams));
   // The loop would still name the session while a socket is not closed.
   for (UniqueFd& socket : left) {
     loop_.forget(socket.get());
     connection_closer_.close(sender_of(session), std::move(socket));
   }
   if (session.arriving) discard(session, std::move(session.arriving->file));
+}
+
+// The files of long datagrams that a program has not read stay, though its session has ended.
+void FabricServer::close_read() {
+  for (LeftUnread& each : left_unread_) {
+    if (is_all_read(each.datagrams.get())) close_shut(each.sender, std::move(each.datagrams));
+  }
+  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.datagrams; });
+}
+
+// A socket without anything unread closes at once, however much waits for the closer.
+void FabricServer::close_shut(Closer::Sender sender, UniqueFd socket) {
+  if (socket && holds_messages(socket.get())) connection_closer_.close(sender, std::move(socket));
 }
 
 // Closes what came from a session's program, for which the fabric does not wait.
