@@ -163,6 +163,12 @@ Result<ReceivedMessage> receive(int socket, int flags,
   return message;
 }
 
+// The kernel reports an error once, before the messages that are there.
+ssize_t look(int socket, msghdr& header) {
+  const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  return bytes < 0 ? recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT) : bytes;
+}
+
 }  // namespace
 
 Result<UniqueFd> listen_at(const std::string& text) {
@@ -263,7 +269,7 @@ Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PE
 // A look without room for descriptors makes none, and says that some are missing.
 bool next_has_descriptors(int socket) {
   msghdr header{};
-  const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t bytes = look(socket, header);
   return bytes >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
 }
 
@@ -277,9 +283,7 @@ bool holds_messages(int socket) {
   const int yes = 1;
   if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return true;
   msghdr header{};
-  ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
-  // The kernel reports an error once, before the messages that are there.
-  if (bytes < 0) bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t bytes = look(socket, header);
   if (bytes < 0) return errno != EAGAIN;
   return bytes > 0 || (header.msg_flags & MSG_CTRUNC) != 0;
 }
