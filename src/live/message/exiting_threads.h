@@ -4,7 +4,7 @@
 //
 // Linux waits for no peer when it closes the files of a thread that exits, whatever SO_LINGER says
 // (inet_release looks for PF_EXITING). That includes files in the unread messages of a socket. A
-// thread usually shares its process's descriptors, so the exiting one gets a table of its own
+// thread usually shares its process's descriptors, so the exiting one gets a separate table
 // (close_range(2) with CLOSE_RANGE_UNSHARE, Linux 5.9), which has little more than what it shall
 // close. A file with a flush operation, as that of a user's own file system, is waited for all the
 // same, and belongs nowhere here: only sockets, whatever their messages carry.
