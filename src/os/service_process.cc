@@ -38,6 +38,12 @@ std::uint64_t raise_file_limit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
+std::size_t file_limit() {
+  constexpr std::size_t usual = 1'024;
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : usual;
+}
+
 void drop_standard_descriptors() {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

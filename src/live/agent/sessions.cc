@@ -13,6 +13,7 @@
 #include "live/agent/core.h"
 #include "live/message/port_attributes.h"
 #include "live/path/packets/capture_ring.h"
+#include "os/service_process.h"
 #include "os/users.h"
 
 namespace tulle::live {
@@ -23,6 +24,12 @@ using State = Session::State;
 
 constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
 constexpr auto publish_again_time = 10ms;
+
+// Descriptors of the agent's in messages that a user who is limited has not read. A program that
+// reads has a few; a capture gets one of each process at once.
+constexpr std::size_t unread_of_connection_max = 8;
+constexpr std::size_t unread_of_capture_max = slots;
+constexpr std::size_t unread_of_user_max = 512;
 
 // Copies as much of a text as there is room for, without a part of a UTF-8 character at its end.
 template <std::size_t n>
@@ -162,6 +169,38 @@ void AgentCore::refuse(Session& session, const std::string& reason) {
   end(session);  // it may have a slot, a channel or a capture
 }
 
+// Linux counts the descriptors in unread messages for their sender, and lets the agent send none
+// once there are more than it may have open. All users who are limited get a quarter of that.
+bool AgentCore::has_room_for_descriptors(const Session& session, std::size_t count) {
+  if (session.peer.uid == geteuid()) return true;
+  std::size_t of_user = count;
+  std::size_t of_all = count;
+  const auto add = [&](uid_t user, std::size_t unread) {
+    of_all += unread;
+    if (user == session.peer.uid) of_user += unread;
+  };
+  for (const auto& each : sessions_) {
+    std::size_t& unread = each->descriptors_unread;
+    if (unread > 0 && is_all_read(each->connection.get())) unread = 0;
+    add(each->peer.uid, unread);
+  }
+  for (const LeftUnread& each : left_unread_) add(each.user, each.descriptors);
+  const bool is_capture = session.state == State::capture;
+  return of_all <= file_limit() / 4 && of_user <= unread_of_user_max &&
+         session.descriptors_unread + count <=
+             (is_capture ? unread_of_capture_max : unread_of_connection_max);
+}
+
+Result<void> AgentCore::send_descriptors(Session& session, std::span<const std::byte> bytes,
+                                         std::span<const int> fds) {
+  if (!has_room_for_descriptors(session, fds.size())) {
+    return Error{"the user's programs have not read the descriptors that they got", EAGAIN};
+  }
+  auto sent = send_message(session.connection.get(), bytes, fds);
+  if (sent && session.peer.uid != geteuid()) session.descriptors_unread += fds.size();
+  return sent;
+}
+
 void AgentCore::list(Session& session) {
   auto device = devices_.find(session.hello.device);
   if (!device) return refuse(session, device.error().message);
@@ -222,7 +261,7 @@ void AgentCore::open(Session& session) {
   session.counters = std::move(*counters);
   session.state = State::process;
   session.version_told = session.version_noted = (*device)->version;
-  if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
+  if (!send_descriptors(session, encode(opened), fds)) return end(session);
   if (Session* capture = capture_for(session.peer.uid)) join_capture(*capture, session);
 }
 
@@ -376,8 +415,7 @@ void AgentCore::find_peer(Session& session) {
     return refuse(session, "there is no such process of yours on this host");
   }
   const std::array<int, 2> fds = {owner->table.get(), owner->doorbell.get()};
-  static_cast<void>(
-      send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), fds));
+  static_cast<void>(send_descriptors(session, encode(PeerProcess{owner->peer.pid}), fds));
   session.state = State::closing;
 }
 
@@ -479,8 +517,7 @@ void AgentCore::open_channel(Session& session) {
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
   const int fd = events->get();
-  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel, seal_key_id()}),
-                    {&fd, 1})) {
+  if (!send_descriptors(session, encode(ChannelOpened{session.channel, seal_key_id()}), {&fd, 1})) {
     return end(session);
   }
   if (Session* capture = capture_for(geteuid())) capture_connections(*capture);
@@ -526,7 +563,7 @@ void AgentCore::capture_connections(Session& capture) {
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{getpid(), "agent", settings_.device.name};
-  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  if (!send_descriptors(capture, encode(source), {&fd, 1})) return;
   network_->tap().open(std::move(*ring), capture.hello.snap_length);
   connections_captured_by_ = &capture;
 }
@@ -554,15 +591,16 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   const uid_t who = capture.peer.uid;
   // The traffic belongs to another user.
   if (who != 0 && !same_user(who, process.peer.uid)) return;
+  if (!has_room_for_descriptors(process, 1)) return;  // it reads nothing
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{process.peer.pid, process.hello.command,
                              one_line(process.hello.device.name)};
   const StartCapture start{capture.hello.snap_length};
-  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  if (!send_descriptors(capture, encode(source), {&fd, 1})) return;
   process.captured_by = &capture;
-  static_cast<void>(send_message(process.connection.get(), encode(start), {&fd, 1}));
+  static_cast<void>(send_descriptors(process, encode(start), {&fd, 1}));
 }
 
 // Ends a capture. Processes that root's capture had taken over go back to their user's.
