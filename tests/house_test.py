@@ -4,6 +4,7 @@
 - No source file has more than 700 lines, and no test more than 800.
 - No class has more than 40 public methods.
 - No function has more than 70 lines.
+- The sources of src/cli have fewer than 2,500 lines together, without tests: it turns options into calls.
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
 - No place in a live device's driver names one of its networks.
@@ -23,6 +24,7 @@ SOURCE_LINES_MAX = 700
 TEST_LINES_MAX = 800
 METHODS_MAX = 40
 FUNCTION_LINES_MAX = 70
+CLI_LINES_MAX = 2500
 SITES_MAX = 40
 HOST_SITES_MAX = 24
 FRAGMENTS_MAX = 0.03
@@ -53,6 +55,11 @@ def long_files(files):
         lines = text.count("\n")
         if lines > (TEST_LINES_MAX if is_test(path) else SOURCE_LINES_MAX):
             yield path, lines
+
+
+def lines_without_tests(files):
+    """Returns the lines of the files together; `files` are (path, text)."""
+    return sum(text.count("\n") for path, text in files if not is_test(path))
 
 
 ALGORITHM = re.compile(r"\bstd::(ranges::\w+|(copy|fill|find|count|replace)(_n|_if)?|remove_if|(stable_)?sort|any_of|"
@@ -228,6 +235,17 @@ class Functions(unittest.TestCase):
     def test_can_fail(self):
         text = 'namespace a {\nint A::f(int x) const {\n  // {\n  if (x) {\n    g("{");\n  }\n}\n}  // namespace a\n'
         self.assertEqual(list(functions(text)), [("A::f", 6)])
+
+
+class CommandLine(unittest.TestCase):
+    """What does the work of a command is a library, which others may call and a unit test can reach."""
+
+    def test_lines(self):
+        self.assertLess(lines_without_tests((p, p.read_text()) for p in sources("src/cli")), CLI_LINES_MAX)
+
+    def test_can_fail(self):
+        files = [(pathlib.Path("a.cc"), "\n" * 2000), (pathlib.Path("b.h"), "\n" * 500), (pathlib.Path("a_test.cc"), "\n" * 9)]
+        self.assertEqual(lines_without_tests(files), CLI_LINES_MAX)
 
 
 class EventLoops(unittest.TestCase):

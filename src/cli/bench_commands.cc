@@ -1,11 +1,14 @@
 #include "cli/bench_commands.h"
 
-#include "cli/command_line.h"
+#include "cli/command_list.h"
 #include "cli/simulations.h"
 #include "ranks/plan.h"
+#include "terminal/command_line.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::from_to;
 
 constexpr char bench_examples[] =
     "Examples:\n"

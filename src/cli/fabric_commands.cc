@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "cli/command_line.h"
 #include "cli/commands.h"
+#include "terminal/command_line.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::with_a_name;
 
 constexpr char fabric_examples[] =
     "Examples:\n"
@@ -119,7 +121,7 @@ CLI::App* add_up(CLI::App* fabric, int& status) {
 }
 
 void add_shell(CLI::App* fabric, int& status, const std::vector<std::string>& after_dashes) {
-  static RunOptions shell_options;
+  static shim::LaunchOptions shell_options;
   auto* shell = fabric->add_subcommand(
       "rsh", "Run a command on a host, as rsh does; for launchers such as mpirun");
   add_name(shell, shell_options.fabric);
