@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rdma/port/framing/infiniband.h"
 #include "rdma/wire/bth.h"
@@ -49,6 +50,14 @@ FrameRef PacketStore::copy(FrameRef ref) {
 void PacketStore::give(FrameRef ref) {
   --under_way_[frames_[ref].source];
   frames_.give(ref);
+}
+
+std::uint64_t PacketStore::give_all(FrameRef first) {
+  std::uint64_t frames = 0;
+  for (FrameRef ref = first; ref != port::no_frame; ++frames) {
+    give(std::exchange(ref, frames_[ref].next));
+  }
+  return frames;
 }
 
 bool PacketStore::read_headers(FrameRef ref, wire::LocalPath& path) {

@@ -35,6 +35,8 @@ class PacketStore {
   // Returns another frame with the same contents.
   port::FrameRef copy(port::FrameRef ref);
   void give(port::FrameRef ref);
+  // Gives the frames of a list. Returns how many there are.
+  std::uint64_t give_all(port::FrameRef first);
   // Fills in what switches read besides the lane, from the packet's bytes. Returns false if they
   // are no packet that can have a destination.
   bool read_headers(port::FrameRef ref, wire::LocalPath& path);
@@ -43,6 +45,7 @@ class PacketStore {
   std::span<const std::byte> bytes_of(port::FrameRef ref) {
     return {packets_.of(ref), frames_[ref].payload_bytes};
   }
+  // What is given back to the pool itself keeps its place in its host's share.
   port::FramePool& frames() { return frames_; }
 
  private:

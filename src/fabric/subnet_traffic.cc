@@ -435,14 +435,13 @@ Time SubnetTraffic::head_lifetime(Time now, At at) const {
 
 // Discards what has waited at a port for too long. Returns true if packets wait there.
 bool SubnetTraffic::discard_heads(Time now, At at) {
-  Switch& of = *nodes_[at.node];
-  const std::uint32_t before = packets_.frames().in_use();
-  const Time next = of.discard_heads(now, at.port, head_lifetime(now, at));
-  const std::uint32_t discarded = before - packets_.frames().in_use();
+  const Switch::Overdue overdue =
+      nodes_[at.node]->take_overdue(now, at.port, head_lifetime(now, at));
+  const std::uint64_t discarded = packets_.give_all(overdue.frames);
   counters_.overdue += discarded;
   if (!is_program(at)) counters_of(at).transmit_discards += discarded;
   talk(at.node);
-  return !next.is_never();
+  return !overdue.next.is_never();
 }
 
 void SubnetTraffic::set_link(Time now, At at, bool is_up) {
@@ -452,13 +451,9 @@ void SubnetTraffic::set_link(Time now, At at, bool is_up) {
     of.port(at.port).bring_up();
     return kick(at);
   }
-  for (FrameRef ref = of.take_down(now, at.port); ref != no_frame;) {
-    const FrameRef next = packets_[ref].next;
-    packets_.give(ref);
-    ++counters_.lost;
-    ++counters_of(at).transmit_discards;
-    ref = next;
-  }
+  const std::uint64_t lost = packets_.give_all(of.take_down(now, at.port));
+  counters_.lost += lost;
+  counters_of(at).transmit_discards += lost;
   talk(at.node);
 }
 
