@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
+#include "live/key_proof.h"
 #include "live/message/codec.h"
 #include "live/message/counters_page.h"
 #include "live/message/device_info.h"
-#include "live/security/key_proof.h"
 
 namespace tulle::live {
 

@@ -36,9 +36,9 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "live/key_proof.h"
 #include "live/security/fork_mark.h"
 #include "live/security/key_file.h"
-#include "live/security/key_proof.h"
 #include "live/security/libcrypto.h"
 #include "rdma/wire/ip_udp.h"
 

@@ -1,5 +1,6 @@
 // Streams: connecting, accepting, shutting down and closing.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
