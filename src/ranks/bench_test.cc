@@ -21,7 +21,7 @@ std::string refused(const BenchOptions& options) {
 
 TEST(BenchTest, BytesAreRoundedUpToEqualParts) {
   BenchOptions options;
-  options.collective = "allreduce:1000001";
+  options.collective = "allreduce:1000001B";
   options.ranks = 3;
   auto bench = make_bench(options, as_option);
   ASSERT_TRUE(bench) << bench.error().message;
@@ -42,16 +42,16 @@ TEST(BenchTest, WhatIsWrongIsSpeltAsTheCallerDoes) {
   options.per_server = 3;
   EXPECT_EQ(refused(options), "--per-server: 4 ranks do not fill servers of 3");
   options.per_server = 0;
-  options.chunk = "3";
+  options.chunk = "3B";
   EXPECT_EQ(refused(options), "--chunk: must be a multiple of 4 B");
-  options.chunk = "4";
+  options.chunk = "4B";
   options.ranks = 1;
   EXPECT_EQ(refused(options), "--ranks: must be 2 to 64");
 }
 
 TEST(BenchTest, TimesAreMedians) {
   BenchOptions options;
-  options.collective = "allreduce:4000000";
+  options.collective = "allreduce:4000000B";
   auto bench = make_bench(options, as_option);
   ASSERT_TRUE(bench);
   const Times times{{0.004, 0.001, 0.002}, {0.001, 0.003, 0.002}, 0};

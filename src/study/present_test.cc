@@ -26,13 +26,12 @@ constexpr char small[] = R"(title = "Small"
 kind = "single-switch"
 hosts = 4
 link_rate = "100Gbps"
+[host]
+recovery = "selective-repeat"
 [traffic]
 pattern = "incast"
 senders = 3
 bytes = "16KB"
-[picture]
-kind = "bars"
-figures = ["fct_us.p99"]
 )";
 
 scenario::Scenario small_scenario() {
