@@ -25,7 +25,7 @@ Result<scenario::Grid> grid_of(const SweepOptions& options) {
   if (options.knobs.empty() == options.points.empty()) {
     return Error{"name what is to vary: --knob KEY=VALUE,VALUE, or --points FILE with a list"};
   }
-  return options.points.empty() ? scenario::grid_of(options.knobs)
+  return options.points.empty() ? scenario::grid_of_texts(options.knobs)
                                 : scenario::read_points(options.points);
 }
 

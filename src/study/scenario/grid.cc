@@ -196,7 +196,7 @@ void add_keys(const toml::table& table, const std::string& path, Grid& grid,
 
 }  // namespace
 
-Result<Grid> grid_of(const std::vector<std::string>& knobs) {
+Result<Grid> grid_of_texts(const std::vector<std::string>& knobs) {
   std::vector<Knob> read;
   for (const std::string& text : knobs) {
     auto knob = parse_knob(text);
