@@ -104,7 +104,7 @@ void Device::Impl::set_gids() {
   for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
     if (info_.gids[i].in_use()) gids_of_roce_v1_[i] = info_.gids[i].is_roce_v1;
   }
-  device::Adapter::OtherFraming other;
+  device::Adapter::OtherFraming other{};
   if (gids_of_roce_v1_.any()) other = {&port::roce_v1, gids_of_roce_v1_};
   adapter_->set_gids(gids, 1, other);
   links_.set_addresses(info_);
