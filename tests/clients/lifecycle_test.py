@@ -12,6 +12,20 @@ from harness import INTEGRITY, PACKETS_ONLY, ClientTest, cpu_ticks, wait_until
 
 PORT = 18600
 
+# Opens the device, and makes a child that has all descriptors by a system call, which no handler of forks sees.
+CLONES = """
+import ctypes, platform, signal
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+assert verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0]))
+clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+child = ctypes.CDLL(None).syscall(clone, int(signal.SIGCHLD), 0, 0, 0, 0)
+if child > 0:
+    print("has a child", flush=True)
+signal.pause()
+"""
+
 
 class PeerDeath(ClientTest):
     def running_pair(self, options=()):
@@ -201,6 +215,18 @@ class AgentDeath(ClientTest):
         self.pair([INTEGRITY, "-M", "mix"], port=PORT + 1)
         wait_until(lambda: len(self.status()["processes"]) == 2, "both to join the new agent")
         self.assertTrue(server.running and client.running)
+
+    def test_killed_while_a_child_has_the_descriptors(self):
+        """The program waits without using the processor, and joins the next agent."""
+        process = self.start(*self.over_tulle(["/usr/bin/python3", "-c", CLONES]))
+        wait_until(lambda: "has a child" in process.stdout, "the child")
+        os.kill(self.status()["agent"]["pid"], signal.SIGKILL)
+        time.sleep(1)
+        before = cpu_ticks(process.pid)
+        time.sleep(2)
+        self.assertLess(cpu_ticks(process.pid) - before, os.sysconf("SC_CLK_TCK") / 5)
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+        wait_until(lambda: process.pid in {p["pid"] for p in self.status()["processes"]}, "it to join the new agent")
 
     def test_leaves_when_idle(self):
         self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_IDLE_EXIT": "1"})

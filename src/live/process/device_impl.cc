@@ -261,9 +261,13 @@ int Device::Impl::watch(const device::FlowRule& rule) {
   return error;
 }
 
-// Closing the socket removes it from epoll.
+// The socket may be closed, which does not end its watch while another process has it.
 void Device::Impl::unwatch(const device::FlowRule& rule) {
   if (forked_) return;
+  for (Watched& watched : watched_) {
+    loop_.forget(watched.fd);
+    watched = {};
+  }
   network_->raw()->unwatch(rule);
   watch_changed_sockets();
 }
