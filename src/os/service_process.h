@@ -4,6 +4,7 @@
 // capture.
 
 #include <cstdint>
+#include <string>
 
 #include "os/unique_fd.h"
 
@@ -18,6 +19,11 @@ bool has_stop_signal(const UniqueFd& signals);
 // Raises the limit of open files as far as this user may, since each client is an open file.
 // Returns how many may be open now, or 0 if the system does not say.
 std::uint64_t raise_file_limit();
+
+// Raises the limits of processor time, memory and files' lengths as far as this user may, since the
+// program that started the service may have low ones. Returns the names of those that are still
+// limits, or an empty text.
+std::string raise_other_limits();
 
 // Lets the standard descriptors go. A pipe of the process that started it would never reach its
 // end while they stayed open here.

@@ -151,6 +151,31 @@ class AgentStart(ClientTest):
         self.assertEqual((0, 0), (int(fields["CapInh"], 16), int(fields["CapAmb"], 16)), fields)
         self.assertEqual(0, int(fields["CapBnd"], 16) & ~(net_admin | net_raw), fields)
 
+    def test_from_a_program_with_low_limits(self):
+        """Its own limits do not end the agent, which serves other programs. Those that stay are named."""
+        low = ["prlimit", "--cpu=600:", "--fsize=20480000:", f"--as={4 << 30}:", f"--data={2 << 30}:"]
+        self.run_program(*low, *self.over_tulle(["ibv_devices"]))
+        agent = self.status()["agent"]["pid"]
+        limits = pathlib.Path(f"/proc/{agent}/limits").read_text()
+        for name in ("cpu time", "file size", "address space", "data size"):
+            soft, hard = re.search(rf"Max {name} +(\w+) +(\w+)", limits).groups()
+            self.assertEqual(hard, soft, limits)
+        os.kill(agent, signal.SIGKILL)
+        process = self.run_program("prlimit", "--cpu=600:600", *self.over_tulle(["ibv_devices"]))
+        if self.limit_of_cpu() != "unlimited":
+            self.assertIn("it has limits of the program that started it (prlimit: cpu)", process.stderr)
+
+    def limit_of_cpu(self):
+        limits = pathlib.Path(f"/proc/{self.status()['agent']['pid']}/limits").read_text()
+        return re.search(r"Max cpu time +(\w+)", limits)[1]
+
+    def test_a_program_with_short_files(self):
+        """Without memory that it may share, the program's packets go by sockets, and SIGXFSZ does not end it."""
+        argv = ["ibv_rc_pingpong", "-g", "0", "-n", "100", "-p", str(PORT)]
+        server = self.start_server(argv, PORT, prefix=["prlimit", "--fsize=20480000"])
+        client = self.run_program(*self.over_tulle([*argv, "127.0.0.1"]))
+        self.assertEqual(0, server.wait(10), f"{server.describe()}\n{client.describe()}")
+
     def test_from_a_program_with_few_descriptors(self):
         """It serves all programs of the host. Whoever may not raise the limit starts none, and says what to do."""
         few = self.run_program("prlimit", "--nofile=24:24", *self.over_tulle(["ibv_devices"]), expect=None)
