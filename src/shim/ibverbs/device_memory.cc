@@ -77,7 +77,7 @@ ibv_dm* alloc_dm(ibv_context* ibv, ibv_alloc_dm_attr* attributes) {
   memory->bytes.reset(bytes);
   memory->length = attributes->length;
   bytes_in_use += memory->length;
-  return add_dm(context, std::move(memory), context.file->next_handle++);
+  return add_dm(context, std::move(memory), context.file->new_handle(context.file->dms));
 }
 
 int free_dm(ibv_dm* ibv) {
@@ -124,7 +124,7 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
   mr->length = length;
   mr->shared->device_memory = dm.memory;
   ++dm.memory->regions;
-  return add_mr(context, std::move(mr), context.file->next_handle++);
+  return add_mr(context, std::move(mr), context.file->new_handle(context.file->mrs));
 }
 
 }  // namespace

@@ -236,7 +236,7 @@ Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* 
   mr->length = length;
   mr->region = region;
   mr->shared = shared != nullptr ? std::move(shared) : std::make_shared<SharedMr>();
-  return add_mr(context, std::move(mr), context.file->next_handle++);
+  return add_mr(context, std::move(mr), context.file->new_handle(context.file->mrs));
 }
 
 void serve_memory(Context& context) {
@@ -259,7 +259,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) try {
   if (pd->pd == nullptr) return fail(to_errno(status));
   const OnThrow undo(
       [&, made = pd->pd] { (void)to_errno(context.adapter().objects().destroy(made)); });
-  return add_pd(context, std::move(pd), context.file->next_handle++);
+  return add_pd(context, std::move(pd), context.file->new_handle(context.file->pds));
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
