@@ -57,7 +57,7 @@ MAY_KNOW = {
     "tuning": {"config", "fabric", "port", "report", "scenario", "sim", "transport"},
     "study": {"config", "experiment", "os", "report", "scenario", "sim", "tuning"},
     "live": {"device", "fabric", "ipoib", "os", "port", "management", "transport", "verbs", "wire"},
-    "rsockets": set(),
+    "rsockets": {"os"},
     "ranks": {"os", "workload"},
     "mpi": {"sim"},
     "shim": {"device", "live", "management", "os", "rsockets", "transport", "verbs"},

@@ -15,6 +15,7 @@
 #include "live/path/memory/shared_regions.h"
 #include "live/path/packets/neighbours.h"
 #include "live/process/program_memory.h"
+#include "os/cancellation.h"
 #include "os/system_random.h"
 #include "rdma/port/framing/roce_v1.h"
 
@@ -422,6 +423,7 @@ void Device::Impl::wake_at(Time when) {
 }
 
 void Device::Impl::wake() {
+  const CancellationOff cancellation_off;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof(one));
 }

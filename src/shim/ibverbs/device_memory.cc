@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -133,13 +134,14 @@ DeviceMemory::~DeviceMemory() { bytes_in_use -= length; }
 
 void serve_device_memory(Context& context) {
   context.alloc_dm = guarded<alloc_dm>;
-  context.free_dm = free_dm;
+  context.free_dm = guarded<free_dm>;
   context.reg_dm_mr = guarded<reg_dm_mr>;
 }
 
 extern "C" {
 
 ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
@@ -151,6 +153,7 @@ ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) try {
 }
 
 void ibv_unimport_dm(ibv_dm* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return;
   Dm& dm = Dm::of(ibv);
   Context& context = Context::of(dm.context);

@@ -68,7 +68,7 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv, ibv_parent_domain_init_attr* attri
 
 void serve_domains(Context& context) {
   context.alloc_td = guarded<alloc_td>;
-  context.dealloc_td = dealloc_td;
+  context.dealloc_td = guarded<dealloc_td>;
   context.alloc_parent_domain = guarded<alloc_parent_domain>;
 }
 
