@@ -204,6 +204,21 @@ def is_fragment(block):
     return len(block.split()) >= 4 and OPENING.match(block) is not None and VERB.search(sentence) is None
 
 
+# Files of the C libraries whose functions make no system call that a thread could be cancelled in.
+WITHOUT_CALLS = re.compile(r"(?:strings|buffers|kernel_structs|private_stubs|refusals|compat)\.cc$|/rsocket_")
+C_FUNCTION = re.compile(r"^[a-z_][\w:<>,&*\s\[\]()/.-]*?\b(\w+)\([^;{}]*\)(?: try)? \{\n(.*)", re.MULTILINE)
+
+
+def cancellable(path, text):
+    """Yields the functions of the C API, of more than one line, that do not begin with NoCancellation."""
+    if WITHOUT_CALLS.search(path):
+        return
+    for block in re.findall(r'^extern "C" \{\n(.*?)^\}  // extern "C"', text, re.MULTILINE | re.DOTALL):
+        for name, first in C_FUNCTION.findall(block):
+            if "NoCancellation" not in first:
+                yield f"{path}: {name}"
+
+
 class Includes(unittest.TestCase):
     def test_algorithms(self):
         files = sources("src", "tests", "bench", suffixes=(".h", ".cc"))
@@ -246,6 +261,21 @@ class CommandLine(unittest.TestCase):
     def test_can_fail(self):
         files = [(pathlib.Path("a.cc"), "\n" * 2000), (pathlib.Path("b.h"), "\n" * 500), (pathlib.Path("a_test.cc"), "\n" * 9)]
         self.assertEqual(lines_without_tests(files), CLI_LINES_MAX)
+
+
+class Cancellation(unittest.TestCase):
+    """A thread that is cancelled within a call must not leave it half done (os/cancellation.h)."""
+
+    def test_calls_of_the_libraries(self):
+        paths = [path for path in sorted((ROOT / "src" / "shim").rglob("*.cc")) if "_fuzz" not in path.name]
+        found = [name for path in paths for name in cancellable(str(path.relative_to(ROOT)), path.read_text())]
+        self.assertEqual([], found)
+
+    def test_can_fail(self):
+        text = 'extern "C" {\n\nint f(int a,\n      int b) try {\n  g();\n}\n\n}  // extern "C"\n'
+        self.assertEqual(["src/a.cc: f"], list(cancellable("src/a.cc", text)))
+        guarded = text.replace("g();", "const NoCancellation no_cancellation;")
+        self.assertEqual([], list(cancellable("src/a.cc", guarded)))
 
 
 class EventLoops(unittest.TestCase):

@@ -59,7 +59,7 @@ MAY_KNOW = {
     "tuning": {"config", "fabric", "port", "report", "scenario", "sim", "transport"},
     "study": {"config", "experiment", "mpi", "os", "report", "scenario", "sim", "tuning", "workload"},
     "live": {"device", "fabric", "ipoib", "os", "pcapng", "port", "management", "transport", "verbs", "wire"},
-    "rsockets": set(),
+    "rsockets": {"os"},
     "ranks": {"os", "report", "workload"},
     "mpi": {"sim"},
     "shim": {"device", "live", "management", "os", "rsockets", "transport", "verbs"},

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "os/unique_fd.h"
 
@@ -21,6 +22,11 @@ bool has_stop_signal(const UniqueFd& signals);
 std::uint64_t raise_file_limit();
 // Returns how many files this process may have open.
 std::size_t file_limit();
+
+// Raises the limits of processor time, memory and files' lengths as far as this user may, since the
+// program that started the service may have low ones. Returns the names of those that are still
+// limits, or an empty text.
+std::string raise_other_limits();
 
 // Lets the standard descriptors go. A pipe of the process that started it would never reach its
 // end while they stayed open here.

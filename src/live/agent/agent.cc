@@ -136,6 +136,13 @@ int run_agent(const AgentOptions& options) {
   if (options.on_demand) {
     detach();
     schedule_as_usual();
+    const std::string limits = raise_other_limits();
+    if (!limits.empty()) {
+      std::fprintf(stderr,
+                   "tulle agent: it has limits of the program that started it (prlimit: %s): start "
+                   "`tulle agent` first\n",
+                   limits.c_str());
+    }
   }
   // A program with few descriptors may have started the agent, which serves all others too.
   if (const std::uint64_t files = raise_file_limit(); files < files_min) {

@@ -26,13 +26,9 @@ void AgentLink::tell_exposed() {
   static_cast<void>(send_message(connection_.get(), encode(Expose{}), fds));
 }
 
-Result<ReceivedMessage> AgentLink::receive() {
-  auto message = receive_message(connection_.get());
-  const int error = message ? 0 : message.error().error_number;
-  // A message whose descriptors this process has no room for is lost, and nothing else.
-  if (error != 0 && error != EAGAIN && error != EMFILE) connection_.reset();
-  return message;
-}
+Result<ReceivedMessage> AgentLink::receive() { return receive_message(connection_.get()); }
+
+void AgentLink::close() { connection_.reset(); }
 
 void AgentLink::tell_held(std::uint32_t version, const std::bitset<gids_max>& held) {
   GidsHeld message;

@@ -15,6 +15,7 @@
 #include "live/message/socket.h"
 #include "live/process/agent_client.h"
 #include "live/process/seal_choice.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -37,6 +38,16 @@ bool await_reply(int socket, ReplyMessage& message) {
   std::byte bytes[message_bytes];
   const ssize_t received = recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
   return received > 0 && decode({bytes, static_cast<std::size_t>(received)}, message);
+}
+
+// A thread of the program may be cancelled in these two, before it has changed anything.
+ssize_t await_event(int socket, std::span<std::byte> bytes) {
+  const CancellationPoint point;
+  return recv(socket, bytes.data(), bytes.size(), MSG_PEEK);
+}
+void await_signal() {
+  const CancellationPoint point;
+  poll(nullptr, 0, -1);
 }
 
 }  // namespace
@@ -332,9 +343,9 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
   for (;;) {
     const std::uint32_t generation = generation_;
     // An event that there is no memory for stays on the socket.
-    ssize_t received = recv(events_.get(), bytes, sizeof(bytes), MSG_PEEK);
+    ssize_t received = await_event(events_.get(), bytes);
     if (has_ended_) {
-      poll(nullptr, 0, -1);  // until a signal comes
+      await_signal();
       return EINTR;
     }
     if (received < 0 && errno != ECONNRESET) return errno;
