@@ -25,7 +25,7 @@ void Network::request(std::uint32_t host, std::uint32_t token, std::uint32_t not
   if (acting == nullptr || (owns(host) && acting == &part_of(host))) {
     application.meet_request(host, token, note);
   } else {
-    acting->request_elsewhere(host, token, note);
+    acting->crossings().request(host, token, note);
   }
 }
 
@@ -84,13 +84,14 @@ void Network::play_rounds(Part& part, Time until, Application& application) {
 // next.
 void Network::take_crossings(Part& part, Application& application) {
   for (const auto& other : parts_) {
-    if (other.get() != &part) part.take_from(*other, round_.sent, application);
+    if (other.get() != &part)
+      part.crossings().take_from(other->crossings(), round_.sent, application);
   }
   for (std::uint32_t process = 0; process < messages_.size(); ++process) {
     for (const auto& [number, crossing] : messages_[process].shares) {
       if (number != part.number()) continue;
-      if (!part.take_sent(process, crossing, Time{all_.earliest_round}, application))
-        fail_at(process);
+      const Time earliest{all_.earliest_round};
+      if (!part.crossings().take_sent(process, crossing, earliest, application)) fail_at(process);
     }
   }
 }
@@ -143,12 +144,12 @@ void Network::exchange(RoundReport& report) {
     OutgoingMessage& message = sent_[process];
     message.begin(report);
     for (std::uint32_t part = process * threads(); part < (process + 1) * threads(); ++part) {
-      for (const auto& own : parts_) message.add(part, own->sent_to(part));
+      for (const auto& own : parts_) message.add(part, own->crossings().sent_to(part));
     }
     to[process] = message.pieces();
   }
   processes_->exchange_pieces(to, came_);
-  for (const auto& own : parts_) own->forget_sent(first_part_, threads());
+  for (const auto& own : parts_) own->crossings().forget_sent(first_part_, threads());
   for (std::uint32_t process = 0; process < came_.size(); ++process) {
     if (process == processes_->number()) continue;
     auto message = read_message(came_[process]);
@@ -215,11 +216,11 @@ std::uint64_t Network::events() const {
 }
 
 std::uint64_t Network::data_packet_hops() const {
-  return sum([](const Part& part) { return part.data_hops(); });
+  return sum([](const Part& part) { return part.links().data_hops(); });
 }
 
 std::uint64_t Network::frames_sent() const {
-  return sum([](const Part& part) { return part.all_hops(); });
+  return sum([](const Part& part) { return part.links().all_hops(); });
 }
 
 std::uint64_t Network::frames_in_use() const {

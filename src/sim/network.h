@@ -180,8 +180,6 @@ class Network {
   void set_partitions(const fabric::Topology& topology);
   void exchange_credits();
   void set_up_notices();
-  void set_up_payloads();
-  void set_up_noise(const fabric::Topology& topology);
   void set_up_rounds();
   void set_up_stacks();
   void plan_faults(const fabric::Topology& topology);

@@ -7,7 +7,6 @@
 #include "fabric/lids.h"
 #include "fabric/machines/placement.h"
 #include "rdma/optional/transports.h"
-#include "sim/kernel_driver.h"
 #include "sim/network.h"
 
 namespace tulle::sim {
@@ -60,7 +59,23 @@ Nodes::Nodes(const NetworkSettings& settings, const fabric::Routes& routes,
       routes(routes),
       hosts(topology.hosts),
       switches(topology.switches),
-      ends(std::accumulate(topology.ports.begin(), topology.ports.end(), std::size_t{0})) {}
+      ends(std::accumulate(topology.ports.begin(), topology.ports.end(), std::size_t{0})),
+      has_head_lifetimes(settings.switches.has_head_lifetimes()),
+      has_kernels(settings.host.stack.cores > 0) {
+  const Faults& faults = settings.faults;
+  disturbed = settings.bit_error_rate > 0 || settings.lose_every > 0 || !faults.outages.empty() ||
+              !faults.bit_errors.empty();
+  if (settings.carries_bytes) {
+    payload_bytes = settings.host.payload_bytes_max();
+  } else if (settings.host.plays_iwarp) {
+    payload_bytes = front_bytes_max;
+    carries_fronts = true;
+  }
+  if (settings.bit_error_rate == 0 && faults.bit_errors.empty()) return;
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    noise.emplace_back(settings.seed ^ 0x4015'E000'0000'0000 ^ node);
+  }
+}
 
 Time lookahead_of(const fabric::Topology& topology, const NetworkSettings& settings) {
   Time lookahead = Time::never();
@@ -95,9 +110,6 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   if (!nodes_.settings.pkeys.empty()) set_partitions(topology);
   set_up_notices();
   set_up_stacks();
-  set_up_payloads();
-  set_up_noise(topology);
-  nodes_.has_head_lifetimes = nodes_.settings.switches.has_head_lifetimes();
   set_up_rounds();
   if (nodes_.settings.faults.any()) plan_faults(topology);
 }
@@ -120,6 +132,8 @@ void Network::divide(const fabric::Topology& topology) {
     ends += topology.ports[node];
     nodes_of[part_of[node]].push_back(node);
   }
+  nodes_.processes = processes;
+  nodes_.parts_each = threads;
   failures_.resize(threads);
   for (std::uint32_t number = first_part_; number < first_part_ + threads; ++number) {
     parts_.push_back(std::make_unique<Part>(nodes_, observers_, number));
@@ -173,27 +187,6 @@ void Network::make_ends(const fabric::Topology& topology) {
   }
 }
 
-void Network::set_up_payloads() {
-  const HostSettings& host = nodes_.settings.host;
-  if (nodes_.settings.carries_bytes) {
-    nodes_.payload_bytes = host.payload_bytes_max();
-  } else if (host.plays_iwarp) {
-    nodes_.payload_bytes = front_bytes_max;
-    nodes_.carries_fronts = true;
-  }
-}
-
-void Network::set_up_noise(const fabric::Topology& topology) {
-  const NetworkSettings& settings = nodes_.settings;
-  const Faults& faults = settings.faults;
-  nodes_.disturbed = settings.bit_error_rate > 0 || settings.lose_every > 0 ||
-                     !faults.outages.empty() || !faults.bit_errors.empty();
-  if (settings.bit_error_rate == 0 && faults.bit_errors.empty()) return;
-  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
-    nodes_.noise.emplace_back(settings.seed ^ 0x4015'E000'0000'0000 ^ node);
-  }
-}
-
 void Network::set_up_switch(fabric::Switch& at, std::uint32_t node) {
   at.set_routes(nodes_.routes,
                 nodes_.settings.link_layer == LinkLayer::infiniband &&
@@ -204,8 +197,6 @@ void Network::set_up_switch(fabric::Switch& at, std::uint32_t node) {
 }
 
 void Network::set_up_rounds() {
-  const auto processes = static_cast<std::uint32_t>(sent_.size());
-  for (const auto& part : parts_) part->begin(processes, threads());
   if (lookahead() == Time::zero()) return order_by_time();
   // With links of a kilometre and more, a turn would be more than a cache holds.
   constexpr Time longest_round = Time::microseconds(4);
@@ -234,13 +225,9 @@ void Network::set_up_notices() {
 }
 
 void Network::set_up_stacks() {
-  nodes_.has_kernels = nodes_.settings.host.stack.cores > 0;
   if (!nodes_.has_kernels) return;
-  for (std::uint32_t number = 0; number < hosts(); ++number) {
-    if (!owns(number)) continue;
-    Host& host = nodes_.hosts[number];
-    host.kernel = std::make_unique<KernelDriver>(part_of(number), number,
-                                                 nodes_.settings.host.stack, host.adapter);
+  for (std::uint32_t host = 0; host < hosts(); ++host) {
+    if (owns(host)) part_of(host).add_kernel(host);
   }
 }
 

@@ -18,29 +18,13 @@
 #include "fabric/topology.h"
 #include "rdma/device/adapter.h"
 #include "rdma/port/port.h"
+#include "sim/event_kind.h"
 #include "sim/intake.h"
 #include "sim/network_settings.h"
 
 namespace tulle::sim {
 
 struct KernelDriver;
-
-// The kinds of events, in the order in which they happen at one time and node.
-enum class EventKind : std::uint8_t {
-  fault,
-  control,
-  arrival,
-  port_free,
-  deadline,
-  application,
-  pause_end,
-  pause_renewal,
-  watchdog,
-  slow_arrival,  // arrival at a host with an intake
-  taken_in,      // a host with an intake has taken in a frame
-  notice,        // arrival of a notice from a switch
-  stack_work,    // work of a host's kernel
-};
 
 struct Host {
   explicit Host(const device::Configuration& configuration);
@@ -123,10 +107,14 @@ struct Nodes {
   std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
     return places[node].first_end + port;
   }
+  // Returns the process that moves the nodes of a part.
+  std::uint32_t process_of(std::uint32_t part) const { return part / parts_each; }
   LinkEnd& end(std::uint32_t node, std::uint16_t port) { return ends[end_index(node, port)]; }
 
   NetworkSettings settings;
   const fabric::Routes& routes;
+  std::uint32_t processes = 1;   // that simulate the network together
+  std::uint32_t parts_each = 1;  // of each process
   SparseArray<Host> hosts;
   SparseArray<fabric::Switch> switches;
   SparseArray<LinkEnd> ends;  // by index, see Place::first_end

@@ -60,7 +60,7 @@ struct RoundMessage {
   std::vector<Share> shares;
 };
 // Finds the shares in a message, which must outlive the result. Returns nothing if it is damaged;
-// whether the events fit the network is not looked at (Part::accepts()).
+// whether the events fit the network is not looked at (sim/admission.h).
 std::optional<RoundMessage> read_message(const Bytes& message);
 
 }  // namespace tulle::sim

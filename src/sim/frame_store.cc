@@ -1,24 +1,26 @@
-// The contents of a network's frames: made from the datagrams of a sending adapter, and decoded
-// where they arrive.
+#include "sim/frame_store.h"
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 
-#include "rdma/port/framing/overhead.h"
-#include "rdma/wire/packet.h"
+#include "base/check.h"
 #include "rdma/wire/tcp.h"
 #include "sim/addresses.h"
-#include "sim/part.h"
 
 namespace tulle::sim {
 
 using port::Frame;
 using port::FrameRef;
 
-FrameRef Part::frame_of(std::uint32_t host, const device::Datagram& datagram) {
-  const FrameRef ref = frames_.take();
-  Frame& frame = frames_[ref];
+FrameStore::FrameStore(const Nodes& nodes)
+    : settings_(nodes.settings), carries_fronts_(nodes.carries_fronts) {
+  pool_.give(pool_.take());  // from now on, there is a first frame to prefetch
+  if (nodes.payload_bytes > 0) payloads_ = std::make_unique<port::Payloads>(nodes.payload_bytes);
+}
+
+FrameRef FrameStore::make(std::uint32_t host, const device::Datagram& datagram) {
+  const FrameRef ref = pool_.take();
+  Frame& frame = pool_[ref];
   label(frame, host, datagram);
   if (datagram.headers == device::Datagram::Headers::tcp) [[unlikely]] {
     hold_segment(ref, datagram);
@@ -33,13 +35,13 @@ FrameRef Part::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   return ref;
 }
 
-void Part::hold_segment(FrameRef ref, const device::Datagram& datagram) {
-  Frame& frame = frames_[ref];
+void FrameStore::hold_segment(FrameRef ref, const device::Datagram& datagram) {
+  Frame& frame = pool_[ref];
   frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::tcp);
   measure(frame, port::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
-  if (nodes_.carries_fronts) {
+  if (carries_fronts_) {
     carry_front(ref, datagram);
   } else if (payloads_ != nullptr) {
     carry_payload(ref, datagram);
@@ -48,7 +50,7 @@ void Part::hold_segment(FrameRef ref, const device::Datagram& datagram) {
 
 // Carries the bytes in front of ghosts, preceded by their number. The bytes that do not fit are
 // inline data, which are ghosts here like all other data.
-void Part::carry_front(FrameRef ref, const device::Datagram& datagram) {
+void FrameStore::carry_front(FrameRef ref, const device::Datagram& datagram) {
   std::byte* to = payloads_->of(ref) + sizeof(std::uint32_t);
   std::uint32_t bytes = 0;
   for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
@@ -60,16 +62,17 @@ void Part::carry_front(FrameRef ref, const device::Datagram& datagram) {
   std::memcpy(payloads_->of(ref), &bytes, sizeof bytes);
 }
 
-transport::Payload Part::segment_of(FrameRef ref) {
-  const std::uint32_t bytes = frames_[ref].payload_bytes;
-  if (!nodes_.carries_fronts) return {payload_of(ref), bytes};
+transport::Payload FrameStore::payload_of(FrameRef ref) {
+  const std::uint32_t bytes = pool_[ref].payload_bytes;
+  if (!carries_fronts_) return {payload_memory(ref).data(), bytes};
   std::uint32_t there = 0;
   std::memcpy(&there, payloads_->of(ref), sizeof there);
   return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
 }
 
 // Writes a frame's source, destination and service.
-inline void Part::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
+inline void FrameStore::label(Frame& frame, std::uint32_t host,
+                              const device::Datagram& datagram) const {
   const std::uint32_t path_bits = datagram.to->path_bits;
   const std::uint32_t destination = host_at(settings_, wire::destination_of(datagram.path));
   frame.source = host & 0xFF'FFFF;
@@ -86,8 +89,8 @@ inline void Part::label(Frame& frame, std::uint32_t host, const device::Datagram
   frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 
-inline void Part::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
-                          std::uint32_t payload_bytes) const {
+inline void FrameStore::measure(Frame& frame, const port::Overhead& around,
+                                std::uint32_t inner_bytes, std::uint32_t payload_bytes) const {
   frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes) +
                                                   train_header_bytes(settings_, payload_bytes));
   frame.gap_bytes = around.gap_bytes & 0x1F;
@@ -96,7 +99,7 @@ inline void Part::measure(Frame& frame, const port::Overhead& around, std::uint3
 
 // Copies the payload when it is sent, as an adapter fetches it. Later changes of the application's
 // memory do not travel.
-void Part::carry_payload(FrameRef ref, const device::Datagram& datagram) {
+void FrameStore::carry_payload(FrameRef ref, const device::Datagram& datagram) {
   TULLE_CHECK(datagram.payload_bytes <= payloads_->bytes_each());
   std::byte* to = payloads_->of(ref);
   std::size_t bytes = 0;
@@ -107,28 +110,36 @@ void Part::carry_payload(FrameRef ref, const device::Datagram& datagram) {
   TULLE_CHECK(bytes == datagram.payload_bytes);  // there are no ghosts among them
 }
 
-// Hands a frame to the adapter.
-void Part::hand_over(std::uint32_t number, FrameRef ref) {
-  const Frame& frame = frames_[ref];
+void FrameStore::hand_over(Time now, device::Adapter& adapter, FrameRef ref) {
+  const Frame& frame = pool_[ref];
   if (frame.is_tcp()) [[unlikely]]
-    return hand_over_segment(number, ref);
+    return hand_over_segment(now, adapter, ref);
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), handed_over_);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  hosts_[number].adapter.handle_packet(now_, handed_over_, {payload_of(ref), frame.payload_bytes},
-                                       path_of(frame));
+  adapter.handle_packet(now, handed_over_, {payload_memory(ref).data(), frame.payload_bytes},
+                        path_of(frame));
 }
 
-void Part::hand_over_segment(std::uint32_t number, FrameRef ref) {
-  const Frame& frame = frames_[ref];
+void FrameStore::hand_over_segment(Time now, device::Adapter& adapter, FrameRef ref) {
+  const Frame& frame = pool_[ref];
   wire::Tcp header;
   const wire::DecodedTcp decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), header);
   TULLE_CHECK(decoded.ok);
-  hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
+  adapter.handle_segment(now, header, payload_of(ref), ip_of(frame));
 }
 
-inline wire::Path Part::path_of(const Frame& frame) const {
+QpNumber FrameStore::receiver_of(const Frame& frame) const {
+  if (!frame.is_tcp()) return wire::peek_destination_qp(frame.header);
+  wire::Tcp header;
+  const wire::DecodedTcp decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), header);
+  TULLE_CHECK(decoded.ok);
+  return QpNumber{header.destination_port};
+}
+
+inline wire::Path FrameStore::path_of(const Frame& frame) const {
   wire::Path path;
   if (settings_.link_layer != LinkLayer::ethernet) {
     path.emplace<wire::LocalPath>().local = local_route_of(frame, settings_.lmc);
