@@ -3,7 +3,7 @@
 
 - No source file has more than 700 lines, and no test more than 800.
 - No class has more than 40 public methods.
-- No function has more than 70 lines.
+- No function has more than 70 lines, and no class more than 600, with its functions and without classes in it.
 - The sources of src/cli have fewer than 2,500 lines together, without tests: it turns options into calls.
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
@@ -14,6 +14,7 @@
 A fabricated violation shows that each check can fail.
 """
 
+import collections
 import pathlib
 import re
 import sys
@@ -24,6 +25,12 @@ SOURCE_LINES_MAX = 700
 TEST_LINES_MAX = 800
 METHODS_MAX = 40
 FUNCTION_LINES_MAX = 70
+CLASS_LINES_MAX = 600
+# Classes that are to be divided, by folder and name. None may grow.
+LONG_CLASSES = {
+    ("src/live/connections", "ConnectionService"): 1180,
+    ("src/management/cm", "Manager"): 1085,
+}
 CLI_LINES_MAX = 2500
 SITES_MAX = 40
 HOST_SITES_MAX = 24
@@ -170,6 +177,24 @@ def functions(text):
         start = match.end()
 
 
+def class_lines(files):
+    """Counts the lines of each class, by folder and name: its body without classes in it, and its functions elsewhere."""
+    count = collections.Counter()
+    for path, text in files:
+        plain = blanked(text)
+        spans = [(match.group(2), match.start(), block_end(plain, match.end() - 1)) for match in CLASS.finditer(plain)
+                 if not re.search(r"enum\s*$", plain[: match.start()])]
+        lines = {span: plain.count("\n", span[1], span[2]) + 1 for span in spans}
+        for span in spans:
+            inner = [other for other in spans if span[1] < other[1] and other[2] < span[2]]
+            outermost = [a for a in inner if not any(b[1] < a[1] and a[2] < b[2] for b in inner)]
+            count[str(path.parent), span[0]] += lines[span] - sum(lines[other] for other in outermost)
+        for name, length in functions(text):
+            if "::" in name:
+                count[str(path.parent), re.sub(r"<.*", "", name.split("::")[-2])] += length
+    return count
+
+
 def sites(texts):
     return sum(1 for text in texts for line in text.splitlines() if SITE.search(line) and not ROW.search(line))
 
@@ -250,6 +275,19 @@ class Functions(unittest.TestCase):
     def test_can_fail(self):
         text = 'namespace a {\nint A::f(int x) const {\n  // {\n  if (x) {\n    g("{");\n  }\n}\n}  // namespace a\n'
         self.assertEqual(list(functions(text)), [("A::f", 6)])
+
+
+class ClassLines(unittest.TestCase):
+    def test_lengths(self):
+        files = [(path.relative_to(ROOT), path.read_text()) for path in sources("src") if not is_test(path)]
+        long = {name: lines for name, lines in class_lines(files).items() if lines > LONG_CLASSES.get(name, CLASS_LINES_MAX)}
+        self.assertEqual(long, {})
+
+    def test_can_fail(self):
+        header = "class A {\n public:\n  struct B {\n    int b;\n  };\n  void f();\n};\n"
+        source = "void A::f() {\n  g();\n}\n"
+        files = [(pathlib.Path("a/a.h"), header), (pathlib.Path("a/a.cc"), source)]
+        self.assertEqual(class_lines(files), {("a", "A"): 7, ("a", "B"): 3})
 
 
 class CommandLine(unittest.TestCase):

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import signal
+import socket
 import tempfile
 import unittest
 
@@ -18,6 +19,16 @@ def errors_in(log):
     """Returns what OpenSM's log has of errors, without ERR 1B10: a host's IP sends to the group of routers, which nobody
     has made."""
     return [line for line in log.read_text().splitlines() if "ERR" in line and "ERR 1B10" not in line]
+
+
+def accepts(path):
+    """Returns True if connections to a socket are accepted. It has its name a moment before."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
 
 
 class FabricTest(ClientTest):
@@ -42,7 +53,7 @@ class FabricTest(ClientTest):
             arguments.append(self.folder / "fabric.toml")
         self.up = self.start(*self.prefix, TULLE, "fabric", "up", "--foreground", *arguments, env=self.environment)
         self.own = self.folder / "tulle" / f"fabric_default_{self.net.inode}"
-        wait_until(lambda: (self.own / "socket").exists(), "the fabric")
+        wait_until(lambda: accepts(self.own / "socket"), "the fabric")
 
     def fabric(self, *arguments, expect=0):
         command = [*self.prefix, TULLE, "fabric", *arguments]
