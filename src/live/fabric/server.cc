@@ -1,7 +1,6 @@
 #include "live/fabric/server.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,8 +21,6 @@
 namespace tulle::live {
 namespace {
 
-// Connections that have said nothing yet.
-constexpr std::ptrdiff_t silent_max = 64;
 // What is read of the files of long datagrams, of which one may have 64 MiB.
 constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
 // Messages wait for packets no longer than this, however many there are.
@@ -32,12 +29,6 @@ constexpr std::chrono::milliseconds packets_time_before_management{10};
 constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
 constexpr int no_memory_pause_microseconds = 10'000;
-
-// The most that this process may have.
-std::size_t descriptors_max() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1'024;
-}
 
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
@@ -53,12 +44,12 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       managers_(managers_of(options, subnet_)),
       hosts_(subnet_, managers_.get()),
       data_ports_(now(), subnet_),
+      clients_(now, subnet_, hosts_),
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
-                     }),
-      unclosed_of_all_max_(descriptors_max() / 4) {
-  hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+                     }) {
+  hosts_.on_connection_datagram([this](std::uint32_t host) { clients_.connections_of(host); });
   if (options.keeps_rates) data_ports_.traffic().keep_rates();
   if (socket) {
     machines_.emplace(now(), std::move(*socket), options.machines, options.machine_of, subnet_,
@@ -69,7 +60,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       now, subnet_, data_ports_, *networks,
       [this](std::uint32_t host) -> HostAdministration& {
         has_to_manage_ = true;  // it is about to be asked
-        return administration_of(host);
+        return clients_.administration_of(host);
       },
       [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
         const bool has_packets = source == IpInterfaces::Source::packets;
@@ -131,7 +122,7 @@ void FabricServer::watch(int fd, void* of, EventKind kind) {
 }
 
 Time FabricServer::next_management() const {
-  Time next = std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
+  Time next = std::min({subnet_.next_event(), hosts_.next_timeout(), clients_.next_event()});
   if (!listener_.is_paused()) return next;
   const std::chrono::nanoseconds left = listener_.resumes_at() - WatchedListener::Clock::now();
   return std::min(next, now() + Time::nanoseconds(left.count()));
@@ -196,7 +187,7 @@ void FabricServer::turn() {
     watch(machines_->descriptor(), &*machines_, EventKind::machines);
   }
   end_finished();
-  closer_.retry();
+  unclosed_.retry();
 }
 
 // Does what packets with data do not need.
@@ -212,7 +203,7 @@ void FabricServer::manage() {
   do {
     hosts_.progress(now(),
                     [this](HostServices::Delivery delivery) { deliver(std::move(delivery)); });
-  } while (progress_connections());
+  } while (clients_.progress(loop_));
   data_ports_.follow(now());
   pass_reregistrations();
   if (interfaces_) interfaces_->follow(now());
@@ -263,37 +254,7 @@ void FabricServer::tell_of_port(Session& session) {
   session.must_register_anew = false;
 }
 
-// Returns true if a host's connection manager has sent datagrams.
-bool FabricServer::progress_connections() {
-  bool has_sent = false;
-  connections_due_ = Time::never();
-  for (auto& [host, connections] : connections_) {
-    has_sent = connections->progress() || has_sent;
-    const Time left = connections->time_left();
-    if (!left.is_never()) connections_due_ = std::min(connections_due_, now() + left);
-    ConnectionService& service = connections->service();
-    for (const auto channel : std::exchange(blocked_[host], {})) service.flush(channel);
-    // An event tells that the program reads again. Then all that is blocked is tried.
-    for (const auto& [socket, channel] : service.take_blocked()) {
-      blocked_[host].push_back(channel);
-      loop_.watch(socket, EPOLLOUT | EPOLLONESHOT);
-    }
-  }
-  return has_sent;
-}
-
 // --- sessions ---
-
-// The fabric's own clients of services have the numbers from `own_ids` on.
-std::uint32_t FabricServer::unused_id() {
-  const auto is_used = [this](std::uint32_t id) {
-    return std::ranges::any_of(sessions_, [id](const auto& each) { return each->id == id; });
-  };
-  do {
-    next_id_ = next_id_ + 1 < own_ids ? next_id_ + 1 : 1;
-  } while (is_used(next_id_));
-  return next_id_;
-}
 
 void FabricServer::accept_all() {
   listener_.resume();
@@ -304,26 +265,15 @@ void FabricServer::accept_all() {
     auto peer = peer_of(connection.get());
     auto session = std::make_unique<Session>();
     session->connection = std::move(connection);
-    session->id = unused_id();
+    session->id = sessions_.unused_id();
     if (peer) session->process = peer->pid;
     watch(session->connection.get(), session.get());
     if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to {}", user_text(geteuid())));
     }
-    sessions_.push_back(std::move(session));
-    end_silent();
+    sessions_.add(std::move(session));
+    sessions_.end_silent();
   }
-}
-
-// Ends the oldest of the connections that have said nothing, if there are too many. One whose first
-// message waits to be looked at has said something.
-void FabricServer::end_silent() {
-  const auto is_silent = [](const auto& each) {
-    constexpr int look = MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT;
-    return !each->has_said && !each->is_over && recv(each->connection.get(), nullptr, 0, look) <= 0;
-  };
-  if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
-  (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
 }
 
 void FabricServer::end_finished() {
@@ -335,7 +285,7 @@ void FabricServer::end_finished() {
     if (has_more_to_end_) break;
     end(*session);
   }
-  std::erase_if(sessions_, [](const auto& session) { return !session->connection; });
+  sessions_.remove_closed();
 }
 
 // Gives back all that the session had. Its program sees the end at once, however long it takes to
@@ -344,7 +294,7 @@ void FabricServer::end(Session& session) {
   if (session.host) hosts_.leave(*session.host, session.id);
   if (session.captures) captures_.remove(session.id);
   if (session.connects) {
-    connections_.at(*session.connects)->service().close_channel(session.channel);
+    clients_.service_of(*session.connects).close_channel(session.channel);
     has_to_manage_ = true;  // peers are told
   }
   std::vector<UniqueFd> left;
@@ -359,15 +309,7 @@ void FabricServer::end(Session& session) {
   if (session.arriving) left.push_back(std::move(session.arriving->file));
   // The loop would still name the session while a descriptor is not closed.
   for (const UniqueFd& fd : left) loop_.forget(fd.get());
-  discard(session, std::move(left));
-}
-
-// Closes what came from a session's program, for which the fabric does not wait.
-void FabricServer::discard(const Session& session, UniqueFd fd) {
-  closer_.close(sender_of(session), std::move(fd));
-}
-void FabricServer::discard(const Session& session, std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) discard(session, std::move(fd));
+  unclosed_.close(session, std::move(left));
 }
 
 void FabricServer::refuse(Session& session, const std::string& reason) {
@@ -380,10 +322,9 @@ void FabricServer::refuse(Session& session, const std::string& reason) {
 void FabricServer::read_long_datagrams() {
   std::size_t bytes_left = file_bytes_in_a_turn;
   for (; !arriving_.empty(); arriving_.pop_front()) {
-    const auto found = std::ranges::find_if(
-        sessions_, [&](const auto& session) { return session->id == arriving_.front(); });
-    const bool is_there = found != sessions_.end() && !(*found)->is_over && (*found)->arriving;
-    if (is_there && !read_long_datagram(**found, bytes_left)) return;
+    Session* const session = sessions_.find(arriving_.front());
+    const bool is_there = session != nullptr && !session->is_over && session->arriving;
+    if (is_there && !read_long_datagram(*session, bytes_left)) return;
   }
 }
 
@@ -399,7 +340,7 @@ bool FabricServer::read_long_datagram(Session& session, std::size_t& bytes_left)
   if (read && is_wanted && !arriving.is_whole()) return false;
   has_to_manage_ = true;
   ArrivedDatagram arrived = *std::exchange(session.arriving, std::nullopt);
-  discard(session, std::move(arrived.file));
+  unclosed_.close(session, std::move(arrived.file));
   if (!read && read.error().error_number != ENOMEM) {
     session.is_over = true;
   } else if (!read || !is_wanted) {
