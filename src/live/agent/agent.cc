@@ -32,15 +32,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 ms
-constexpr auto port_retry_time = 20ms;
+constexpr auto connections_retry_time = 20ms;
 constexpr auto hello_time = 5s;
 constexpr auto tell_retry_time = 100ms;
 constexpr int no_memory_pause_microseconds = 10'000;
-// A process has one connection for its device and one for each event channel.
-constexpr std::size_t connections_max = 512;
-// Connections of all users that are being closed. Only before Linux 5.9 can so many wait.
-constexpr std::size_t closing_max = 1'024;
 // What the agent needs for itself and the connections of a few programs.
 constexpr std::uint64_t files_min = 64;
 // An answer lists all processes. A client that asks often must not hold up others for long.
@@ -191,32 +186,9 @@ int run_agent(const AgentOptions& options) {
 
 AgentCore::AgentCore(const Settings& settings)
     : settings_(settings),
+      slots_(settings.port, static_cast<std::uint64_t>(started_.time_since_epoch().count() / 1000)),
       devices_([this](const DeviceChoice& key, std::size_t index) { return holder_of(key, index); },
-               settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
-  // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
-  next_slot_ +=
-      static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
-}
-
-Result<void> AgentCore::open_port() {
-  auto group = SocketGroup::create(settings_.port);
-  if (group) {
-    group_.emplace(std::move(*group));
-    recovering_until_.reset();
-    return {};
-  }
-  if (group.error().error_number != EADDRINUSE) return group.error();
-  const auto now = Clock::now();
-  if (!recovering_until_) recovering_until_ = now + recovery_time;
-  if (now >= *recovering_until_) {
-    return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
-                             "show it)",
-                             settings_.port, settings_.port),
-                 EADDRINUSE};
-  }
-  retry_port_at_ = now + port_retry_time;
-  return {};
-}
+               settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {}
 
 Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()) {
   if (!settings_.secure.empty()) {
@@ -234,11 +206,11 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   watch(signals_.get(), nullptr);
   if (devices_.watch_fd() >= 0) watch(devices_.watch_fd(), nullptr);
 
-  Result<void> result = open_port();
+  Result<void> result = slots_.open();
   bool is_ready = false;
   while (result && !stopped_ && !(exits_when_idle_ && is_idle_too_long())) {
     start_connections();
-    if (!is_ready && !is_recovering()) {
+    if (!is_ready && !slots_.is_recovering()) {
       is_ready = true;
       ready();
     }
@@ -256,7 +228,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
 
 Result<void> AgentCore::turn() {
   const auto events = loop_.wait(time_to_wait());
-  close_read();
+  descriptors_.close_read();
   accept_all();
   if (has_stop_signal(signals_)) stopped_ = true;
   for (const epoll_event& event : events) {
@@ -267,33 +239,33 @@ Result<void> AgentCore::turn() {
   devices_.settle();
   if (connections_) progress_connections();
   const auto now = Clock::now();
-  if (is_recovering() && now >= retry_port_at_) {
-    if (auto opened = open_port(); !opened) return opened;
+  if (slots_.is_recovering() && now >= slots_.retry_at()) {
+    if (auto opened = slots_.open(); !opened) return opened;
   }
   int answers_left = status_answers_in_a_turn;
   for (auto& session : sessions_) {
     const bool is_status_due = session->state == Session::State::status && now >= session->due;
     if (is_status_due && answers_left-- > 0) answer_status(*session);
     if (session->state == Session::State::greeting && now >= session->due) end(*session);
-    if (session->state == Session::State::held && !is_recovering()) greet(*session);
+    if (session->state == Session::State::held && !slots_.is_recovering()) greet(*session);
   }
   close_finished();
-  closer_.retry();
-  connection_closer_.retry();
-  tell_changes();
+  descriptors_.retry();
+  sessions_.tell_changes(devices_);
   return {};
 }
 
 // The agent's own slot receives the datagrams for QP0 and QP1. An agent that has just been killed
 // may hold the slot for a moment longer.
 void AgentCore::start_connections() {
-  if (connections_ || !group_) return;
-  UniqueFd lock = group_->lock(agent_slot);
+  if (connections_ || !slots_.is_open()) return;
+  SocketGroup& group = slots_.group();
+  UniqueFd lock = group.lock(agent_slot);
   if (!lock) return;
   auto device = describe_device({.name = settings_.device.name, .interfaces = {}});
   const std::uint64_t guid = device ? device->node_guid : 0;
-  network_ = std::make_unique<IpNetwork>(group_->socket(agent_slot), group_->port(),
-                                         std::move(lock), devices_, seal_.get());
+  network_ = std::make_unique<IpNetwork>(group.socket(agent_slot), group.port(), std::move(lock),
+                                         devices_, seal_.get());
   connections_ = std::make_unique<ConnectionService>(*network_, guid);
   watch(network_->socket(), nullptr);
 }
@@ -325,17 +297,17 @@ void AgentCore::forward() {
 
 Time AgentCore::time_to_wait() const {
   auto wake = Clock::time_point::max();
-  if (group_ && !connections_) wake = Clock::now() + port_retry_time;
+  if (slots_.is_open() && !connections_) wake = Clock::now() + connections_retry_time;
   if (has_unforwarded_ || (connections_ && connections_->has_more())) return Time::zero();
   if (network_) wake = std::min(wake, network_->next_deadline());
   if (connections_ && !connections_->next_deadline().is_never()) {
     const Time left = connections_->next_deadline() - connections_->now();
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
   }
-  if (is_recovering()) wake = retry_port_at_;
+  if (slots_.is_recovering()) wake = slots_.retry_at();
   wake = std::min(wake, listener_.resumes_at());
   wake = std::min(wake, devices_.next_settling());
-  if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
+  if (sessions_.has_untold()) wake = std::min(wake, Clock::now() + tell_retry_time);
   // Once that time has passed, the connections' deadlines say when the agent may leave.
   const auto leaves_at = idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds);
   if (sessions_.empty() && exits_when_idle_ && leaves_at > Clock::now()) {
@@ -357,7 +329,7 @@ void AgentCore::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
-    if (connection_closer_.waiting() >= closing_max) return listener_.begin_pause();
+    if (descriptors_.has_many_connections()) return listener_.begin_pause();
     UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
@@ -375,25 +347,13 @@ void AgentCore::accept_all() {
     if (own != 0 && peer->uid != own && peer->uid != 0) {
       refuse(*session,
              fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
-    } else if (!may_connect(peer->uid)) {
+    } else if (!sessions_.may_connect(peer->uid, descriptors_.unclosed(peer->uid))) {
       refuse(*session, fmt::format("user {} has {} connections to the Tulle agent, which is the "
                                    "most for one user",
-                                   peer->uid, connections_max));
+                                   peer->uid, SessionTable::connections_max));
     }
-    sessions_.push_back(std::move(session));
+    sessions_.add(std::move(session));
   }
-}
-
-// Users other than the agent's are limited, because each connection costs descriptors, which the
-// other users need too.
-bool AgentCore::may_connect(uid_t user) const {
-  if (user == geteuid()) return true;
-  const auto own = std::ranges::count_if(
-      sessions_, [&](const auto& session) { return session->peer.uid == user; });
-  const auto unread = std::ranges::count(left_unread_, user, &LeftUnread::user);
-  return static_cast<std::size_t>(own + unread) + closer_.waiting(user) +
-             connection_closer_.waiting(user) <
-         connections_max;
 }
 
 void AgentCore::watch(int fd, Session* session) {
@@ -416,15 +376,15 @@ void AgentCore::handle(Session& session) {
     // A message may bring many descriptors, and some may close slowly. Those of another user stay
     // where they are once that user has its share of the agent's.
     const bool is_strange = session.peer.uid != geteuid();
-    if (is_strange && closer_.waiting(session.peer.uid) >= connections_max) {
+    if (is_strange && descriptors_.waiting(session.peer.uid) >= SessionTable::connections_max) {
       return refuse(session, "too many descriptors of this user are not closed yet");
     }
     std::vector<UniqueFd> of_no_message;
     auto message = receive_message(session.connection.get(), &of_no_message);
-    discard(session, std::move(of_no_message));
+    descriptors_.close(session, std::move(of_no_message));
     if (message) {
       handle_message(session, *message);
-      discard(session, std::move(message->fds));
+      descriptors_.close(session, std::move(message->fds));
       continue;
     }
     const bool is_closed = message.error().error_number != EAGAIN;
@@ -434,14 +394,6 @@ void AgentCore::handle(Session& session) {
     if (is_closed || is_dead) end(session);
     return;
   }
-}
-
-// Closes what came from a session's process. The agent does not wait for another user's.
-void AgentCore::discard(const Session& session, UniqueFd fd) {
-  if (session.peer.uid != geteuid()) closer_.close(session.peer.uid, std::move(fd));
-}
-void AgentCore::discard(const Session& session, std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) discard(session, std::move(fd));
 }
 
 void AgentCore::close_finished() {
@@ -460,41 +412,15 @@ void AgentCore::close_finished() {
     for (const int fd : {session->connection.get(), session->process.get()}) {
       if (fd >= 0) loop_.forget(fd);
     }
-    close_connection(*session);
-    discard(*session, std::move(session->table));
-    discard(*session, std::move(session->doorbell));
+    descriptors_.close_connection(*session);
+    descriptors_.close(*session, std::move(session->table));
+    descriptors_.close(*session, std::move(session->doorbell));
   }
   for (std::size_t i = 0; i < counter_count; ++i) {
     if (counter_table[i].is_of_now) departed_[i] = 0;
   }
-  if (std::erase_if(sessions_, is_finished) == 0) return;
-  devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
-}
-
-// What other users' programs have not read stays in the kernel when the connection is closed. It
-// counts as one of the user's connections until then.
-void AgentCore::close_connection(Session& session) {
-  if (session.peer.uid == geteuid()) return;
-  shutdown(session.connection.get(), SHUT_RDWR);
-  if (session.descriptors_unread > 0 && !is_all_read(session.connection.get())) {
-    left_unread_.push_back(
-        {session.peer.uid, session.descriptors_unread, std::move(session.connection)});
-  } else {
-    close_shut(session.peer.uid, std::move(session.connection));
-  }
-}
-
-void AgentCore::close_read() {
-  for (LeftUnread& each : left_unread_) {
-    if (is_all_read(each.connection.get())) close_shut(each.user, std::move(each.connection));
-  }
-  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.connection; });
-}
-
-// A connection may have messages whose descriptors close slowly. One without anything unread closes
-// at once, however much waits for the closer.
-void AgentCore::close_shut(uid_t user, UniqueFd connection) {
-  if (holds_messages(connection.get())) connection_closer_.close(user, std::move(connection));
+  if (!sessions_.remove_closing()) return;
+  devices_.forget([this](const DeviceChoice& key) { return sessions_.is_used(key); });
 }
 
 // Returns the sum over all present and former processes.
@@ -505,7 +431,7 @@ std::array<std::uint64_t, counter_count> AgentCore::counters() const {
 }
 
 bool AgentCore::is_idle_too_long() const {
-  if (!sessions_.empty() || is_recovering()) return false;
+  if (!sessions_.empty() || slots_.is_recovering()) return false;
   const auto idle = Clock::now() - idle_since_;
   return idle >= std::chrono::seconds(settings_.idle_exit_seconds) &&
          (!connections_ || connections_->is_quiet());

@@ -20,7 +20,7 @@ namespace tulle::live {
 namespace {
 
 constexpr std::size_t datagrams_in_a_turn = 64;
-constexpr std::size_t datagram_bytes_max = sizeof(fabric::TunnelHeader) +
+constexpr std::size_t tunneled_bytes_max = sizeof(fabric::TunnelHeader) +
                                            fabric::SubnetTraffic::packet_bytes_max +
                                            wire::icrc_bytes + wire::vcrc_bytes + seal_bytes;
 // The kernel gives less where its own limits are lower (net.core.rmem_max).
@@ -175,7 +175,7 @@ Result<MachineSocket> MachineSocket::open(const std::vector<fabric::Machine>& ma
 // --- datagrams ---
 
 struct OtherMachines::Buffers {
-  std::array<std::array<std::byte, datagram_bytes_max + 1>, datagrams_in_a_turn> bytes;
+  std::array<std::array<std::byte, tunneled_bytes_max + 1>, datagrams_in_a_turn> bytes;
   std::array<sockaddr_storage, datagrams_in_a_turn> names;
   std::array<iovec, datagrams_in_a_turn> pieces;
   std::array<mmsghdr, datagrams_in_a_turn> messages;

@@ -21,8 +21,6 @@
 namespace tulle::live {
 namespace {
 
-// Connections that have said nothing yet.
-constexpr std::ptrdiff_t silent_max = 64;
 // What is read of the files of long datagrams, of which one may have 64 MiB.
 constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
 // Messages wait for packets no longer than this, however many there are.
@@ -41,17 +39,17 @@ int fail(const std::string& reason) {
 
 FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                            std::optional<MachineSocket> socket)
-    : unclosed_of_all_max_(file_limit() / 4),
-      networks_(networks),
+    : networks_(networks),
       subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
       managers_(managers_of(options, subnet_)),
       hosts_(subnet_, managers_.get()),
       data_ports_(now(), subnet_),
+      clients_(now, subnet_, hosts_),
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
                      }) {
-  hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
+  hosts_.on_connection_datagram([this](std::uint32_t host) { clients_.connections_of(host); });
   if (options.keeps_rates) data_ports_.traffic().keep_rates();
   if (socket) {
     machines_.emplace(now(), std::move(*socket), options.machines, options.machine_of, subnet_,
@@ -62,7 +60,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       now, subnet_, data_ports_, *networks,
       [this](std::uint32_t host) -> HostAdministration& {
         has_to_manage_ = true;  // it is about to be asked
-        return administration_of(host);
+        return clients_.administration_of(host);
       },
       [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
         const bool has_packets = source == IpInterfaces::Source::packets;
@@ -124,7 +122,7 @@ void FabricServer::watch(int fd, void* of, EventKind kind) {
 }
 
 Time FabricServer::next_management() const {
-  Time next = std::min({subnet_.next_event(), hosts_.next_timeout(), connections_due_});
+  Time next = std::min({subnet_.next_event(), hosts_.next_timeout(), clients_.next_event()});
   if (!listener_.is_paused()) return next;
   const std::chrono::nanoseconds left = listener_.resumes_at() - WatchedListener::Clock::now();
   return std::min(next, now() + Time::nanoseconds(left.count()));
@@ -189,8 +187,7 @@ void FabricServer::turn() {
     watch(machines_->descriptor(), &*machines_, EventKind::machines);
   }
   end_finished();
-  closer_.retry();
-  connection_closer_.retry();
+  unclosed_.retry();
 }
 
 // Does what packets with data do not need.
@@ -207,7 +204,7 @@ void FabricServer::manage() {
   do {
     hosts_.progress(now(),
                     [this](HostServices::Delivery delivery) { deliver(std::move(delivery)); });
-  } while (progress_connections());
+  } while (clients_.progress(loop_));
   data_ports_.follow(now());
   pass_reregistrations();
   if (interfaces_) interfaces_->follow(now());
@@ -258,69 +255,27 @@ void FabricServer::tell_of_port(Session& session) {
   session.must_register_anew = false;
 }
 
-// Returns true if a host's connection manager has sent datagrams.
-bool FabricServer::progress_connections() {
-  bool has_sent = false;
-  connections_due_ = Time::never();
-  for (auto& [host, connections] : connections_) {
-    has_sent = connections->progress() || has_sent;
-    const Time left = connections->time_left();
-    if (!left.is_never()) connections_due_ = std::min(connections_due_, now() + left);
-    ConnectionService& service = connections->service();
-    for (const auto channel : std::exchange(blocked_[host], {})) service.flush(channel);
-    // An event tells that the program reads again. Then all that is blocked is tried.
-    for (const auto& [socket, channel] : service.take_blocked()) {
-      blocked_[host].push_back(channel);
-      loop_.watch(socket, EPOLLOUT | EPOLLONESHOT);
-    }
-  }
-  return has_sent;
-}
-
 // --- sessions ---
-
-// The fabric's own clients of services have the numbers from `own_ids` on.
-std::uint32_t FabricServer::unused_id() {
-  const auto is_used = [this](std::uint32_t id) {
-    return std::ranges::any_of(sessions_, [id](const auto& each) { return each->id == id; });
-  };
-  do {
-    next_id_ = next_id_ + 1 < own_ids ? next_id_ + 1 : 1;
-  } while (is_used(next_id_));
-  return next_id_;
-}
 
 void FabricServer::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
-    // Only before Linux 5.9 can so many wait.
-    if (connection_closer_.waiting() >= unclosed_of_all_max_) return listener_.begin_pause();
+    if (unclosed_.has_many_sockets()) return listener_.begin_pause();
     UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
     auto session = std::make_unique<Session>();
     session->connection = std::move(connection);
-    session->id = unused_id();
+    session->id = sessions_.unused_id();
     if (peer) session->process = peer->pid;
     watch(session->connection.get(), session.get());
     if (!peer || !is_trusted(peer->uid)) {
       refuse(*session, fmt::format("this fabric belongs to {}", user_text(geteuid())));
     }
-    sessions_.push_back(std::move(session));
-    end_silent();
+    sessions_.add(std::move(session));
+    sessions_.end_silent();
   }
-}
-
-// Ends the oldest of the connections that have said nothing, if there are too many. One whose first
-// message waits to be looked at has said something.
-void FabricServer::end_silent() {
-  const auto is_silent = [](const auto& each) {
-    constexpr int look = MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT;
-    return !each->has_said && !each->is_over && recv(each->connection.get(), nullptr, 0, look) <= 0;
-  };
-  if (std::ranges::count_if(sessions_, is_silent) <= silent_max) return;
-  (*std::ranges::find_if(sessions_, is_silent))->is_over = true;
 }
 
 void FabricServer::end_finished() {
@@ -332,7 +287,7 @@ void FabricServer::end_finished() {
     if (has_more_to_end_) break;
     end(*session);
   }
-  std::erase_if(sessions_, [](const auto& session) { return !session->connection; });
+  sessions_.remove_closed();
 }
 
 // Gives back all that the session had. Its program sees the end at once, however long it takes to
@@ -341,7 +296,7 @@ void FabricServer::end(Session& session) {
   if (session.host) hosts_.leave(*session.host, session.id);
   if (session.captures) captures_.remove(session.id);
   if (session.connects) {
-    connections_.at(*session.connects)->service().close_channel(session.channel);
+    clients_.service_of(*session.connects).close_channel(session.channel);
     has_to_manage_ = true;  // peers are told
   }
   std::vector<UniqueFd> left;
@@ -350,40 +305,25 @@ void FabricServer::end(Session& session) {
     shutdown(socket->get(), SHUT_RDWR);
     loop_.forget(socket->get());
   }
-  close_shut(sender_of(session), std::move(session.connection));
+  unclosed_.close_shut(session.sender(), std::move(session.connection));
   if (session.unread_file_bytes > 0) {
-    left_unread_.push_back({sender_of(session), session.process, session.unread_file_bytes,
-                            std::move(session.datagrams)});
+    sessions_.leave_unread(session);
     close_read();
   }
-  close_shut(sender_of(session), std::move(session.datagrams));
+  unclosed_.close_shut(session.sender(), std::move(session.datagrams));
   // The loop would still name the session while a socket is not closed.
   for (UniqueFd& socket : left) {
     loop_.forget(socket.get());
-    connection_closer_.close(sender_of(session), std::move(socket));
+    unclosed_.close_socket(session.sender(), std::move(socket));
   }
-  if (session.arriving) discard(session, std::move(session.arriving->file));
+  if (session.arriving) unclosed_.close(session, std::move(session.arriving->file));
 }
 
 // The files of long datagrams that a program has not read stay, though its session has ended.
 void FabricServer::close_read() {
-  for (LeftUnread& each : left_unread_) {
-    if (is_all_read(each.datagrams.get())) close_shut(each.sender, std::move(each.datagrams));
-  }
-  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.datagrams; });
-}
-
-// A socket without anything unread closes at once, however much waits for the closer.
-void FabricServer::close_shut(Closer::Sender sender, UniqueFd socket) {
-  if (socket && holds_messages(socket.get())) connection_closer_.close(sender, std::move(socket));
-}
-
-// Closes what came from a session's program, for which the fabric does not wait.
-void FabricServer::discard(const Session& session, UniqueFd fd) {
-  closer_.close(sender_of(session), std::move(fd));
-}
-void FabricServer::discard(const Session& session, std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) discard(session, std::move(fd));
+  sessions_.take_read([this](Closer::Sender sender, UniqueFd socket) {
+    unclosed_.close_shut(sender, std::move(socket));
+  });
 }
 
 void FabricServer::refuse(Session& session, const std::string& reason) {
@@ -396,10 +336,9 @@ void FabricServer::refuse(Session& session, const std::string& reason) {
 void FabricServer::read_long_datagrams() {
   std::size_t bytes_left = file_bytes_in_a_turn;
   for (; !arriving_.empty(); arriving_.pop_front()) {
-    const auto found = std::ranges::find_if(
-        sessions_, [&](const auto& session) { return session->id == arriving_.front(); });
-    const bool is_there = found != sessions_.end() && !(*found)->is_over && (*found)->arriving;
-    if (is_there && !read_long_datagram(**found, bytes_left)) return;
+    Session* const session = sessions_.find(arriving_.front());
+    const bool is_there = session != nullptr && !session->is_over && session->arriving;
+    if (is_there && !read_long_datagram(*session, bytes_left)) return;
   }
 }
 
@@ -415,7 +354,7 @@ bool FabricServer::read_long_datagram(Session& session, std::size_t& bytes_left)
   if (read && is_wanted && !arriving.is_whole()) return false;
   has_to_manage_ = true;
   ArrivedDatagram arrived = *std::exchange(session.arriving, std::nullopt);
-  discard(session, std::move(arrived.file));
+  unclosed_.close(session, std::move(arrived.file));
   if (!read && read.error().error_number != ENOMEM) {
     session.is_over = true;
   } else if (!read || !is_wanted) {

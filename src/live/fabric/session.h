@@ -9,6 +9,7 @@
 #include "live/connections/connection_service.h"
 #include "live/fabric/datagrams.h"
 #include "live/fabric/messages.h"
+#include "live/message/closer.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -31,6 +32,13 @@ struct FabricSession {
   bool has_said = false;            // anything yet
   bool captures = false;
   bool is_over = false;
+
+  // Returns who sends what comes by it. The system does not say which processes of other PID
+  // namespaces are the same.
+  Closer::Sender sender() const {
+    constexpr Closer::Sender of_no_process = 1u << 31;
+    return process > 0 ? static_cast<Closer::Sender>(process) : of_no_process | id;
+  }
 };
 
 }  // namespace tulle::live

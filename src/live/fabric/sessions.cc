@@ -16,24 +16,7 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::size_t sessions_max = 1'024;
-// Beyond those of programs, for the commands of the fabric's owner: status, cut, down.
-constexpr std::size_t commands_max = 32;
-constexpr std::size_t sessions_of_process_max = sessions_max / 4;
-// Of all processes that the system does not tell apart.
-constexpr std::size_t sessions_of_unknown_max = sessions_max / 2;
-static_assert(sessions_max == 1'024, "the text says it");
-constexpr char too_many_text[] = "the fabric has 1024 connections, which is the most";
-// Descriptors that came from a process and are not closed yet.
-constexpr std::size_t unclosed_max = 1'024;
-constexpr char many_open_text[] = "too many descriptors of this process are not closed yet";
-constexpr char many_of_all_open_text[] =
-    "too many descriptors that came to this fabric are not closed yet";
 constexpr int messages_in_a_turn = 64;
-// The hosts' connection managers, and their questions to subnet administration, are clients of the
-// services, too, with separate numbers.
-constexpr std::uint32_t own_clients = 1u << 31;
-constexpr std::uint32_t administration_clients = 1u << 30;
 
 // Returns whether the fabric's owner says this, and not a program.
 bool is_command(FabricPurpose purpose) {
@@ -71,13 +54,13 @@ void FabricServer::handle(Session& session) {
     if (refuses_to_read(session, session.connection.get())) return;
     std::vector<UniqueFd> of_no_message;
     auto message = receive_message(session.connection.get(), &of_no_message);
-    discard(session, std::move(of_no_message));
+    unclosed_.close(session, std::move(of_no_message));
     if (message) {
       has_to_manage_ = session.has_said = true;
       handle_message(session, *message);
       // No program of Tulle's sends descriptors that nobody takes.
       if (std::ranges::any_of(message->fds, has_descriptor)) session.is_over = true;
-      discard(session, std::move(message->fds));
+      unclosed_.close(session, std::move(message->fds));
       continue;
     }
     if (message.error().error_number != EAGAIN) session.is_over = true;
@@ -92,19 +75,13 @@ void FabricServer::hear(Session& session) {
   if (refuses_to_read(session, data_ports_.bell(session.id))) return;
   std::vector<UniqueFd> came = data_ports_.answer(session.id);
   if (!came.empty()) session.is_over = true;
-  discard(session, std::move(came));
+  unclosed_.close(session, std::move(came));
 }
 
-// A message may bring many descriptors, and some may close slowly. Messages without any are read,
-// too, while the fabric has too many of all programs together.
 bool FabricServer::refuses_to_read(Session& session, int socket) {
-  if (closer_.waiting(sender_of(session)) >= unclosed_max) {
-    refuse(session, many_open_text);
-    return true;
-  }
-  if (closer_.waiting() < unclosed_of_all_max_ || !next_has_descriptors(socket)) return false;
-  refuse(session, many_of_all_open_text);
-  return true;
+  const char* const objection = unclosed_.objection_to_reading(session, socket);
+  if (objection != nullptr) refuse(session, objection);
+  return objection != nullptr;
 }
 
 // Takes no more once a long datagram has come: its file is read in its turn, and what the program
@@ -114,7 +91,7 @@ void FabricServer::take_datagrams(Session& session) {
     if (refuses_to_read(session, session.datagrams.get())) return;
     std::vector<UniqueFd> unused;
     auto arrived = receive_first_bytes(session.datagrams.get(), unused);
-    discard(session, std::move(unused));
+    unclosed_.close(session, std::move(unused));
     if (!arrived) {
       if (arrived.error().error_number != EAGAIN) session.is_over = true;
       return;
@@ -150,30 +127,8 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
   }
 }
 
-// Returns why the session is one too many; empty if it is not.
-std::string FabricServer::no_place_for(const Session& session, bool is_command) const {
-  const auto all = left_unread_.size() + static_cast<std::size_t>(std::ranges::count_if(
-                                             sessions_, [](const auto& s) { return s->has_said; }));
-  const auto open = std::ranges::count_if(sessions_, [&](const auto& each) {
-    return each->has_said && !each->is_over && each->process == session.process;
-  });
-  const auto left = std::ranges::count(left_unread_, session.process, &LeftUnread::process);
-  const auto own = static_cast<std::size_t>(open + left);
-  if (all > sessions_max + (is_command ? commands_max : 0)) return too_many_text;
-  if (own <= (session.process > 0 ? sessions_of_process_max : sessions_of_unknown_max)) return {};
-  if (session.process <= 0) {
-    return fmt::format(
-        "programs of other PID namespaces have {} connections to the fabric, which "
-        "is the most for them",
-        sessions_of_unknown_max);
-  }
-  return fmt::format(
-      "process {} has {} connections to the fabric, which is the most for one process",
-      session.process, sessions_of_process_max);
-}
-
 void FabricServer::greet(Session& session, const FabricHello& hello, std::vector<UniqueFd>& fds) {
-  const auto refusal = no_place_for(session, is_command(hello.purpose));
+  const auto refusal = sessions_.no_place_for(session, is_command(hello.purpose));
   if (!refusal.empty()) return refuse(session, refusal);
   if (!is_command(hello.purpose)) return greet_program(session, hello, fds);
   switch (hello.purpose) {
@@ -245,68 +200,21 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
   watch(session.datagrams.get(), &session);
 }
 
-HostAdministration& FabricServer::administration_of(std::uint32_t host) {
-  auto& administration = administrations_[host];
-  if (administration == nullptr) {
-    administration = std::make_unique<HostAdministration>(
-        host, own_clients | administration_clients | host, now, subnet_, hosts_);
-  }
-  return *administration;
-}
-
-// A host has a connection manager from the first program or peer on that needs it.
-HostConnections& FabricServer::connections_of(std::uint32_t host) {
-  auto& connections = connections_[host];
-  if (connections == nullptr) {
-    connections = std::make_unique<HostConnections>(host, own_clients | host, now, subnet_, hosts_,
-                                                    administration_of(host));
-  }
-  return *connections;
-}
-
 // A program that does not read loses what comes.
 void FabricServer::deliver(HostServices::Delivery delivery) {
-  if ((delivery.client & own_clients) != 0) {
-    const std::uint32_t host = delivery.client & ~(own_clients | administration_clients);
-    if ((delivery.client & administration_clients) != 0) {
-      return administrations_.at(host)->take(delivery);
-    }
-    return connections_.at(host)->take(delivery);
-  }
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
-    return session->id == delivery.client;
-  });
-  if (found == sessions_.end()) return;
-  Session& session = **found;
-  Datagram datagram = hosts_.as_message(*session.host, std::move(delivery));
+  if (clients_.take(delivery)) return;
+  Session* const session = sessions_.find(delivery.client);
+  if (session == nullptr) return;
+  Datagram datagram = hosts_.as_message(*session->host, std::move(delivery));
   const std::size_t bytes = datagram.bytes.size();
   const bool is_in_file = bytes > datagram_bytes_in_message;
-  if (is_in_file && !has_room_for_file(session, bytes)) return;
-  const auto sent = send_datagram(session.datagrams.get(), std::move(datagram));
-  if (sent && is_in_file) session.unread_file_bytes += bytes;
-}
-
-// A program's socket bounds how many datagrams wait in it, but not the bytes of their files.
-// Processes that the system does not tell apart count as one.
-bool FabricServer::has_room_for_file(const Session& session, std::size_t bytes) {
-  std::size_t own = bytes;
-  std::size_t all = bytes;
-  const auto add = [&](pid_t process, std::size_t unread) {
-    all += unread;
-    if (process == session.process) own += unread;
-  };
-  for (const auto& each : sessions_) {
-    std::size_t& unread = each->unread_file_bytes;
-    if (unread > 0 && is_all_read(each->datagrams.get())) unread = 0;
-    add(each->process, unread);
-  }
-  close_read();
-  for (const LeftUnread& each : left_unread_) add(each.process, each.file_bytes);
-  return has_room_for_files(own, all);
+  if (is_in_file && !sessions_.has_room_for_file(*session, bytes)) return;
+  const auto sent = send_datagram(session->datagrams.get(), std::move(datagram));
+  if (sent && is_in_file) session->unread_file_bytes += bytes;
 }
 
 void FabricServer::open_channel(Session& session, std::uint32_t host) {
-  HostConnections& connections = connections_of(host);
+  HostConnections& connections = clients_.connections_of(host);
   auto events = connections.service().open_channel(
       {session.process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
   if (!events) return refuse(session, events.error().message);
@@ -323,7 +231,7 @@ void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
     session.is_over = true;  // a program of this version sends nothing else
     return;
   }
-  ConnectionService& service = connections_.at(*session.connects)->service();
+  ConnectionService& service = clients_.service_of(*session.connects);
   const ReplyMessage reply{service.execute(session.channel, std::move(command))};
   if (!send_message(session.connection.get(), encode(reply))) session.is_over = true;
 }
@@ -387,10 +295,7 @@ FabricNodes FabricServer::nodes_from(std::uint32_t first) const {
   for (std::uint32_t node = first; node < all && some.nodes.size() < FabricNodes::nodes_max;
        ++node) {
     some.nodes.push_back(hosts_.node_status(node));
-    const auto connections = connections_.find(node);
-    if (connections != connections_.end()) {
-      some.nodes.back().listeners = connections->second->service().listener_count();
-    }
+    some.nodes.back().listeners = clients_.listener_count(node);
     if (machines_) some.nodes.back().machine = machines_->name_of(node);
     const bool has_address = networks_ != nullptr && !some.nodes.back().is_switch;
     if (has_address) {

@@ -28,16 +28,14 @@
 // reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
 // a queue pair that has been destroyed can no longer send it.
 
-#include <pthread.h>
 #include <sys/types.h>
 
 #include <atomic>
-#include <bitset>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -51,11 +49,16 @@
 #include "live/path/packets/capture_tap.h"
 #include "live/process/agent_link.h"
 #include "live/process/busy_poll.h"
+#include "live/process/callers_mutex.h"
 #include "live/process/device.h"
+#include "live/process/device_identity.h"
+#include "live/process/doorbell.h"
 #include "live/process/network.h"
+#include "live/process/poller_lease.h"
 #include "live/process/sleeper_lease.h"
+#include "live/process/socket_pace.h"
+#include "live/process/wake_sources.h"
 #include "live/settings.h"
-#include "os/event_loop.h"
 #include "os/unique_fd.h"
 #include "rdma/device/adapter.h"
 
@@ -78,10 +81,12 @@ class Device::Impl {
   Result<void> start();
   void forget_in_child();
 
-  const DeviceInfo& info() const { return info_; }
-  std::unique_lock<std::mutex> lock();
+  const DeviceInfo& info() const { return identity_.info(); }
+  std::unique_lock<std::mutex> lock() { return mutex_.lock(); }
   // Gives up after that time, and returns a lock that holds nothing.
-  std::unique_lock<std::mutex> lock_within(std::chrono::milliseconds patience);
+  std::unique_lock<std::mutex> lock_within(std::chrono::milliseconds patience) {
+    return mutex_.lock_within(patience);
+  }
   device::Adapter& adapter() { return *adapter_; }
 
   // Takes the lock itself.
@@ -115,7 +120,7 @@ class Device::Impl {
   void send_answers() {
     if (deferred_ && !has_unsent_posts_ && !forked_) transmit();
   }
-  int join(const Gid& group);
+  int join(const Gid& group) { return forked_ ? EPERM : links_.join(group); }
   void leave(const Gid& group);
   int resolve(const verbs::AddressVector& to);  // takes the lock itself
   int may_use_packets();
@@ -130,13 +135,9 @@ class Device::Impl {
   // About ten times as many polls as a reply takes on an idle machine, so that the caller never
   // yields there.
   static constexpr std::uint32_t vain_polls_before_yield = 128;
-  static constexpr Time lease_time = Time::milliseconds(1);
   // A strict device sends this long after work was posted, unless the program polls before.
   static constexpr Time strict_delay = Time::microseconds(50);
-  static constexpr std::uint32_t polls_before_lease_min = 64;
-  static constexpr std::uint32_t polls_before_lease_max = 4'096;
   static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent
-  static constexpr std::uint32_t polls_between_looks_max = 63;
   // A ring of the shortest packets is empty after so many calls of receive().
   static constexpr int turns_before_deadlines_max = 16;
 
@@ -148,13 +149,6 @@ class Device::Impl {
   void handle_timer();
   void handle_agent();
   void handle_loss_of_agent();
-  void handle_change(const DeviceInfo& changed, std::uint32_t version);
-  void handle_change(const PortChanged& changed);
-  void set_port();
-  void tell(verbs::EventType type);
-  void set_gids();
-  void look_after_gids();
-  void let_others_in();
   void end_lease(Time at);
   void look_after_sleeper(Time at);
   void take_rings();
@@ -166,11 +160,10 @@ class Device::Impl {
   int receive_before_deadlines(Time at);
   void send(Time at);
   int receive(Time at);
-  void set_leased(bool leased);
-  void tell_who_looks(bool a_caller);
+  void note_lease();
   void deliver_events();
   // The second one may be -1.
-  std::array<int, 2> waking_fds() const { return {doorbell_.get(), links_.waking_socket()}; }
+  std::array<int, 2> waking_fds() const { return {doorbell_.fd(), links_.waking_socket()}; }
   void answer_bell();
   template <typename HasCome>
   bool look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come);
@@ -180,34 +173,19 @@ class Device::Impl {
   void take_unannounced(Time at);
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + other_arrivals_; }
-  struct Waiting {
-    bool ring = false;
-    bool datagram = false;
-  };
-  Waiting what_waits() const;
+  Waiting what_waits() const { return what_waits_at(waking_fds()); }
   void end_sleepers_lease(SleeperLease::End how);
   class DoorbellTurn;
   [[nodiscard]] bool take_doorbell();
   void leave_doorbell();
-  void take_back_doorbell();
   void stop_expecting(const EventChannel& channel);
-  void watch_doorbell(bool readable);
   void settle(Time at);
-  // A link's socket, and whether the thread is woken when it is readable.
-  struct Watched {
-    int fd = -1;
-    bool is_readable = false;
-  };
   void watch_sockets(bool readable);
-  void watch(int fd, std::uint32_t events);
-  void watch_socket(const Link& link, Watched& watched);
   void watch_changed_sockets();
-  void watch_until_writable(const Link& link, Time at);
-  void wake_at(Time when);
-  void wake();
-  void set_captured();
+  void wake_at(Time when) { wakes_.wake_at(when, clock_); }
+  // All of this process's traffic must go through sockets while it is captured.
+  void set_captured() { links_.set_captured(tap_.is_open()); }
 
-  DeviceInfo info_;
   Settings settings_;
   EventSink sink_;
   CountersPage page_;
@@ -216,55 +194,33 @@ class Device::Impl {
   std::unique_ptr<Network> network_;
   Links links_{counters_};  // outlive the adapter, which withdraws objects from them
   std::unique_ptr<device::Adapter> adapter_;
-  std::bitset<gids_max> gids_of_roce_v1_;
-  std::vector<Watched> watched_;  // by link, of those by socket
+  DeviceIdentity identity_;
   bool is_waking_socket_watched_ = true;
   BusyPoll busy_poll_;
   DriverClock clock_;
 
-  std::mutex mutex_;
-  std::atomic<int> waiters_{0};
-  std::uint32_t polls_in_row_ = 0;
+  CallersMutex mutex_;
   std::uint32_t vain_polls_ = 0;  // polls in a row that found no datagram
-  // While packets come by memory, most polls leave the socket out, since a look costs a system
-  // call.
-  std::uint32_t polls_between_looks_ = 0;
-  std::uint32_t polls_to_next_look_ = 0;
+  SocketPace socket_pace_;
   int turns_before_deadlines_ = 0;  // in which a deadline waited for what had come
-  std::uint32_t polls_before_lease_ = polls_before_lease_min;
-  bool leased_ = false;
+  PollerLease poller_;
   SleeperLease sleeper_;
   // A caller looks for packets before it sleeps; or it has looked, found something, and armed no
   // queue since. So it does not sleep, and peers need not ring.
   bool is_awake_ = false;
   Time awake_since_;
   std::uint64_t other_arrivals_ = 0;
-  bool is_doorbell_taken_ = false;  // a caller sleeps at it, inside of take_event()
-  pthread_t doorbell_taker_{};
-  bool is_doorbell_broken_ = false;  // somebody shut it down: no caller sleeps at it any more
-  bool has_lost_port_ = false;       // the host agent is gone, and the slot's socket with it
-  bool has_unsent_posts_ = false;    // of a strict device, which sends later
-  bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
-  Time leased_at_;
-  bool forked_ = false;  // this process is a child of the one that opened the device
+  bool has_lost_port_ = false;     // the host agent is gone, and the slot's socket with it
+  bool has_unsent_posts_ = false;  // of a strict device, which sends later
+  bool deferred_ = false;          // datagrams may be pending that wait for the caller's next call
+  bool forked_ = false;            // this process is a child of the one that opened the device
   Time last_poll_;
-  Time timer_at_ = Time::never();
   Time published_;
-  UniqueFd timer_;
 
   AgentLink agent_;
-  // Used by the device's thread: the version of the device that the host agent told last, and the
-  // withdrawn addresses that were still in use at that time or at the last check.
-  std::uint32_t version_ = 0;
-  std::bitset<gids_max> gids_held_;
-  Time gids_looked_at_;
   std::int64_t reconnect_at_ = 0;  // on the system's clock, in nanoseconds
-  Time ask_again_at_;              // when an agent that did not answer is asked for peers again
-  EventLoop loop_;
-  UniqueFd wakeup_;
-  // Local peers wake this process by this connection. They get its second end.
-  UniqueFd doorbell_;
-  UniqueFd doorbell_button_;
+  WakeSources wakes_;
+  Doorbell doorbell_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};  // the thread has begun
   std::thread thread_;

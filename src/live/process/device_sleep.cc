@@ -1,7 +1,5 @@
 // Callers that sleep on an event channel, or are about to.
 
-#include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 
 #include <cerrno>
@@ -10,7 +8,6 @@
 #include "base/pause.h"
 #include "live/process/device_impl.h"
 #include "live/process/program_memory.h"
-#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -22,7 +19,7 @@ constexpr std::int64_t looks_in_row_max = 8;
 }  // namespace
 
 void Device::Impl::expect_sleeper(EventChannel& channel) {
-  if (forked_ || leased_ || is_doorbell_taken_ || has_lost_port_) return;
+  if (forked_ || poller_.is_held() || doorbell_.is_taken() || has_lost_port_) return;
   if (sleeper_.holder() != nullptr) return;
   const Time at = now();
   if (!sleeper_.count_arm(channel, at)) return;
@@ -32,32 +29,23 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
   if (!channel.attach(waking_fds())) return sleeper_.defer();
   sleeper_.begin(channel, at);
   channel.rousing.begin(arrivals());
-  polls_between_looks_ = polls_to_next_look_ = 0;
+  socket_pace_.reset();
   watch_sockets(false);
-  watch_doorbell(false);
+  wakes_.watch_readable(doorbell_.fd(), false);
   wake_at(at + SleeperLease::check_interval);
-}
-
-// Looks what a sleeper has not taken yet.
-Device::Impl::Waiting Device::Impl::what_waits() const {
-  const CancellationOff cancellation_off;
-  const std::array<int, 2> fds = waking_fds();
-  std::array<pollfd, 2> entries{{{fds[0], POLLIN, 0}, {fds[1], POLLIN, 0}}};
-  if (poll(entries.data(), entries.size(), 0) <= 0) return {};
-  return {.ring = entries[0].revents != 0, .datagram = entries[1].revents != 0};
 }
 
 // Does nothing if no channel has the lease.
 void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   if (sleeper_.holder() == nullptr) return;
-  if (end_awake()) wake();
+  if (end_awake()) wakes_.wake();
   sleeper_.holder()->detach(waking_fds());
   // Whatever still waits there may have woken the program, which then takes it for an event.
   const Waiting waiting = what_waits();
   if (waiting.ring || waiting.datagram) ++other_arrivals_;
   sleeper_.end(how);
-  polls_between_looks_ = polls_to_next_look_ = 0;
-  watch_doorbell(true);
+  socket_pace_.reset();
+  wakes_.watch_readable(doorbell_.fd(), true);
   watch_sockets(true);
 }
 
@@ -71,7 +59,7 @@ void Device::Impl::stop_expecting(const EventChannel& channel) {
 void Device::Impl::begin_awake() {
   is_awake_ = true;
   awake_since_ = now();
-  tell_who_looks(true);
+  links_.set_polled(true);
   wake_at(awake_since_ + SleeperLease::check_interval);  // should the caller not come back
 }
 
@@ -79,7 +67,7 @@ void Device::Impl::begin_awake() {
 // told, and the caller must see to them.
 bool Device::Impl::end_awake() {
   if (!std::exchange(is_awake_, false)) return false;
-  tell_who_looks(leased_);
+  links_.set_polled(poller_.is_held());
   return true;
 }
 
@@ -88,7 +76,7 @@ void Device::Impl::take_unannounced(Time at) {
   survive([&] {
     if (links_.receive_from_memory(*adapter_, at) > 0) {
       deferred_ = true;
-      wake_at(at + lease_time);
+      wake_at(at + PollerLease::check_interval);
     }
     deliver_events();
   });
@@ -105,7 +93,7 @@ void Device::Impl::answer_bell() {
   const MemoryTurn turn(at);
   sleeper_.note_coming(at);
   take_rings();
-  polls_to_next_look_ = 0;  // the socket may be what woke the caller
+  socket_pace_.look_now();  // the socket may be what woke the caller
   const std::uint64_t completions = adapter_->completions();
   survive([&] {
     bool has_received_all = false;
@@ -116,7 +104,7 @@ void Device::Impl::answer_bell() {
     if (adapter_->completions() != completions && !has_unsent_posts_) {
       deferred_ = true;
       deliver_events();
-      wake_at(at + lease_time);  // the thread sends what the caller leaves behind
+      wake_at(at + PollerLease::check_interval);  // the thread sends what the caller leaves behind
     } else {
       send(at);
     }
@@ -142,7 +130,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
     Awake(const Awake&) = delete;
     Awake& operator=(const Awake&) = delete;
     ~Awake() {
-      if (!is_kept && device.end_awake()) device.wake();
+      if (!is_kept && device.end_awake()) device.wakes_.wake();
     }
     Impl& device;
     bool is_kept = false;
@@ -155,7 +143,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
       if (adapter_->completions() != completions && !has_unsent_posts_) {
         deferred_ = true;  // the caller has more to send with the answer
         deliver_events();
-        wake_at(at + lease_time);
+        wake_at(at + PollerLease::check_interval);
       } else {
         send(at);
       }
@@ -183,7 +171,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
     if (found || is_over) break;
     held.unlock();
     for (int i = 0; i < pauses_between_looks; ++i) pause_processor();
-    if (waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
+    if (mutex_.is_awaited()) sched_yield();
     held = lock();
   }
   busy_poll_.end(DriverClock::system() < moved_at + longest);
@@ -233,7 +221,8 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
   for (;;) {
     {
       auto held = lock();
-      if (!turn.is_taken()) take_back_doorbell();
+      // A thread may have left the call with siglongjmp(3).
+      if (!turn.is_taken() && doorbell_.is_own()) leave_doorbell();
       send_deferred();
       hand_over();
       const bool has_lease = sleeper_.is_held_by(channel);
@@ -256,12 +245,12 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
       }
       if (has_come && !may_sleep) return ENOMSG;
       if (channel.is_nonblocking()) return EAGAIN;
-      if (error == ECONNRESET) is_doorbell_broken_ = true;
+      if (error == ECONNRESET) doorbell_.note_broken();
       stop_expecting(channel);
       if (look(held, false, [&] { return channel.try_pop(item); })) return 0;
       if (!turn.begin()) break;
     }
-    error = channel.await_bell(doorbell_.get(), doorbell_button_.get());
+    error = channel.await_bell(doorbell_.fd(), doorbell_.button());
     may_sleep = true;
   }
   return channel.pop(item);
@@ -269,22 +258,16 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 
 // Returns false if the doorbell is of no use, or another caller has it.
 bool Device::Impl::take_doorbell() {
-  if (forked_ || !links_.has_memory() || is_doorbell_taken_ || is_doorbell_broken_) return false;
+  if (forked_ || !links_.has_memory() || !doorbell_.may_be_taken()) return false;
   end_sleepers_lease(SleeperLease::End::in_order);
-  is_doorbell_taken_ = true;
-  doorbell_taker_ = pthread_self();
-  watch_doorbell(false);
+  doorbell_.take();
+  wakes_.watch_readable(doorbell_.fd(), false);
   return true;
 }
 
-// A thread may have left the call with siglongjmp(3).
-void Device::Impl::take_back_doorbell() {
-  if (is_doorbell_taken_ && pthread_equal(doorbell_taker_, pthread_self()) != 0) leave_doorbell();
-}
-
 void Device::Impl::leave_doorbell() {
-  is_doorbell_taken_ = false;
-  if (sleeper_.holder() == nullptr) watch_doorbell(true);
+  doorbell_.leave();
+  if (sleeper_.holder() == nullptr) wakes_.watch_readable(doorbell_.fd(), true);
 }
 
 }  // namespace tulle::live

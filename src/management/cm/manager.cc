@@ -78,7 +78,10 @@ wire::cm::Reply message_of(const Reply& reply) {
 
 }  // namespace
 
-Manager::Manager(const Settings& settings) : settings_(settings), random_(settings.random) {}
+Manager::Manager(const Settings& settings)
+    : settings_(settings),
+      random_(settings.random),
+      services_({settings.return_window, settings.return_patience, settings.held_max}) {}
 
 ConnectionId Manager::connect(Time now, const Request& request) {
   Connection* connection = create(request.route, State::request_sent);
@@ -397,7 +400,7 @@ std::size_t Manager::unfinished_count() const {
   const auto count = std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
     return !is_over(entry.second) && !entry.second.deadline.is_never();
   });
-  return static_cast<std::size_t>(count) + held_.size();
+  return static_cast<std::size_t>(count) + services_.held_count();
 }
 
 void Manager::erase(Connection& connection) {
@@ -409,13 +412,13 @@ void Manager::erase(Connection& connection) {
   connections_.erase(connection.id.value);
 }
 
-Manager::RemoteKey Manager::remote_key(const Connection& connection) const {
+RemoteKey Manager::remote_key(const Connection& connection) const {
   const bool is_question =
       connection.state == State::question_received || connection.state == State::answered;
   return {connection.route.remote, connection.remote_guid, connection.remote_id, is_question};
 }
 
-Manager::RemoteKey Manager::remote_qp_key(const Connection& connection) const {
+RemoteKey Manager::remote_qp_key(const Connection& connection) const {
   return {connection.route.remote, connection.remote_guid, connection.remote_qp.value, false};
 }
 

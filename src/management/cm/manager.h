@@ -22,7 +22,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -30,6 +29,8 @@
 #include "base/ids.h"
 #include "base/random_source.h"
 #include "base/time.h"
+#include "management/cm/offered_services.h"
+#include "management/cm/remote_key.h"
 #include "management/cm/types.h"
 #include "management/cm/unasked_messages.h"
 #include "rdma/wire/cm.h"
@@ -58,32 +59,27 @@ class Manager {
     // Limit of the connections that peers asked for, so that strangers cannot keep this host's
     // programs from connecting.
     std::size_t requested_max = 32'768;
-    // Some servers agree with their client over a first connection, close the listener, and open
-    // the next (perftest's -R, sometimes one second later). The first connection tells the client
-    // to connect again, and it does so at once. Over a network its request usually comes a moment
-    // later; on one host it often comes too early. `return_window` is the time for which a closed
-    // listener is expected to return. `return_patience` is the time for which a request waits for
-    // the listener: long enough for a server that waits for a processor on a busy machine, and
-    // little of the 4.3 s for which the peer waits.
+    // For how long a closed listener is expected to return, for how long a request waits for it, and
+    // how many may do so (offered_services.h).
     Time return_window = Time::seconds(5);
     Time return_patience = Time::seconds(1);
-    std::size_t held_max = 64;  // limit of waiting requests and of expected services
+    std::size_t held_max = 64;
   };
   explicit Manager(const Settings& settings);
 
-  static constexpr Gid any_address{};
+  static constexpr Gid any_address = OfferedServices::any_address;
 
   // Starts and stops offering a service. Requests for other services are refused without an event.
   // The calls may be nested.
   void listen(Time now, std::uint64_t service_id, const Gid& address = any_address);
-  void stop_listening(std::uint64_t service_id);
+  void stop_listening(std::uint64_t service_id) { services_.stop_listening(service_id); }
   // Expects a service to be offered again: a request that comes within `return_window` waits for
-  // listen(), for `return_patience`. When there are `held_max`, the one of the owner who has most
-  // makes room that would end first; and so does the oldest request that waits, of the address that
-  // has most. `owner` is a user's number. At one address, as with listen(), or at any: other
-  // services have the same ID there.
+  // listen(), for `return_patience`. `owner` is a user's number. At one address, as with listen(),
+  // or at any: other services have the same ID there.
   void expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner = 0,
-                       const Gid& address = any_address);
+                       const Gid& address = any_address) {
+    services_.expect(now, service_id, owner, address);
+  }
 
   // Commands return false if the connection is in the wrong state. Private data that is too long is
   // a bug of the caller.
@@ -170,10 +166,6 @@ class Manager {
     Time gives_up_at = Time::never();  // for an answered request, whatever the peer asks for
     std::array<std::byte, wire::mad_bytes> kept{};
   };
-  // Sender of a message: its GID, the GUID of its CA, its ID, and whether the message is a
-  // SIDR_REQ, which has separate numbers. The GUID alone would not suffice, because namespaces may
-  // share a machine.
-  using RemoteKey = std::tuple<Gid, std::uint64_t, std::uint32_t, bool>;
   using ConnectionMap = std::unordered_map<std::uint32_t, Connection>;
   using Timers = std::set<std::pair<Time, std::uint32_t>>;  // deadlines, and local IDs
 
@@ -250,22 +242,8 @@ class Manager {
   bool break_stale(const RemoteKey& remote_qp, Time now);
 
   // manager_services.cc: requests that wait for a listener
-  struct Expected {
-    Time deadline;
-    std::uint32_t owner = 0;
-  };
-  struct Held {
-    Time deadline;
-    std::uint64_t service_id = 0;
-    RemoteKey from;
-    Route route;
-    std::array<std::byte, wire::mad_bytes> mad{};
-  };
   bool hold(const Received& received, std::uint64_t service_id, const RemoteKey& from);
-  void drop_held(const RemoteKey& from);
-  void make_room_to_expect();
-  bool make_room_to_hold(const Route& route);
-  void handle_held(Time now, const Held& held);
+  void handle_held(Time now, const OfferedServices::Held& held);
   void refuse_overdue(Time now);
 
   Settings settings_;
@@ -276,10 +254,7 @@ class Manager {
   std::deque<ConnectionId> unanswered_;
   std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
   std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
-  std::map<std::uint64_t, unsigned> services_;
-  using ServiceAt = std::pair<std::uint64_t, Gid>;  // an ID and an address
-  std::map<ServiceAt, Expected> expected_;          // services that may return
-  std::vector<Held> held_;
+  OfferedServices services_;
   UnaskedMessages unasked_;
   Timers timers_;
   // Released connections that may make room for others, the first due first. They are sought by

@@ -155,7 +155,7 @@ void Manager::handle_again(Connection& connection) {
 // Returns the reason to refuse the request, or nothing if it may go to a program.
 std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) const {
   using Message = wire::cm::Request;
-  if (!services_.contains(message.service_id)) return Reason::invalid_service_id;
+  if (!services_.offers(message.service_id)) return Reason::invalid_service_id;
   const unsigned service = Message::ServiceType::of(message.service_type);
   const bool is_xrc =
       service == Message::service_extended &&
@@ -241,7 +241,7 @@ Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message,
     be64 guid;
     std::memcpy(&guid, message.info.data(), sizeof(guid));
     const RemoteKey key{received.route.remote, guid, message.local_id, false};
-    drop_held(key);
+    services_.drop(key);
     const auto found = by_remote_id_.find(key);
     return found == by_remote_id_.end() ? nullptr : find(found->second);
   }
@@ -430,7 +430,7 @@ void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest&
     return handle_again(*find(known->second));
   }
   if (hold(received, message.service_id, key)) return;
-  const bool is_offered = services_.contains(message.service_id);
+  const bool is_offered = services_.offers(message.service_id);
   Connection* connection =
       is_offered ? create_requested(received.route, State::question_received) : nullptr;
   if (connection == nullptr) {

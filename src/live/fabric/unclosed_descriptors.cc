@@ -1,0 +1,28 @@
+#include "live/fabric/unclosed_descriptors.h"
+
+#include "live/message/socket.h"
+#include "os/service_process.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr char many_open_text[] = "too many descriptors of this process are not closed yet";
+constexpr char many_of_all_open_text[] =
+    "too many descriptors that came to this fabric are not closed yet";
+
+}  // namespace
+
+UnclosedDescriptors::UnclosedDescriptors() : UnclosedDescriptors(file_limit() / 4) {}
+
+void UnclosedDescriptors::close_shut(Closer::Sender sender, UniqueFd socket) {
+  if (socket && holds_messages(socket.get())) close_socket(sender, std::move(socket));
+}
+
+const char* UnclosedDescriptors::objection_to_reading(const FabricSession& session,
+                                                      int socket) const {
+  if (closer_.waiting(session.sender()) >= of_sender_max) return many_open_text;
+  if (closer_.waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
+  return many_of_all_open_text;
+}
+
+}  // namespace tulle::live
