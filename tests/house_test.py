@@ -4,6 +4,7 @@
 - No source file has more than 700 lines, and no test more than 800.
 - No class has more than 40 public methods.
 - No function has more than 70 lines.
+- The sources of src/cli have fewer than 2,500 lines together, without tests: it turns options into calls.
 - No more than 40 places outside a transport's own row name the type of a transport.
 - No more than 24 places in the simulator ask whether a node is a host.
 - No place in a live device's driver names one of its networks.
@@ -23,6 +24,7 @@ SOURCE_LINES_MAX = 700
 TEST_LINES_MAX = 800
 METHODS_MAX = 40
 FUNCTION_LINES_MAX = 70
+CLI_LINES_MAX = 2500
 SITES_MAX = 40
 HOST_SITES_MAX = 24
 FRAGMENTS_MAX = 0.03
@@ -53,6 +55,11 @@ def long_files(files):
         lines = text.count("\n")
         if lines > (TEST_LINES_MAX if is_test(path) else SOURCE_LINES_MAX):
             yield path, lines
+
+
+def lines_without_tests(files):
+    """Returns the lines of the files together; `files` are (path, text)."""
+    return sum(text.count("\n") for path, text in files if not is_test(path))
 
 
 ALGORITHM = re.compile(r"\bstd::(ranges::\w+|(copy|fill|find|count|replace)(_n|_if)?|remove_if|(stable_)?sort|any_of|"
@@ -197,6 +204,21 @@ def is_fragment(block):
     return len(block.split()) >= 4 and OPENING.match(block) is not None and VERB.search(sentence) is None
 
 
+# Files of the C libraries whose functions make no system call that a thread could be cancelled in.
+WITHOUT_CALLS = re.compile(r"(?:strings|buffers|kernel_structs|private_stubs|refusals|compat)\.cc$|/rsocket_")
+C_FUNCTION = re.compile(r"^[a-z_][\w:<>,&*\s\[\]()/.-]*?\b(\w+)\([^;{}]*\)(?: try)? \{\n(.*)", re.MULTILINE)
+
+
+def cancellable(path, text):
+    """Yields the functions of the C API, of more than one line, that do not begin with NoCancellation."""
+    if WITHOUT_CALLS.search(path):
+        return
+    for block in re.findall(r'^extern "C" \{\n(.*?)^\}  // extern "C"', text, re.MULTILINE | re.DOTALL):
+        for name, first in C_FUNCTION.findall(block):
+            if "NoCancellation" not in first:
+                yield f"{path}: {name}"
+
+
 class Includes(unittest.TestCase):
     def test_algorithms(self):
         files = sources("src", "tests", "bench", suffixes=(".h", ".cc"))
@@ -228,6 +250,32 @@ class Functions(unittest.TestCase):
     def test_can_fail(self):
         text = 'namespace a {\nint A::f(int x) const {\n  // {\n  if (x) {\n    g("{");\n  }\n}\n}  // namespace a\n'
         self.assertEqual(list(functions(text)), [("A::f", 6)])
+
+
+class CommandLine(unittest.TestCase):
+    """What does the work of a command is a library, which others may call and a unit test can reach."""
+
+    def test_lines(self):
+        self.assertLess(lines_without_tests((p, p.read_text()) for p in sources("src/cli")), CLI_LINES_MAX)
+
+    def test_can_fail(self):
+        files = [(pathlib.Path("a.cc"), "\n" * 2000), (pathlib.Path("b.h"), "\n" * 500), (pathlib.Path("a_test.cc"), "\n" * 9)]
+        self.assertEqual(lines_without_tests(files), CLI_LINES_MAX)
+
+
+class Cancellation(unittest.TestCase):
+    """A thread that is cancelled within a call must not leave it half done (os/cancellation.h)."""
+
+    def test_calls_of_the_libraries(self):
+        paths = [path for path in sorted((ROOT / "src" / "shim").rglob("*.cc")) if "_fuzz" not in path.name]
+        found = [name for path in paths for name in cancellable(str(path.relative_to(ROOT)), path.read_text())]
+        self.assertEqual([], found)
+
+    def test_can_fail(self):
+        text = 'extern "C" {\n\nint f(int a,\n      int b) try {\n  g();\n}\n\n}  // extern "C"\n'
+        self.assertEqual(["src/a.cc: f"], list(cancellable("src/a.cc", text)))
+        guarded = text.replace("g();", "const NoCancellation no_cancellation;")
+        self.assertEqual([], list(cancellable("src/a.cc", guarded)))
 
 
 class EventLoops(unittest.TestCase):

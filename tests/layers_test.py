@@ -35,6 +35,8 @@ DIRECTIONS_MAX = 50  # among them
 MAY_KNOW = {
     "base": set(),
     "os": set(),
+    "terminal": set(),
+    "pcapng": set(),
     "wire": set(),
     "verbs": set(),
     "report": {"os"},
@@ -52,20 +54,20 @@ MAY_KNOW = {
     "scenario": {"config", "device", "fabric", "optional", "port", "report", "sim", "traces", "transport", "verbs", "wire",
                  "workload"},
     "fluid": set(),
-    "experiment": {"device", "fabric", "fluid", "optional", "port", "report", "scenario", "sim", "transport", "verbs",
-                   "wire", "workload"},
+    "experiment": {"device", "fabric", "fluid", "optional", "pcapng", "port", "report", "scenario", "sim", "transport",
+                   "verbs", "wire", "workload"},
     "tuning": {"config", "fabric", "port", "report", "scenario", "sim", "transport"},
-    "study": {"config", "experiment", "os", "report", "scenario", "sim", "tuning"},
-    "live": {"device", "fabric", "ipoib", "os", "port", "management", "transport", "verbs", "wire"},
-    "rsockets": set(),
-    "ranks": {"os", "workload"},
+    "study": {"config", "experiment", "mpi", "os", "report", "scenario", "sim", "tuning", "workload"},
+    "live": {"device", "fabric", "ipoib", "os", "pcapng", "port", "management", "transport", "verbs", "wire"},
+    "rsockets": {"os"},
+    "ranks": {"os", "report", "workload"},
     "mpi": {"sim"},
     "shim": {"device", "live", "management", "os", "rsockets", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 # The folder of each room that does not lie in src/ itself.
 FOLDERS = {
-    **{room: f"rdma/{room}" for room in ("wire", "verbs", "port", "transport", "device", "optional")},
+    **{room: f"rdma/{room}" for room in ("wire", "verbs", "port", "transport", "device", "optional", "pcapng")},
     **{room: f"study/{room}" for room in ("report", "config", "workload", "traces", "scenario", "fluid", "experiment",
                                           "tuning")},
     "ipoib": "management/ipoib", "mpi": "sim/mpi", "rsockets": "shim/rsockets",
@@ -84,12 +86,14 @@ ROOMS_WITHIN = {
         "agent": {"connections", "message", "path/packets", "security"},
         "fabric": {"connections", "message", "path/fabric", "path/packets", "security"},
         "process": {"fabric", "message", "path/fabric", "path/memory", "path/packets", "security"},
+        "capture": {"fabric", "path/packets", "process"},
+        "views": {"fabric", "message", "process"},
     },
 }
 
 # Rooms, and parts of rooms, that read no clock, socket, environment, random device or file, and start no thread.
 PURE_ROOMS = ["base", "rdma/wire", "rdma/verbs", "rdma/transport", "rdma/port", "management", "management/ipoib", "fabric",
-              "rdma/device", "rdma/optional", "sim", "study/workload", "study/traces", "shim/rsockets/protocol"]
+              "rdma/device", "rdma/optional", "rdma/pcapng", "sim", "study/workload", "study/traces", "shim/rsockets/protocol"]
 
 IMPURE_SYMBOLS = re.compile(
     r"""^(__)?(

@@ -31,12 +31,12 @@ OLD_DAYS = 7
 # What is tried, by name: the command for a release, and what it does.
 DOORS = {
     "demo": ("./dev fresh --release {} demo", "builds Tulle and runs the demo in a minimal system"),
-    "test": ("./dev fresh --release {} test", "builds everything and runs all tests there"),
+    "test": ("./dev fresh --release {} test", "builds everything and runs all tests in a minimal system"),
     "package": ("./dev package --check {}", "builds the packages, installs, uses and purges them, and follows the recipes "
                 "for GitHub Actions and GitLab"),
     "pages": ("./dev pages --release {}", "runs every command of the pages, as root and as an ordinary user, in a clone "
               "and elsewhere"),
-    "compat": ("./dev fresh --release {} compat", "runs every real program over Tulle"),
+    "compat": ("./dev fresh --release {} compat", "runs every real program over Tulle in a minimal system"),
 }
 HEAD = """# Doors
 

@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
 This page shows how well Tulle's tests find mistakes, and how Tulle handles malformed input, interruptions and long runs.
-`./dev reliability` generates it from the records in [reliability/](reliability/), which the measures below write. Goals that
+`./dev reliability` generates it from the records in [reliability/](reliability/), which the commands below write. Goals that
 are missed or not measured are marked.
 """
 
@@ -117,7 +117,7 @@ def mutation_goals(record):
     counted, killed = sum(each["counted"] for each in rooms), sum(each["killed"] for each in rooms)
     known = bool(rooms) or None
     return [
-        goal(f"at least {MUTANTS_GOAL} mutants a room", f"fewer in {', '.join(few)}" if few else
+        goal(f"at least {MUTANTS_GOAL} mutants per room", f"fewer in {', '.join(few)}" if few else
              f"{min(counts.values(), default=0)} or more in {len(counts)} rooms", known and not few),
         goal(f"at least {KILLED_GOAL * 100:.0f} % of each room's mutants killed",
              f"{percent(killed, counted)} of {counted} in all" + (f"; below the goal: {', '.join(low)}" if low else ""),
@@ -150,10 +150,10 @@ def mutation_details(record):
             for each in sorted(record["rooms"].values(), key=lambda each: each["room"])]
     return table(["files", "date", "commit", "mutants", "killed", "share", "share at first", "survivors explained"], rows) + """
 "At first" is the share that the tests killed when the mutants were drawn. Tests were then written for the survivors. The
-higher share therefore describes only these mutants; for others, expect the share at first. A survivor is no longer counted if
-its line was simplified away.
+higher share therefore describes only these mutants; for others, expect the share at first. A survivor whose line was later
+removed no longer counts.
 """ + draws_since(record) + f"""
-`./dev mutate` does not know these rooms, and nothing is measured there: {', '.join(unmutated_rooms())}.
+`./dev mutate` does not cover these rooms: {', '.join(unmutated_rooms())}.
 """
 
 
@@ -182,8 +182,7 @@ def sanitizer_details(record):
         run = record.get(kind)
         if not run:
             continue
-        text += f"\n### {run['sanitizer']}\n\n{of_run(run)} It took {run['seconds'] / 60:.0f} minutes. Tests that passed, "
-        text += "by room: " + ", ".join(f"{room} {count:,}" for room, count in run["passed"].items()) + ".\n"
+        text += f"\n### {run['sanitizer']}\n\n{of_run(run)} It took {run['seconds'] / 60:.0f} minutes.\n"
         for title, found in (("Tests that failed", run["failures"]), ("Reports", run["reports"])):
             if found:
                 text += f"\n{title}:\n\n" + "".join(f"- {each}\n" for each in found)
@@ -241,13 +240,12 @@ def chaos_details(record):
                     f"{run['longest_call']['milliseconds']:g} ms"] for run in counted])
     earlier = record["runs"][:-len(counted)]
     if earlier:
-        text += (f"\n{len(earlier)} earlier runs had {sum(run['interruptions'] for run in earlier):,} interruptions. The "
-                 "faults of all runs are listed below.\n")
+        text += f"\n{len(earlier)} earlier runs had {sum(run['interruptions'] for run in earlier):,} interruptions.\n"
     text += "\n"
     kinds = sum((collections.Counter(run["interruptions_by_kind"]) for run in counted), collections.Counter())
     text += table(["interruption", "count"], [[name, f"{count:,}"] for name, count in sorted(kinds.items())])
     faults = [[each["what"], each["place"], ", ".join(each["during"]), each["seed"]]
-              for run in record["runs"] for each in run["faults"]]
+              for run in counted for each in run["faults"]]
     if faults:
         text += "\n" + table(["fault", "place", "during", "seed"], faults)
     return text
@@ -399,7 +397,7 @@ def sealed_details(record):
         for why, count in each["reasons"].items():
             reasons.setdefault(why, {})[f"`{name}`"] = count
     if reasons:
-        text += "\nWhy tests show less:\n\n"
+        text += "\nWhy tests do not apply or are refused:\n\n"
         text += table(["reason", "tests"], [[why, counted(names)] for why, names in reasons.items()])
     streams = {}
     for each in sealed_groups(record).values():
@@ -476,10 +474,10 @@ def soak_goals(record):
     return [
         goal("ten years of uptime, in a time namespace", f"{passed} of {len(checks)} checks pass",
              clock >= CLOCK_GOAL_S and passed == len(checks) > 0 if record else None),
-        goal("connections outlive 106.75 days of their programs' own lives",
+        goal("connections survive when their programs' clocks pass 106.75 days",
              f"{sum(not run['fault'] for run in lives)} of {len(lives)} runs", not any(run["fault"] for run in lives)
              if lives else None),
-        line(f"{LIVES_GOAL:,} lives of programs", lambda r: f"{r['lives']['count']:,}, of which {r['lives']['killed']:,} "
+        line(f"{LIVES_GOAL:,} short programs", lambda r: f"{r['lives']['count']:,}, of which {r['lives']['killed']:,} "
              "were killed", lambda r: r["lives"]["count"] >= LIVES_GOAL),
         line(f"{CONNECTIONS_GOAL:,} connections", lambda r: f"{r['connections']['count']:,}",
              lambda r: r["connections"]["count"] >= CONNECTIONS_GOAL),
@@ -526,11 +524,11 @@ def hostile_user_goals(record):
         return each["slots"]["most_of_attacker"], each["slots"]["of_host"]
 
     return [
-        line(f"at least {ATTACKS_GOAL} scripted attacks", lambda r: f"{r['attacks']} attacks, {r['deeds']:,} deeds",
+        line(f"at least {ATTACKS_GOAL} scripted attacks", lambda r: f"{r['attacks']} attacks, {r['deeds']:,} actions",
              lambda r: r["attacks"] >= ATTACKS_GOAL),
         line("no crash, no wrong byte, no foreign endpoint touched", lambda r: f"{len(r['faults'])} faults",
              lambda r: not r["faults"]),
-        line("the attacker gets no byte of others",
+        line("the attacker gets no byte of other users",
              lambda r: f"{r['foreign_bytes']} in {r['bytes_searched'] / 1e6:,.0f} MB",
              lambda r: not r["foreign_bytes"] and r["bytes_searched"] > 0),
         line(f"the victims keep {RATE_GOAL * 100:.0f} % of their rate", lambda r: "; ".join(
@@ -540,7 +538,7 @@ def hostile_user_goals(record):
              lambda r: f"longest of {r['opens']['count']}: {r['opens']['longest_ms']:g} ms",
              lambda r: r["opens"]["count"] > 0 and r["opens"]["longest_ms"] <= OPEN_GOAL_MS),
         # Slot 0 is the agent's own.
-        line("no user holds over half of the slots", lambda r: "{} of {}".format(*slots(r)),
+        line("no user holds more than half of the slots", lambda r: "{} of {}".format(*slots(r)),
              lambda r: slots(r)[1] > 0 and slots(r)[0] <= (slots(r)[1] + 1) // 2),
     ]
 
@@ -552,7 +550,7 @@ def hostile_user_details(record):
     rows = [[group, len(those), f"{sum(each['deeds'] for each in those):,}",
              sum(each["outcome"] == "held" for each in those)] for group, those in groups.items()]
     text = f"{of_run(record)} The seed was {record['seed']}, and the run took {record['minutes']:g} minutes.\n\n"
-    text += table(["attacks on", "number", "deeds", "without effect on others"], rows)
+    text += table(["attacks on", "number", "actions", "without effect on others"], rows)
     bad = [[f"`{name}`", each["outcome"]] for name, each in record["outcomes"].items() if each["outcome"] != "held"]
     if bad:
         text += "\n" + table(["attack", "outcome"], bad)
@@ -573,27 +571,27 @@ A fuzzer feeds random bytes to code that reads untrusted data: packets, messages
 code, and mutates them further. Every report of AddressSanitizer or UndefinedBehaviorSanitizer is a fault, and so is an input
 that takes too long. `tests/corpora` stores the inputs that reach the most code, and every run of the tests replays them.
 
-Again: `./dev fuzz --hours 8` adds a run, and `./dev fuzz --coverage` measures the lines.
+To repeat: `./dev fuzz --hours 8` adds a run, and `./dev fuzz --coverage` measures the lines.
 """),
     ("Mutants", "mutation", mutation_goals, mutation_details, """
 A mutant is Tulle with one small mistake: an inverted condition, a missing statement. The tests should fail, which kills the
 mutant. A mutant that survives either shows a gap in the tests or behaves like the original; the record explains which.
 
-Again: `./dev mutate ROOM --record`.
+To repeat: `./dev mutate ROOM --record`.
 """),
     ("Sanitizers", "sanitizers", sanitizer_goals, sanitizer_details, """
 A sanitizer is code that the compiler adds. It reports invalid memory accesses, leaks and undefined behaviour (`address`) or
 data races (`thread`) while the tests run. The tests include the live device, the C libraries and programs that use both. The
 table lists what is left out, and why.
 
-Again: `./dev sanitize address` and `./dev sanitize thread`.
+To repeat: `./dev sanitize address` and `./dev sanitize thread`.
 """),
     ("Interruptions", "chaos", chaos_goals, chaos_details, """
 Programs that exchange data over Tulle are interrupted at random: they are stopped, killed or forked, their agent is killed,
 their memory is unmapped, or their network is cut. Afterwards, every byte must be correct, every operation that was reported as
 done must be done, and the surviving programs must make progress within 5 s.
 
-Again: `./dev chaos`.
+To repeat: `./dev chaos`.
 """),
     ("Hostile network", "hostile_network", hostile_network_goals, hostile_network_details, """
 An attacker floods a host with forged datagrams. Programs on that host and on a peer work meanwhile and check every byte: RDMA
@@ -609,33 +607,32 @@ expected PSN is trusted, so those phases avoid the honest programs' PSNs. The at
 Honest packets share two cores with the attacker. A listener whose backlog is full of forged requests drops others, as Linux
 does. The timed connections go to another listener of the same host.
 
-Again: `./dev hostile network`. `clients.hostile_network` does it for seconds.
+To repeat: `./dev hostile network`. `clients.hostile_network` is a short form.
 """),
     ("Hostile users", "hostile_user", hostile_user_goals, hostile_user_details, """
 A user attacks root's host agent, and the programs of root and of a third user. These exchange secret messages, and reconnect
-all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
+continuously. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands, descriptors in both
 directions, socket options, quotas, names, ports, datagrams, processes. "Staged" attacks happen before an agent runs.
 After each attack, the agent and the victims must be alive and make progress, with every byte correct. The attacker searches
 for the victims' messages in everything that it can read.
 
 The rates are measured in alternating windows: without attacks, with attacks that do not merely fill or flood, and with the
-same attacks on another agent in another network namespace. The last kind uses as much processor time, and is the basis of the
-comparison.
+same attacks on another agent in another network namespace. The last kind uses as much processor time, and is the baseline.
 
-Again: `./dev hostile user --rounds 3 --record`.
+To repeat: `./dev hostile user --rounds 3 --record`.
 """),
     ("Sealed programs", "sealed", sealed_goals, sealed_details, """
 All tests of real programs run with every program under `tulle run --secure --no-direct`, and a capture inspects everything that
 leaves over the interfaces of their network namespaces. A filter in the kernel counts each sealed datagram and passes everything
-else: UDP that is not sealed, frames of RoCE v1 and of other types, TCP. Sends are segmented before the capture. A sample of the
-sealed datagrams is searched for `rping`'s text and for sixteen equal bytes in a row.
+else to the capture: UDP that is not sealed, frames of RoCE v1 and of other types, TCP. Sends are segmented before the capture.
+A sample of the sealed datagrams is searched for `rping`'s text and for sixteen equal bytes in a row.
 
 A test is "sealed" if it passes and all its datagrams are sealed. It is "refused" if its program gets an error because it cannot
 be sealed, as on a software fabric, and "nothing sent" if nothing left. A test that "does not apply" needs what sealing removes,
 for example a peer without the key; it must not send anything unsealed either. Tulle does not seal TCP connections that a
 program opens itself; the table counts them by program.
 
-Again: `./dev client --sealed --record all`.
+To repeat: `./dev client --sealed --record all`.
 """),
     ("Busy machines", "load", load_goals, load_details, """
 Programs run on a machine that busy processes of the same priority share. A process that gets no processor for a while is a slow
@@ -643,7 +640,7 @@ receiver, and no connection may fail because of that. The kinds are the first co
 [the fabric guide](guide/infiniband-fabric.md) ("page"), and perftest's programs between two hosts of a software fabric, between
 two processes of one host ("roce", alternately by memory and by UDP), and between two network namespaces ("network").
 
-Again: `./dev load`, or `./dev load --runs 5 --only fabric`. `clients.load` does it for seconds.
+To repeat: `./dev load`, or `./dev load --runs 5 --only fabric`. `clients.load` is a short form.
 """),
     ("Long runs", "soak", soak_goals, soak_details, """
 One agent and one server keep running while short programs connect to the server, exchange a message and exit. One in eight is
@@ -656,7 +653,7 @@ process's time has 64 bits of picoseconds, which last 106.75 days, so its clock 
 ([022](decisions/022-a-clock-that-moves-its-zero.md)). To show that connections survive this, a library advances the clocks of
 two connected programs and of their agent while they run, to a few seconds before that time.
 
-Again: `./dev soak` (hours), or `./dev soak --lives 1000 --connections 10000`. `clients.soak` does it for seconds.
+To repeat: `./dev soak` (hours), or `./dev soak --lives 1000 --connections 10000`. `clients.soak` is a short form.
 """),
 )
 

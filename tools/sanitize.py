@@ -49,19 +49,19 @@ CLIENTS = {"address": ("events", *OWN_CLIENTS), "thread": ("events.Loopback", "e
 DEBIANS = ("The programs of this test are not built with the sanitizer, whose runtime must be the first library that a "
            "program loads.")
 LEFT_OUT = {
-    "layers.archives": "The sanitizer's runtime brings symbols of its own, and this test compares symbols.",
-    "dev.sanitized_compile": "It compiles with a sanitizer itself.",
+    "layers.archives": "The sanitizer's runtime adds symbols, and this test compares symbols.",
+    "dev.sanitized_compile": "This test itself compiles with a sanitizer.",
     "clients.soak.Soak: the growth of memory":
-        "A sanitizer's runtime keeps memory that has been freed. Leaks are looked for.",
-    "sim.ranks: leaks": "MPI's libraries keep memory until the process ends. Everything else is looked for.",
-    "libtulle-advice.so": "This library stands in front of the C library in any program, where no runtime may be needed.",
-    "libtulle-paths.so": "This library stands in front of the C library in any program, where no runtime may be needed.",
+        "A sanitizer's runtime keeps memory that has been freed. It still checks for leaks.",
+    "sim.ranks: leaks": "MPI's libraries keep memory until the process ends. All other checks are on.",
+    "libtulle-advice.so": "Any program can load this library before the C library, so it must not need a runtime.",
+    "libtulle-paths.so": "Any program can load this library before the C library, so it must not need a runtime.",
 }
 
 
 LEFT_OUT_BY_THREAD = {
     "the tests of " + ", ".join(WITHOUT_THREADS):
-        "Nothing in them starts a thread, as layers.archives shows of the rooms.",
+        "Nothing in them starts a thread, as layers.archives checks.",
     TOO_LONG: "Its threads are those of sim.reference, and it takes a quarter of an hour.",
 }
 

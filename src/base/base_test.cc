@@ -35,7 +35,14 @@ TEST(Quoted, NothingBreaksALineOrSteersATerminal) {
   EXPECT_EQ(one_line("a\u2028b\u2029c"), "a?b?c");
   EXPECT_EQ(one_line("\u202Eabc\u2066d\u2069"), "?abc?d?");
   EXPECT_EQ(one_line("\u2027\u202F\u2065\u206A"), "\u2027\u202F\u2065\u206A");
-  EXPECT_EQ(one_line("cut: \xE2\x80"), "cut: \xE2\x80");
+  EXPECT_EQ(one_line("cut: \xE2\x80"), "cut: ??");
+  EXPECT_EQ(one_line("\x9B"
+                     "2J"),
+            "?2J")
+      << "a raw control character";
+  EXPECT_EQ(one_line("\xC0\x9B \xE0\x80\x9B \xED\xA0\x80 \xF5\x80\x80\x80 \xC3("),
+            "?? ??? ??? ???? ?(");
+  EXPECT_EQ(one_line("\U0001F600\U0010FFFF"), "\U0001F600\U0010FFFF");
   EXPECT_EQ(tulle::quoted(std::string(100, 'a')), "\"" + std::string(60, 'a') + "\"");
 }
 

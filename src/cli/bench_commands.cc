@@ -1,11 +1,14 @@
 #include "cli/bench_commands.h"
 
-#include "cli/command_line.h"
+#include "cli/command_list.h"
 #include "cli/simulations.h"
 #include "ranks/plan.h"
+#include "terminal/command_line.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::from_to;
 
 constexpr char bench_examples[] =
     "Examples:\n"
@@ -76,7 +79,7 @@ void add_bench(CLI::App& app, int& status) {
   auto* rank = command->add_option("--rank", options.rank, "Run only this rank; needs --meet");
   rank->type_name("N");
   auto* meet = command->add_option("--meet", options.meet,
-                                   "Address on which rank 0 listens for the other ranks");
+                                   "HOST:PORT at which rank 0 listens for the other ranks");
   meet->type_name("HOST:PORT");
   rank->needs(meet);
   meet->needs(rank);

@@ -1,322 +1,18 @@
-#include <fcntl.h>
+// `tulle capture` (live/capture/capture.h).
+
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <cstring>
-#include <deque>
-#include <map>
-#include <optional>
-#include <utility>
+#include <cstdio>
 
 #include "cli/commands.h"
-#include "live/fabric/captures.h"
-#include "live/fabric/client.h"
-#include "live/path/packets/capture_ring.h"
-#include "live/process/agent_client.h"
+#include "live/fabric/fabrics.h"
 #include "os/service_process.h"
-#include "os/users.h"
-#include "rdma/wire/flow_control.h"
-#include "rdma/wire/ip_udp.h"
-#include "study/report/erf.h"
-#include "study/report/pcapng.h"
 
 namespace tulle::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr int look_milliseconds = 2;
-// A process may be interrupted between taking a frame's time and handing the frame over. The frames
-// of its peers wait this long for it.
-constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
-
-// Times of frames are within so many nanoseconds of the capture's beginning. A process may write
-// any time, and a Time reaches 106 days.
-constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
-
-// The frames of one process. The oldest of them is read ahead into `frame` and `bytes`.
-struct Source {
-  live::CaptureRing ring;
-  std::uint32_t interface = 0;
-  std::string name{};                          // of a process
-  std::optional<std::uint32_t> of_ethernet{};  // the interface of its RoCE v1's frames
-  bool is_fabric = false;                      // frames begin with the port that sent them
-  std::uint64_t frames = 0;
-  // Bytes that may still be read in this turn, so that no process keeps the capture from others.
-  std::uint64_t turn_bytes = 0;
-  bool has_frame = false;
-  live::CapturedFrame frame{};
-  std::vector<std::byte> bytes{};
-};
-
-// The kernel computes a UDP checksum after the frame was mirrored. This function fills it in, for
-// readers that check it.
-void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) {
-  wire::IpUdp headers;
-  if (frame.size() != original_bytes) return;
-  const wire::DecodedIpUdp decoded = wire::decode(frame, headers);
-  if (!decoded.ok || headers.udp_checksum != 0) return;
-  const std::span<const std::byte> payload = frame.subspan(decoded.header_bytes);
-  headers.udp_checksum = wire::udp_checksum(headers, {&payload, 1});
-  wire::encode(headers, payload.size(), frame);
-}
-
-class Capture {
- public:
-  Capture(const CaptureOptions& options, int out)
-      : options_(options), out_(out), epoch_(live::unix_nanoseconds()), file_(epoch_) {}
-
-  bool begin() {
-    file_.section_header(buffer_, fmt::format("Tulle {}", TULLE_VERSION));
-    return flush();
-  }
-  void add(const live::CaptureSource& process, live::CaptureRing ring);
-  // Adds the links of a fabric. The names are those of its nodes.
-  void add_fabric(live::CaptureRing ring, std::vector<std::string> names);
-  // Writes frames in the order of their times, as long as they are older than `before`, and of each
-  // process no more than its ring holds. Returns false, with errno, if the file cannot be written.
-  bool write_until(std::int64_t before);
-  bool end();
-
-  bool is_complete() const { return options_.count && written_ >= *options_.count; }
-  std::uint64_t written() const { return written_; }
-  std::uint64_t dropped() const {
-    std::uint64_t sum = 0;
-    for (const Source& source : sources_) sum += source.ring.dropped();
-    return sum;
-  }
-  std::size_t processes() const { return sources_.size(); }
-  std::size_t ports() const { return interfaces_.size(); }  // of a fabric, that sent something
-
- private:
-  Source* oldest();
-  void write_frame(Source& source);
-  void write_packet(const Source& source);
-  void write_flow_control(const Source& source, const live::CapturedAt& at, Time when);
-  std::uint32_t interface_of(const live::CapturedAt& at);
-  std::uint32_t interface_of_ethernet(Source& source);
-  bool flush();
-  Time time_of(std::int64_t unix_ns) const {
-    const std::int64_t near =
-        std::clamp(unix_ns, epoch_ - times_nanoseconds, epoch_ + times_nanoseconds);
-    return Time::nanoseconds(near - epoch_);
-  }
-
-  CaptureOptions options_;
-  int out_;
-  std::int64_t epoch_;
-  report::Pcapng file_;
-  report::Pcapng::Buffer buffer_;
-  std::deque<Source> sources_;
-  std::vector<std::string> nodes_;                                               // of a fabric
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> interfaces_;  // by node and port
-  std::uint64_t written_ = 0;
-};
-
-void Capture::add(const live::CaptureSource& process, live::CaptureRing ring) {
-  const std::string name = fmt::format("{} {}[{}]", process.device, process.command, process.pid);
-  report::CaptureInterface interface;
-  interface.name = name;
-  interface.link_type = report::LinkType::ip;
-  interface.snap_length = options_.snap_length;
-  sources_.push_back({std::move(ring), file_.interface(buffer_, interface), name});
-}
-
-void Capture::add_fabric(live::CaptureRing ring, std::vector<std::string> names) {
-  nodes_ = std::move(names);
-  sources_.push_back({std::move(ring), 0, {}, {}, true});
-}
-
-// Returns the interface of a port, which is made when it is first seen. A port that the fabric does
-// not have may be in the ring only if the fabric's process is damaged.
-std::uint32_t Capture::interface_of(const live::CapturedAt& at) {
-  constexpr std::uint32_t ports_max = 255;
-  const std::pair key{std::min<std::uint32_t>(at.node, static_cast<std::uint32_t>(nodes_.size())),
-                      std::min(at.port, ports_max)};
-  const auto found = interfaces_.find(key);
-  if (found != interfaces_.end()) return found->second;
-  report::CaptureInterface interface;
-  const std::string node = key.first < nodes_.size() ? nodes_[key.first] : "unknown";
-  interface.name = fmt::format("{} port {}", node, key.second);
-  interface.link_type = report::LinkType::erf;
-  interface.snap_length = options_.snap_length;
-  return interfaces_[key] = file_.interface(buffer_, interface);
-}
-
-// Writes a packet of a fabric as an ERF record, behind the port that sent it.
-void Capture::write_packet(const Source& source) {
-  live::CapturedAt at;
-  if (source.bytes.size() < sizeof at) return;
-  std::memcpy(&at, source.bytes.data(), sizeof at);
-  constexpr std::uint32_t packet_bytes_max = 0xFFFF - report::erf_header_bytes;
-  const Time when = time_of(source.frame.unix_nanoseconds);
-  const std::uint32_t original = std::min(source.frame.original_bytes, packet_bytes_max);
-  if (original == wire::flow_control_bytes) return write_flow_control(source, at, when);
-  const auto header = report::erf_header(when, report::ErfType::infiniband, original, false);
-  const std::array<std::span<const std::byte>, 2> pieces = {
-      header, std::span(source.bytes).subspan(sizeof at)};
-  const auto all = static_cast<std::uint32_t>(original + header.size());
-  file_.packet(buffer_, when, report::Direction::outbound, interface_of(at), pieces, all);
-}
-
-void Capture::write_flow_control(const Source& source, const live::CapturedAt& at, Time when) {
-  const auto packet = std::span(source.bytes).subspan(sizeof at);
-  std::array<std::byte, report::erf_link_bytes> filled{};
-  std::copy_n(packet.begin(), std::min(packet.size(), filled.size()), filled.begin());
-  const auto header =
-      report::erf_header(when, report::ErfType::infiniband_link, filled.size(), false);
-  const std::array<std::span<const std::byte>, 2> pieces = {header, filled};
-  file_.packet(buffer_, when, report::Direction::outbound, interface_of(at), pieces,
-               header.size() + filled.size());
-}
-
-// A process's frames of Ethernet have a separate interface in the file, which is made when the
-// first is seen: an interface has one link type.
-std::uint32_t Capture::interface_of_ethernet(Source& source) {
-  if (!source.of_ethernet) {
-    report::CaptureInterface interface;
-    interface.name = source.name + " Ethernet";
-    interface.link_type = report::LinkType::ethernet;
-    interface.snap_length = options_.snap_length;
-    source.of_ethernet = file_.interface(buffer_, interface);
-  }
-  return *source.of_ethernet;
-}
-
-void Capture::write_frame(Source& source) {
-  if (source.is_fabric) return write_packet(source);
-  if (!source.frame.is_ethernet) fill_in_checksum(source.bytes, source.frame.original_bytes);
-  const std::uint32_t interface =
-      source.frame.is_ethernet ? interface_of_ethernet(source) : source.interface;
-  const std::span<const std::byte> bytes = source.bytes;
-  file_.packet(buffer_, time_of(source.frame.unix_nanoseconds),
-               source.frame.outbound ? report::Direction::outbound : report::Direction::inbound,
-               interface, {&bytes, 1}, source.frame.original_bytes);
-}
-
-Source* Capture::oldest() {
-  Source* oldest = nullptr;
-  for (Source& source : sources_) {
-    const bool is_wanted_in = options_.direction != CaptureDirection::out;
-    const bool is_wanted_out = options_.direction != CaptureDirection::in;
-    while (!source.has_frame && source.turn_bytes > 0 &&
-           source.ring.read(source.frame, source.bytes)) {
-      source.turn_bytes -=
-          std::min(source.turn_bytes, live::CaptureRing::bytes_of(source.bytes.size()));
-      source.has_frame = source.frame.outbound ? is_wanted_out : is_wanted_in;
-    }
-    if (!source.has_frame) continue;
-    if (oldest == nullptr || source.frame.unix_nanoseconds < oldest->frame.unix_nanoseconds) {
-      oldest = &source;
-    }
-  }
-  return oldest;
-}
-
-bool Capture::write_until(std::int64_t before) {
-  constexpr std::size_t flush_bytes = 1 << 20;
-  for (Source& source : sources_) source.turn_bytes = source.ring.bytes_max();
-  while (!is_complete()) {
-    Source* source = oldest();
-    if (source == nullptr || source->frame.unix_nanoseconds >= before) break;
-    write_frame(*source);
-    source->has_frame = false;
-    ++source->frames;
-    ++written_;
-    if (buffer_.size() >= flush_bytes && !flush()) return false;
-  }
-  return flush();
-}
-
-bool Capture::end() {
-  for (const Source& source : sources_) {
-    if (source.is_fabric && interfaces_.empty()) continue;  // nothing was sent
-    file_.statistics(buffer_, time_of(live::unix_nanoseconds()), source.interface,
-                     source.frames + source.ring.dropped(), source.ring.dropped());
-  }
-  return flush();
-}
-
-bool Capture::flush() {
-  std::span<const std::byte> rest = buffer_;
-  while (!rest.empty()) {
-    const ssize_t written = write(out_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    rest = rest.subspan(static_cast<std::size_t>(written));
-  }
-  buffer_.clear();
-  return true;
-}
-
-// Another user may have made the file, or a link in its place.
-Result<UniqueFd> open_output(const std::string& name) {
-  const auto failed = [&] {
-    return Error{fmt::format("{}: {}", name, std::strerror(errno)), errno};
-  };
-  if (name == "-") return UniqueFd(dup(STDOUT_FILENO));
-  constexpr mode_t own = 0600;  // packets hold what programs sent
-  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC;
-  UniqueFd out(open(name.c_str(), flags | O_NOFOLLOW, own));
-  struct stat its {};
-  if (!out && errno == ELOOP) {
-    if (lstat(name.c_str(), &its) != 0) return failed();
-    if (!is_trusted(its.st_uid)) {
-      return Error{fmt::format("{}: the link belongs to {}", name, user_text(its.st_uid)), EPERM};
-    }
-    out.reset(open(name.c_str(), flags, own));
-  }
-  if (!out || fstat(out.get(), &its) != 0) return failed();
-  const bool is_file = S_ISREG(its.st_mode);
-  if ((is_file || S_ISFIFO(its.st_mode)) && !is_trusted(its.st_uid)) {
-    return Error{fmt::format("{}: it belongs to {}, who could read the packets; name another file",
-                             name, user_text(its.st_uid)),
-                 EPERM};
-  }
-  if (is_file && its.st_uid == geteuid() && fchmod(out.get(), own) != 0) return failed();
-  if (is_file && ftruncate(out.get(), 0) != 0) return failed();
-  return out;
-}
-
-// Takes in a message of the host agent that announces a process.
-void take_in(Capture& capture, live::ReceivedMessage& message) {
-  live::CaptureSource process;
-  if (!decode(message.bytes, process) || message.fds.empty()) return;
-  auto ring = live::CaptureRing::map(std::move(message.fds[0]));
-  if (ring) capture.add(process, std::move(*ring));
-}
-
-Result<UniqueFd> begin_at_agent(const live::Settings& settings, const CaptureOptions& options) {
-  live::Hello hello;
-  hello.purpose = live::Purpose::capture;
-  hello.command = "tulle capture";
-  hello.ring_bytes = options.buffer_mebibytes << 20;
-  hello.snap_length = options.snap_length;
-  auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
-  if (!answer) return answer.error();
-  return std::move(answer->connection);
-}
-
-Result<UniqueFd> begin_at_fabric(Capture& capture, const CaptureOptions& options) {
-  auto address = fabric_address(*options.fabric);
-  if (!address) return address.error();
-  auto status = live::fabric_status(*address);
-  if (!status) return status.error();
-  std::vector<std::string> names;
-  for (const live::FabricNode& node : status->nodes) names.push_back(node.name);
-  auto begun = live::capture_fabric(*address, options.buffer_mebibytes << 20, options.snap_length,
-                                    options.has_flow_control);
-  if (!begun) return begun.error();
-  capture.add_fabric(std::move(begun->ring), std::move(names));
-  return std::move(begun->connection);
-}
 
 // Returns the number of a signal that has come.
 int signal_in(const UniqueFd& signals) {
@@ -327,55 +23,24 @@ int signal_in(const UniqueFd& signals) {
 
 }  // namespace
 
-int capture(const live::Settings& settings, const CaptureOptions& options) {
-  auto out = open_output(options.output);
-  if (!out) return fail("cannot write " + out.error().message);
+int capture(live::CaptureOptions options, const std::optional<std::string>& fabric) {
+  auto out = live::open_capture_file(options.output);
+  if (!out) return fail(out.error());
   const UniqueFd signals = stop_signals();
-  Capture capture(options, out->get());
-  auto connection =
-      options.fabric ? begin_at_fabric(capture, options) : begin_at_agent(settings, options);
-  if (!connection) return fail(connection.error());
-
-  const auto started = Clock::now();
-  bool is_written = capture.begin();
-  bool is_stopped = false;
-  int ended_by = 0;  // a signal's number
-  while (is_written && !is_stopped && !capture.is_complete()) {
-    pollfd sources[] = {{connection->get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
-    poll(sources, 2, look_milliseconds);
-    if (sources[1].revents != 0) ended_by = signal_in(signals);
-    is_stopped = ended_by != 0;
-    for (;;) {
-      auto message = live::receive_message(connection->get());
-      if (message) {
-        take_in(capture, *message);
-        continue;
-      }
-      if (message.error().error_number != EAGAIN) is_stopped = true;  // the host agent is gone
-      break;
-    }
-    const std::chrono::duration<double> elapsed = Clock::now() - started;
-    if (options.duration_seconds && elapsed.count() >= *options.duration_seconds) {
-      is_stopped = true;
-    }
-    is_written = capture.write_until(is_stopped ? INT64_MAX
-                                                : live::unix_nanoseconds() - hold_back_nanoseconds);
+  if (fabric) {
+    auto address = live::fabric_address(*fabric, warn_once);
+    if (!address) return fail(address.error());
+    options.fabric = *address;
   }
-  is_written = is_written && capture.end();
-  if (!is_written && errno != EPIPE) {
-    return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
-  }
-  if (options.fabric) {
-    fmt::print(stderr, "Captured {} packets of {} ports.\n", capture.written(), capture.ports());
-  } else {
-    fmt::print(stderr, "Captured {} frames of {} processes.\n", capture.written(),
-               capture.processes());
-  }
-  if (capture.dropped() > 0) {
+  auto captured = live::capture(options, out->get(), signals.get());
+  if (!captured) return fail(captured.error());
+  fmt::print(stderr, "Captured {} {} of {} {}.\n", captured->frames, fabric ? "packets" : "frames",
+             captured->sources, fabric ? "ports" : "processes");
+  if (captured->missing > 0) {
     fmt::print(stderr, "{} frames are missing, because a buffer was full: --buffer enlarges it.\n",
-               capture.dropped());
+               captured->missing);
   }
-  return ended_by == 0 ? 0 : signal_status + ended_by;
+  return captured->is_stopped ? signal_status + signal_in(signals) : 0;
 }
 
 }  // namespace tulle::cli

@@ -3,9 +3,13 @@
 // The commands of the simulator, for both programs: `tulle` lists them and hands them over, and
 // `tulle-simulator` runs them.
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
+
+#include "base/check.h"
 
 namespace tulle::cli {
 
@@ -28,6 +32,13 @@ inline constexpr std::array simulator_commands = {
 inline const SimulatorCommand* simulator_command(std::string_view name) {
   const auto found = std::ranges::find(simulator_commands, name, &SimulatorCommand::name);
   return found == simulator_commands.end() ? nullptr : &*found;
+}
+
+// Adds a command of the simulator, with its description.
+inline CLI::App* add_simulator_command(CLI::App& app, std::string_view name) {
+  const SimulatorCommand* command = simulator_command(name);
+  TULLE_CHECK(command != nullptr);
+  return app.add_subcommand(std::string(command->name), std::string(command->description));
 }
 
 }  // namespace tulle::cli

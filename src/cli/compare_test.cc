@@ -53,7 +53,7 @@ TEST_F(CompareTest, ARowForEachFabric) {
   EXPECT_EQ(outcome.error, "");
   const std::vector<std::string> all = table_of(outcome.out);
   ASSERT_EQ(all.size(), 4u) << outcome.out;
-  EXPECT_EQ(all[0], "Everyone to one other, 20KB: 9 hosts, 3 leaves and 3 spines, 200Gbps");
+  EXPECT_EQ(all[0], "Each host to one other, 20KB: 9 hosts, 3 leaves and 3 spines, 200Gbps");
   EXPECT_EQ(all[1].rfind("fabric ", 0), 0u);
   EXPECT_EQ(all[2].rfind("roce-pfc ", 0), 0u);
   EXPECT_EQ(all[3].rfind("infiniband ", 0), 0u);

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "cli/command_line.h"
 #include "cli/commands.h"
+#include "terminal/command_line.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::with_a_name;
 
 constexpr char fabric_examples[] =
     "Examples:\n"
@@ -25,7 +27,7 @@ constexpr char fabric_examples[] =
     "  tulle run --host h0 -- opensm -f $PWD/opensm.log\n"
     "                                                another subnet manager, on a host\n"
     "  tulle run --host h3 -- ibnetdiscover          the subnet that a host discovers\n"
-    "  tulle fabric cut h1 switch0                   pull a cable; join plugs it in again\n"
+    "  tulle fabric cut h1 switch4                   pull a cable; join plugs it in again\n"
     "  tulle fabric status                           nodes, LIDs, ports and their states\n"
     "  tulle fabric list                             running fabrics\n"
     "  tulle fabric down                             stop the fabric\n"
@@ -49,12 +51,12 @@ constexpr char shell_examples[] =
     "  tulle fabric rsh h3 hostname                  a command on host h3\n";
 constexpr char cut_examples[] =
     "Examples:\n"
-    "  tulle fabric cut h1 switch0                   the cable between a host and a switch\n"
-    "  tulle fabric cut switch0:5 switch1            one of several cables, by its port\n";
+    "  tulle fabric cut h1 switch4                   the cable between a host and a switch\n"
+    "  tulle fabric cut switch4:3 switch5            one of several cables, by its port\n";
 constexpr char join_examples[] =
     "Examples:\n"
-    "  tulle fabric join h1 switch0                  plug the cable in again\n";
-constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch1, switch1:3";
+    "  tulle fabric join h1 switch4                  plug the cable in again\n";
+constexpr char end_help[] = "A host or switch, or one of its ports: h0, switch4, switch4:3";
 
 void add_name(CLI::App* command, std::string& name) {
   command->add_option("--name", name, "Name of the fabric (\"default\")")->type_name("NAME");
@@ -119,7 +121,7 @@ CLI::App* add_up(CLI::App* fabric, int& status) {
 }
 
 void add_shell(CLI::App* fabric, int& status, const std::vector<std::string>& after_dashes) {
-  static RunOptions shell_options;
+  static shim::LaunchOptions shell_options;
   auto* shell = fabric->add_subcommand(
       "rsh", "Run a command on a host, as rsh does; for launchers such as mpirun");
   add_name(shell, shell_options.fabric);

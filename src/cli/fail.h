@@ -2,6 +2,7 @@
 
 // What both programs return and print when something went wrong.
 
+#include <set>
 #include <string>
 
 #include "base/result.h"
@@ -24,5 +25,11 @@ int fail(const Error& error);
 inline int fail(const std::string& message) { return fail(Error{message}); }
 // Does the same with an error of what was asked for.
 inline int refuse(const std::string& message) { return fail(as_misuse(Error{message})); }
+
+// Does the same with a warning, unless it was printed before.
+inline void warn_once(const std::string& line) {
+  static std::set<std::string> printed;
+  if (printed.insert(line).second) fail(line);
+}
 
 }  // namespace tulle::cli

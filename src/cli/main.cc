@@ -6,18 +6,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/command_line.h"
 #include "cli/command_list.h"
 #include "cli/commands.h"
-#include "cli/complete.h"
 #include "cli/fabric_commands.h"
 #include "cli/layout.h"
 #include "cli/simulator.h"
@@ -25,9 +25,15 @@
 #include "live/likeness.h"
 #include "live/settings.h"
 #include "study/config/files.h"
+#include "terminal/command_line.h"
+#include "terminal/complete.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::CommandLine;
+using terminal::from_to;
+using terminal::with_a_name;
 
 constexpr char about[] =
     "Tulle: an RDMA network in software.\n"
@@ -118,7 +124,7 @@ void add_agent_address(CLI::App& command, std::string& address) {
 }
 
 // Adds the options that say which device the program finds, and where.
-void add_device_options(CLI::App* command, RunOptions& options) {
+void add_device_options(CLI::App* command, shim::LaunchOptions& options) {
   command
       ->add_option("--device,-d", options.device,
                    "Name of the device that the program finds (tulle0)")
@@ -143,7 +149,7 @@ void add_device_options(CLI::App* command, RunOptions& options) {
 }
 
 // Adds the options that say how the device behaves.
-void add_behaviour_options(CLI::App* command, RunOptions& options) {
+void add_behaviour_options(CLI::App* command, shim::LaunchOptions& options) {
   command->add_flag("--rsockets", options.rsockets,
                     "Replace the program's sockets with rsockets, as librspreload does; for "
                     "programs such as redis-server");
@@ -189,7 +195,7 @@ void add_behaviour_options(CLI::App* command, RunOptions& options) {
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("run", "Run a program with Tulle's RDMA device");
-  static RunOptions options;
+  static shim::LaunchOptions options;
   add_device_options(command, options);
   add_behaviour_options(command, options);
   command->prefix_command();
@@ -224,7 +230,8 @@ void add_agent(CLI::App& app, int& status) {
       ->type_name("NAME");
   auto* idle = command
                    ->add_option("--idle-exit", options.settings.idle_exit_seconds,
-                                "Exit after this many seconds without programs; 0 means never")
+                                "Exit after this many seconds without programs; 0 means never "
+                                "(with --on-demand 10, otherwise never)")
                    ->type_name("SECONDS")
                    ->check(from_to(0, 1'000'000));
   command->footer(
@@ -271,8 +278,10 @@ void add_queries(CLI::App& app, int& status) {
 }
 
 void add_capture(CLI::App& app, int& status) {
-  static live::Settings settings = live::read_settings();
-  static CaptureOptions options;
+  static live::CaptureOptions options;
+  static std::optional<std::string> fabric;
+  static std::uint32_t buffer_mebibytes = 32;
+  options.settings = live::read_settings();
   auto* command = app.add_subcommand("capture", "Write packets to a pcapng file");
   command->add_option("--output,-o", options.output, "The file to write; - means standard output")
       ->type_name("FILE")
@@ -283,10 +292,10 @@ void add_capture(CLI::App& app, int& status) {
   command->add_option("--count,-c", options.count, "Stop after this many frames")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  static const std::map<std::string, CaptureDirection> directions = {
-      {"in", CaptureDirection::in},
-      {"out", CaptureDirection::out},
-      {"both", CaptureDirection::both}};
+  static const std::map<std::string, live::CaptureDirection> directions = {
+      {"in", live::CaptureDirection::in},
+      {"out", live::CaptureDirection::out},
+      {"both", live::CaptureDirection::both}};
   command
       ->add_option("--direction", options.direction,
                    "Frames to capture: incoming, outgoing, or both (both)")
@@ -298,7 +307,7 @@ void add_capture(CLI::App& app, int& status) {
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--fabric", options.fabric,
+      ->add_option("--fabric", fabric,
                    "Capture the links of this software fabric (tulle fabric up) instead of this "
                    "host's processes")
       ->type_name("NAME");
@@ -307,20 +316,15 @@ void add_capture(CLI::App& app, int& status) {
                  "With --fabric: also capture flow control packets, which carry credits")
       ->needs("--fabric");
   command
-      ->add_option("--buffer", options.buffer_mebibytes,
-                   "Size of the capture buffer for each process (32)")
+      ->add_option("--buffer", buffer_mebibytes, "Size of the capture buffer for each process (32)")
       ->type_name("MiB")
       ->check(from_to(1, 1024));
-  add_agent_address(*command, settings.agent);
+  add_agent_address(*command, options.settings.agent);
   command->footer(capture_examples);
-  command->callback([&status] { status = capture(settings, options); });
-}
-
-// This command is for shells (tulle.bash), not for people. It has no group, so no help shows it.
-void add_complete(CLI::App& app, int& status, const std::vector<std::string>& words) {
-  auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
-  command->group("");
-  command->callback([&app, &status, &words] { status = complete(app, words); });
+  command->callback([&status] {
+    options.ring_bytes = buffer_mebibytes << 20;
+    status = capture(options, fabric);
+  });
 }
 
 // Returns true if the simulator has the command, or knows what may come next after it.
@@ -344,7 +348,7 @@ int tulle_main(const std::vector<std::string>& arguments) {
   const std::string wrong = live::wrong_setting();
   if (!wrong.empty() && is_for_a_person(line, arguments)) return refuse(wrong);
   CLI::App app(about, "tulle");
-  prepare(app);
+  terminal::prepare(app, TULLE_VERSION);
   app.footer(examples);
   int status = 0;
   config::set_shipped_folder(scenario_folder().string());
@@ -354,8 +358,9 @@ int tulle_main(const std::vector<std::string>& arguments) {
   add_fabric(app, status, line.after_dashes);
   add_agent(app, status);
   for (const SimulatorCommand& each : simulator_commands) add_simulator_command(app, each.name);
-  add_complete(app, status, line.after_dashes);
-  return run_command(app, line, status);
+  terminal::add_complete(app, status, line.after_dashes);
+  auto ran = terminal::run_command(app, line, status);
+  return ran ? *ran : fail(ran.error());
 }
 
 }  // namespace

@@ -1,199 +1,144 @@
-// `tulle sim`: runs scenarios, with a line of progress.
+// `tulle sim` and its gallery (study/present.h, study/gallery.h).
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <thread>
+#include <cstdio>
+#include <memory>
+#include <optional>
 #include <utility>
 
-#include "cli/large_pages.h"
 #include "cli/layout.h"
-#include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
+#include "os/large_pages.h"
+#include "study/gallery.h"
+#include "study/present.h"
 #include "study/ranks.h"
 #include "study/report/columns.h"
+#include "study/report/gnuplot.h"
 #include "study/report/results.h"
 #include "study/results_folder.h"
-#include "study/scenario/scenario.h"
 #include "study/scenarios.h"
-#include "study/simulate.h"
 
 namespace tulle::cli {
 namespace {
 
-using scenario::Scenario;
+// Returns an error for the case that no scenario came with this program.
+Error scenarios_missing() {
+  return {fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
+                      executable().string())};
+}
 
 int list_scenarios() {
-  const std::vector<std::string> names = study::shipped_scenarios();
-  if (names.empty()) return fail(scenarios_missing());
-  for (const std::string& name : names) {
-    auto scenario = study::read_scenario(name, {});
-    if (!scenario) return fail(scenario.error());
-    fmt::print("{:<28} {}\n", scenario->name(), scenario->title());
-  }
+  auto text = study::shipped_scenarios_text();
+  if (text && text->empty()) return fail(scenarios_missing());
+  if (!text) return fail(text.error());
+  fmt::print("{}", *text);
   return 0;
 }
 
-// Returns the scenario that --topology, --flows and --fabric describe.
-Result<Scenario> from_tables(const SimOptions& options) {
-  if (options.topology.empty() || options.flows.empty()) {
-    return Error{
-        "no scenario is named: choose one from `tulle sim --list`, or give both --topology and "
-        "--flows"};
-  }
-  scenario::TableOptions tables;
-  tables.topology = options.topology;
-  tables.flows = options.flows;
-  tables.is_infiniband = options.fabric == "infiniband";
-  tables.has_dcqcn_of_hpcc = options.congestion_control == "dcqcn-hpcc";
-  tables.set = options.set;
-  tables.overrides = options.overrides;
-  if (tables.is_infiniband && tables.has_dcqcn_of_hpcc) {
-    return Error{"--congestion-control dcqcn-hpcc works only on RoCE: choose --fabric roce"};
-  }
-  return scenario::tables_scenario(tables, as_option);
+// Chooses what is to be simulated, and takes the folder of results.
+Result<study::Chosen> prepare(const SimOptions& options) {
+  auto chosen = study::choose(options.choice, ranks().are_several(), as_option);
+  if (!chosen || options.output.empty() || !ranks().is_first()) return chosen;
+  Terminal terminal;
+  auto ready = study::prepare_results(options.output, study::ResultsOf::run, terminal);
+  if (!ready) return ready.error();
+  return chosen;
 }
 
-Result<void> write_timings(const std::string& path, const study::Timings& timings) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  nlohmann::ordered_json json;
-  json["setup_s"] = timings.setup_s;
-  json["run_s"] = timings.run_s;
-  json["run_cpu_s"] = timings.run_cpu_s;
-  json["user_s"] = static_cast<double>(usage.ru_utime.tv_sec) +
-                   static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
-  json["peak_bytes"] = usage.ru_maxrss * 1'024;
-  std::ofstream out(path);
-  out << json.dump(2) << "\n";
-  out.close();
-  if (!out) return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
-  return {};
-}
+// A line for each page that was made, and one for each that was not.
+class Pages final : public study::GalleryMonitor {
+ public:
+  int status() const { return status_; }
 
-// The scenario, and the variants of it that are to be simulated.
-struct Wanted {
-  Scenario scenario;
-  std::vector<std::size_t> variants;
+  bool goes_on() const override { return !is_interrupted(); }
+  std::unique_ptr<study::Monitor> begin_page(const scenario::Scenario& scenario, std::size_t index,
+                                             std::size_t pages) override {
+    return std::make_unique<Terminal>(
+        "", fmt::format("{} of {}, {}: ", index + 1, pages, scenario.name()));
+  }
+  Result<void> end_page(const scenario::Scenario& scenario, double seconds) override {
+    return print(fmt::format("{:<28} {:>3} variants {:>7.1f} s\n", scenario.name(),
+                             scenario.variants().size(), seconds));
+  }
+  void fail(const Error& error) override {
+    const int failed = cli::fail(error);
+    status_ = status_ == 0 || status_ == failed ? failed : 1;
+  }
+
+ private:
+  int status_ = 0;
 };
 
-Result<Wanted> prepare(const SimOptions& options, study::Monitor& monitor) {
-  if (options.scenarios.size() > 1) {
-    return as_misuse({"several scenarios are named: name one, or add --gallery to run them all"});
+int gallery(const SimOptions& options) {
+  const study::Choice& choice = options.choice;
+  auto scenarios = study::read_gallery(choice.scenarios, choice.set, choice.overrides);
+  if (!scenarios) return fail(scenarios.error());
+  if (scenarios->empty()) return fail(scenarios_missing());
+  study::GalleryOptions to;
+  to.folder = options.output.empty() ? "docs/gallery" : options.output;
+  Terminal terminal;
+  auto ready = study::prepare_results(to.folder, study::ResultsOf::gallery, terminal);
+  if (!ready) return fail(ready.error());
+  to.with_pictures = report::has_gnuplot();
+  to.jobs = options.jobs;
+  catch_interrupts();
+  Pages pages;
+  if (auto written = study::write_gallery(to, *scenarios, pages); !written) {
+    return fail(written.error());
   }
-  const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
-  auto scenario = name.empty() ? from_tables(options)
-                               : study::read_scenario(name, options.set, options.overrides);
-  if (!scenario) return as_misuse(scenario.error());
-  if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
-    return as_misuse(
-        {fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
-                     "--variant",
-                     scenario->name(), scenario->variants().size())});
+  fmt::print("The pages are in {}.\n", to.folder);
+  if (!to.with_pictures) {
+    fmt::print(stderr,
+               "tulle: the pages have no pictures, because gnuplot is missing: install {}\n",
+               report::gnuplot_package);
   }
-  if (!options.capture.empty() && options.level == study::flow_level) {
-    return as_misuse(
-        {"--capture writes packets, and the flow level has none: take --level packet"});
-  }
-  if (auto checked = check_level(options.level, options.unvalidated); !checked) {
-    return checked.error();
-  }
-  std::vector<std::size_t> wanted = study::wanted_variants(*scenario, options.variant);
-  if (wanted.empty()) return as_misuse({study::no_such_variant(*scenario, options.variant)});
-  if (!options.output.empty() && is_first_rank()) {
-    auto ready = study::prepare_results(options.output, study::ResultsOf::run, monitor);
-    if (!ready) return ready.error();
-  }
-  return Wanted{std::move(*scenario), std::move(wanted)};
+  if (is_interrupted())
+    return fail("interrupted: only the scenarios that were finished by then have a new page");
+  return pages.status();
 }
 
 }  // namespace
 
-Result<void> check_level(const std::string& level, bool is_unvalidated) {
-  if (is_unvalidated && level != study::flow_level) {
-    return as_misuse({"--unvalidated is for --level flow"});
-  }
-  if (level == study::flow_level && has_ranks()) {
-    return as_misuse({"the flow level is simulated by one process: start it without mpirun"});
-  }
-  return {};
-}
-
-unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurrency()); }
-
-std::string scenarios_missing() {
-  return fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
-                     executable().string());
+study::SimulateOptions simulating(const Work& work, const std::string& level, bool unvalidated) {
+  study::SimulateOptions options;
+  options.jobs = work.jobs;
+  options.threads = work.threads;
+  options.level = study::level_of(level);
+  options.ranks = ranks().get();
+  options.is_unvalidated = unvalidated;
+  return options;
 }
 
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
-  if (options.gallery && has_ranks()) {
+  if (options.gallery && ranks().are_several()) {
     return refuse("a gallery is not made under mpirun: give --jobs or --threads in its place");
   }
   take_large_pages();
   if (options.gallery) return gallery(options);
-  if (auto joined = join_ranks(); !joined) return fail(joined.error());
-  Terminal beginning;
-  auto wanted = prepare(options, beginning);
-  if (auto all = study::agree(ranks(), wanted ? Result<void>() : wanted.error()); !all) {
-    return fail(all.error());
-  }
-  // A lambda cannot capture structured bindings in C++20.
-  const Scenario& scenario = wanted->scenario;
-  const std::vector<std::size_t>& variants = wanted->variants;
-  if (auto alike = study::check_alike(ranks(), scenario, variants); !alike)
-    return fail(alike.error());
-  const auto write = [&](const report::Results& results, bool are_several) {
-    return study::write_results(options.output, scenario, variants, results,
-                                {"variant", options.again, are_several});
+  if (auto joined = ranks().join(library_folder().string()); !joined) return fail(joined.error());
+  auto chosen = prepare(options);
+  auto agreed = study::agree(ranks().get(), chosen ? Result<void>() : chosen.error());
+  if (!agreed) return fail(agreed.error());
+  study::PresentOptions presenting;
+  presenting.simulating = simulating(options, options.choice.level, options.choice.unvalidated);
+  presenting.simulating.capture = options.choice.capture;
+  presenting.simulating.capture_at = options.capture_at;
+  presenting.folder = options.output;
+  presenting.what = "variant";
+  presenting.again = options.again;
+  presenting.timings = options.timings;
+  presenting.has_note = !options.json;
+  presenting.text = [&](const report::Results& results) {
+    return options.json ? report::summary_json(results) : report::summary_table(results.outcomes);
   };
-  study::Timings timings;
-  study::SimulateOptions simulating;
-  simulating.capture = options.capture;
-  simulating.capture_at = options.capture_at;
-  simulating.timeline = !options.output.empty();
-  simulating.jobs = options.jobs;
-  simulating.threads = options.threads;
-  simulating.level = study::level_of(options.level);
-  simulating.ranks = ranks();
-  simulating.is_unvalidated = options.unvalidated;
-  if (!options.output.empty()) {
-    // They are in the same folders as when all are there.
-    simulating.keep = [&](const report::Results& results) {
-      return write(results, variants.size() > 1);
-    };
-  }
-  simulating.kept_in = options.output;
-  Terminal terminal(options.json ? "" : scenario.title());
-  auto results = study::simulate(simulating, scenario, variants, terminal, timings);
+  Terminal terminal(options.json ? "" : chosen->scenario.title());
+  auto results =
+      study::present(std::move(presenting), chosen->scenario, chosen->variants, terminal, print);
   if (!results) return fail(results.error());
-  if (!is_first_rank()) return 0;
-  auto printed = print(options.json ? report::summary_json(*results)
-                                    : report::summary_table(results->outcomes));
-  if (!printed) return fail(printed.error());
-  if (simulating.level == study::Level::flow && !options.json) {
-    if (auto noted = print(study::flow_level_note(results->outcomes)); !noted) {
-      return fail(noted.error());
-    }
-  }
-  if (!options.output.empty()) {
-    if (auto written = write(*results, results->outcomes.size() > 1); !written)
-      return fail(written.error());
-  }
-  if (!options.timings.empty()) {
-    if (auto written = write_timings(options.timings, timings); !written) {
-      return fail(written.error());
-    }
-  }
-  if (is_interrupted()) return fail(interrupted_results);
-  return 0;
+  return *results && is_interrupted() ? fail(interrupted_results) : 0;
 }
 
 }  // namespace tulle::cli

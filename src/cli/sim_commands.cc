@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
-#include "cli/command_line.h"
-#include "cli/ranks.h"
+#include "cli/command_list.h"
 #include "cli/simulations.h"
+#include "cli/terminal.h"
 #include "study/experiment/threads.h"
+#include "terminal/command_line.h"
 
 namespace tulle::cli {
 namespace {
+
+using terminal::add_older_name;
+using terminal::from_to;
 
 constexpr char tune_examples[] =
     "Examples:\n"
@@ -80,17 +87,9 @@ constexpr char compare_examples[] =
     "Defaults are in parentheses. Each fabric carries the same flows. The exit status is 1 if a\n"
     "fabric did not finish them.\n";
 
-// Returns a word as a shell takes it.
-std::string shell_word(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-./:=,+%@").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
+constexpr unsigned jobs_max = 1'024;
+// Returns the number of processors that this process may use.
+unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 constexpr char set_help[] =
     "Override a key of the scenario, such as traffic.bytes=4MB or seed=7 (may be repeated)";
@@ -105,20 +104,8 @@ void add_seed(CLI::App& command, std::optional<std::uint64_t>& seed, std::string
 
 // Returns the command that has the same results, without what says only where they go.
 std::string again(const CLI::App& command) {
-  std::string text = "tulle " + command.get_name();
-  for (const CLI::Option* option : command.get_options()) {
-    const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--output" || name == "--json" || name == "--jobs" ||
-        name == "--threads") {
-      continue;
-    }
-    const bool is_flag = option->get_items_expected_max() == 0;
-    for (const std::string& value : option->results()) {
-      if (!option->get_positional()) text += " " + name;
-      if (!is_flag) text += " " + shell_word(value);
-    }
-  }
-  return text;
+  constexpr std::array<std::string_view, 4> without = {"--output", "--json", "--jobs", "--threads"};
+  return terminal::repeated(command, without);
 }
 
 void add_scenario(CLI::App& command, std::string& scenario) {
@@ -134,12 +121,6 @@ void add_variant(CLI::App& command, std::string& variant,
 
 void add_set(CLI::App& command, std::vector<std::string>& set, const std::string& help) {
   command.add_option("--set", set, help)->type_name("KEY=VALUE")->allow_extra_args(false);
-}
-
-// Keeps a name that an option had before. Only one of the two may be given.
-void add_older_name(CLI::App& command, const std::string& name, const std::string& newer,
-                    std::string& value) {
-  command.add_option(name, value)->group("")->excludes(command.get_option(newer));
 }
 
 void add_results_folder(CLI::App& command, std::string& folder) {
@@ -172,7 +153,7 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
       ->check(from_to(1u, experiment::Threads::most));
   command.parse_complete_callback([&command, &threads, &jobs] {
     if (command.count("--jobs") == 0) jobs = std::max(1u, jobs_by_default() / threads);
-    if (!has_ranks()) return;
+    if (!ranks().are_several()) return;
     if (command.count("--jobs") > 0 && jobs > 1) {
       throw CLI::ValidationError("--jobs", "the ranks of mpirun simulate one after the other");
     }
@@ -200,7 +181,7 @@ void add_sim(CLI::App& app, int& status) {
   static SimOptions options;
   auto* command = add_simulator_command(app, "sim");
   command
-      ->add_option("scenario", options.scenarios,
+      ->add_option("scenario", options.choice.scenarios,
                    "A TOML file, or a name from --list; --gallery takes several")
       ->type_name("SCENARIO");
   command->add_flag("--list", options.list, "List the scenarios that come with Tulle");
@@ -209,31 +190,33 @@ void add_sim(CLI::App& app, int& status) {
       "Run these scenarios, or all that come with Tulle, and write a page with a table and "
       "a picture for each of them to the folder of -o (docs/gallery)");
   add_results_folder(*command, options.output);
-  add_variant(*command, options.variant);
-  add_set(*command, options.set, set_help);
-  add_seed(*command, options.overrides.seed, "the scenario's");
+  add_variant(*command, options.choice.variant);
+  add_set(*command, options.choice.set, set_help);
+  add_seed(*command, options.choice.overrides.seed, "the scenario's");
   command->add_flag(
-      "--alone", options.overrides.is_alone,
+      "--alone", options.choice.overrides.is_alone,
       "Also simulate each of [[jobs]] alone and compare, as with report.alone = true");
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
-      ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
+      ->add_option("--topology", options.choice.topology,
+                   "Read the links from a table: a,b,gbps,delay_ns")
       ->type_name("CSV");
   command
-      ->add_option("--flows", options.flows, "Read the flows from a table: src,dst,bytes,start_ns")
+      ->add_option("--flows", options.choice.flows,
+                   "Read the flows from a table: src,dst,bytes,start_ns")
       ->type_name("CSV");
   command
-      ->add_option("--fabric", options.fabric,
+      ->add_option("--fabric", options.choice.fabric,
                    "Fabric for --topology: roce (with PFC) or infiniband")
       ->type_name("NAME")
       ->check(CLI::IsMember({"roce", "infiniband"}));
   command
-      ->add_option("--congestion-control", options.congestion_control,
+      ->add_option("--congestion-control", options.choice.congestion_control,
                    "For --topology: none, or dcqcn-hpcc (DCQCN as in HPCC's simulator)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "dcqcn-hpcc"}));
   command
-      ->add_option("--capture", options.capture,
+      ->add_option("--capture", options.choice.capture,
                    "Write the frames of one node's links to a pcapng file, for Wireshark")
       ->type_name("FILE");
   command
@@ -245,7 +228,7 @@ void add_sim(CLI::App& app, int& status) {
       ->add_option("--timings", options.timings,
                    "Write the times of set-up and run to this file, as JSON")
       ->type_name("FILE");
-  add_level(*command, options.level, &options.unvalidated);
+  add_level(*command, options.choice.level, &options.choice.unvalidated);
   add_jobs(*command, options.jobs, "Variants", "Unrelated to [[jobs]] of a scenario");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
@@ -353,23 +336,23 @@ namespace {
 
 // Adds the options that say what the hosts do. Returns --workload.
 CLI::Option* add_workload_options(CLI::App* command, CompareOptions& options) {
-  scenario::WorkloadOptions& workload = options.workload;
+  scenario::WorkloadOptions& workload = options.choice.workload;
   auto* name = command->add_option(
-      "--workload", options.workloads,
+      "--workload", options.choice.workloads,
       "A name from --list; a collective and its size, such as allreduce:256MiB; a mixture of "
       "experts, such as moe:dispatch; a training step, step:MODEL; requests to a model, "
       "serve:MODEL; a Chakra, GOAL, SimAI or htsim trace; a scenario FILE.toml, of which "
-      "[topology] and [traffic] are used; or a table of flows FILE.csv. Repeat --workload and "
-      "--gpus for several jobs at the same time");
+      "[topology], [traffic], [[jobs]] and [[fault]] are used; or a table of flows FILE.csv. "
+      "Repeat --workload and --gpus for several jobs at the same time");
   name->type_name("NAME|FILE")->allow_extra_args(false);
   command
-      ->add_option("--fabrics", options.fabrics,
+      ->add_option("--fabrics", options.choice.fabrics,
                    "Fabrics from --list, such as infiniband,tcp; \"all\"; or your own files, "
                    "FILE.toml (those that --list marks with *)")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
   command
-      ->add_option("--gpus", options.gpus,
+      ->add_option("--gpus", options.choice.gpus,
                    "Number of GPUs of a collective, step or trace (64); repeat it for several jobs")
       ->type_name("N")
       ->allow_extra_args(false);
@@ -446,7 +429,7 @@ std::string as_option(std::string_view member) {
 
 void add_compare(CLI::App& app, int& status) {
   static CompareOptions options;
-  scenario::WorkloadOptions& workload = options.workload;
+  scenario::WorkloadOptions& workload = options.choice.workload;
   auto* command = add_simulator_command(app, "compare");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = add_workload_options(command, options);

@@ -11,31 +11,24 @@
 #include <vector>
 
 #include "cli/bench_commands.h"
-#include "cli/command_line.h"
-#include "cli/complete.h"
 #include "cli/fail.h"
 #include "cli/layout.h"
-#include "cli/ranks.h"
 #include "cli/sim_commands.h"
 #include "cli/terminal.h"
 #include "cli/value_lists.h"
 #include "study/config/files.h"
+#include "terminal/command_line.h"
+#include "terminal/complete.h"
 
 namespace tulle::cli {
 namespace {
 
 constexpr char about[] = "Tulle's simulator. Start it as `tulle`, such as `tulle sim`";
 
-void add_complete(CLI::App& app, int& status, const std::vector<std::string>& words) {
-  auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
-  command->group("");
-  command->callback([&app, &status, &words] { status = complete(app, words, value_lists()); });
-}
-
 int simulator_main(const std::vector<std::string>& arguments) {
-  const CommandLine line(arguments);
+  const terminal::CommandLine line(arguments);
   CLI::App app(about, "tulle");
-  prepare(app);
+  terminal::prepare(app, TULLE_VERSION);
   int status = 0;
   const std::string first = line.first();
   if (first == "sim" || first == "compare" || first == "sweep" || first == "tune") {
@@ -48,14 +41,21 @@ int simulator_main(const std::vector<std::string>& arguments) {
   add_compare(app, status);
   add_bench(app, status);
   add_calibrate(app, status);
-  add_complete(app, status, line.after_dashes);
-  return run_command(app, line, status);
+  terminal::add_complete(app, status, line.after_dashes, value_lists());
+  auto ran = terminal::run_command(app, line, status);
+  return ran ? *ran : fail(ran.error());
+}
+
+// Ends all ranks at once, because this one cannot continue.
+int fail_together(const std::string& message) {
+  ranks().abort(message);
+  return fail(message);
 }
 
 }  // namespace
 
 int fail(const Error& error) {
-  if (is_first_rank()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+  if (ranks().is_first()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
   if (is_interrupted()) return signal_status + SIGINT;
   return error.is_misuse ? usage_status : 1;
 }
@@ -63,10 +63,10 @@ int fail(const Error& error) {
 }  // namespace tulle::cli
 
 int main(int argc, char** argv) try {
-  return tulle::cli::leave_ranks(tulle::cli::simulator_main({argv + 1, argv + argc}));
+  return tulle::cli::ranks().leave(tulle::cli::simulator_main({argv + 1, argv + argc}));
 } catch (const std::bad_alloc&) {
-  return tulle::cli::fail_all_ranks(
+  return tulle::cli::fail_together(
       "there is not enough memory for this: try fewer hosts, GPUs or messages");
 } catch (const std::exception& error) {
-  return tulle::cli::fail_all_ranks(error.what());
+  return tulle::cli::fail_together(error.what());
 }

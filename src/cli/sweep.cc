@@ -1,66 +1,74 @@
-// `tulle sweep` (study/sweep.h).
+// `tulle sweep` and `tulle tune`, which simulate many points (study/sweep.h, study/tune.h).
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <utility>
-#include <vector>
 
-#include "cli/large_pages.h"
-#include "cli/ranks.h"
 #include "cli/simulations.h"
 #include "cli/terminal.h"
-#include "study/report/columns.h"
+#include "os/large_pages.h"
+#include "study/level.h"
 #include "study/scenario/grid.h"
 #include "study/sweep.h"
+#include "study/tune_report.h"
 
 namespace tulle::cli {
 namespace {
+
+int refuse_ranks(const std::string& what) {
+  return refuse(what +
+                " does not run under mpirun: it starts a process for each point; set "
+                "TULLE_MPI=none to start it in a batch job anyway");
+}
 
 Result<scenario::Grid> grid_of(const SweepOptions& options) {
   if (options.knobs.empty() == options.points.empty()) {
     return Error{"name what is to vary: --knob KEY=VALUE,VALUE, or --points FILE with a list"};
   }
-  if (!options.points.empty()) return scenario::read_points(options.points);
-  std::vector<scenario::Knob> knobs;
-  for (const std::string& text : options.knobs) {
-    auto knob = scenario::parse_knob(text);
-    if (!knob) return knob.error();
-    knobs.push_back(std::move(*knob));
-  }
-  return scenario::grid_of(knobs);
-}
-
-Result<void> print_results(const study::Sweep& sweep, const SweepOptions& options) {
-  if (options.json) return print(sweep.json());
-  const report::Results shown = sweep.results();
-  if (shown.outcomes.empty()) return {};
-  std::string text = (shown.title.empty() ? "" : shown.title + "\n") +
-                     report::plain_text(report::telling_figures("point", shown.outcomes),
-                                        isatty(STDOUT_FILENO) != 0);
-  if (options.level == study::flow_level) text += study::flow_level_note(shown.outcomes);
-  return print(text);
+  return options.points.empty() ? scenario::grid_of_texts(options.knobs)
+                                : scenario::read_points(options.points);
 }
 
 }  // namespace
 
 int sweep(const SweepOptions& options) {
-  if (has_ranks()) return refuse(no_ranks_for("a sweep"));
+  if (ranks().are_several()) return refuse_ranks("a sweep");
   take_large_pages();
   auto grid = grid_of(options);
   if (!grid) return fail(as_misuse(grid.error()));
   Terminal terminal;
-  study::Points points({options.scenario, options.set, options.variant, options.output,
-                        options.jobs, study::level_of(options.level)},
-                       terminal);
+  const study::Level level = study::level_of(options.level);
+  study::Points points(
+      {options.scenario, options.set, options.variant, options.output, options.jobs, level},
+      terminal);
   if (auto opened = points.open(); !opened) return fail(opened.error());
   study::Sweep sweep({options.scenario, options.output}, std::move(*grid), points, terminal);
   if (auto ready = sweep.prepare(); !ready) return fail(ready.error());
   sweep.run();
   if (auto written = sweep.write(options.again); !written) return fail(written.error());
-  if (auto printed = print_results(sweep, options); !printed) return fail(printed.error());
+  auto printed = print(options.json ? sweep.json() : sweep.text(level, isatty(STDOUT_FILENO) != 0));
+  if (!printed) return fail(printed.error());
   const auto checked = sweep.check();
   return checked ? 0 : fail(checked.error());
+}
+
+int tune(const TuneOptions& options) {
+  if (ranks().are_several()) return refuse_ranks("a search");
+  take_large_pages();
+  auto settings = study::tune_settings(options, as_option);
+  if (!settings) return fail(as_misuse(settings.error()));
+  const study::Level level = study::level_of(options.level);
+  Terminal terminal;
+  study::Points points({options.scenario, options.set, options.variant, options.output,
+                        options.jobs, level, study::ResultsOf::search},
+                       terminal);
+  auto searched =
+      study::search({options.scenario, options.variant, options.output, options.again, level},
+                    *settings, points, terminal);
+  if (!searched) return fail(searched.error());
+  auto printed = print(options.json ? searched->json : searched->table);
+  if (!printed) return fail(printed.error());
+  return searched->found.is_gained() ? 0 : 1;
 }
 
 }  // namespace tulle::cli

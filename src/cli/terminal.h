@@ -1,17 +1,21 @@
 #pragma once
 
-// What the simulating commands say to a person at a terminal: a line of progress, notes, and the
-// results. Ctrl-C ends the runs that are under way.
+// The simulator's one user: the ranks that mpirun may have started, Ctrl-C, and standard output.
 
-#include <chrono>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
-#include "study/monitor.h"
+#include "study/joined_ranks.h"
+#include "study/progress_line.h"
 
 namespace tulle::cli {
+
+// Returns the ranks of this process, of which there is one group.
+study::JoinedRanks& ranks();
+// Finds out whether there are several. Ranks other than 0 print nothing from now on. Called before
+// the command line is read, for the commands that simulate.
+Result<void> look_for_ranks();
 
 // After catch_interrupts(), Ctrl-C ends the run that is under way, and no more begin.
 // is_interrupted() returns true once Ctrl-C was pressed.
@@ -23,35 +27,17 @@ inline constexpr char interrupted_results[] =
 // Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 
-// Shows a line of progress on standard error, if that is a terminal. Of several ranks, the first
-// one speaks. Until ready() or the first run, Ctrl-C ends the program.
-class Terminal final : public study::Monitor {
+// Of several ranks, the first one speaks. Until ready() or the first run, Ctrl-C ends the program;
+// later, it ends the work.
+class Terminal final : public study::ProgressLine {
  public:
-  // The heading is printed on standard output once the first run can begin; empty: none. `prefix`
-  // is at the beginning of the line of progress.
-  explicit Terminal(std::string heading = "", std::string prefix = "");
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
-  ~Terminal() override;
+  explicit Terminal(const std::string& heading = "", const std::string& prefix = "")
+      : ProgressLine({heading, prefix, ranks().is_first()}) {}
 
   bool goes_on() const override { return !is_interrupted(); }
   void ready() override;
   std::unique_ptr<Run> begin(const std::string& name) override;
-  void note(const std::string& text) override;
-  void show(const std::string& text) override;
-  void say_when_ended(const std::string& line) override;
-
- private:
-  class Entry;
-  std::string text() const;
-
-  std::mutex mutex_;
-  const std::string heading_;
-  const std::string prefix_;
-  std::vector<const Entry*> entries_;  // of the runs under way, in the order of their beginnings
-  std::chrono::steady_clock::time_point next_;
-  bool is_terminal_;
-  bool shown_ = false;
+  void say_when_ended(const std::string& line) override { ranks().print_when_ended(line); }
 };
 
 }  // namespace tulle::cli

@@ -44,7 +44,7 @@ Words algorithms() { return {workload::algorithm_names.begin(), workload::algori
 
 Words collectives() {
   Words names;
-  for (const scenario::NamedCollective& each : scenario::collectives()) {
+  for (const workload::NamedCollective& each : workload::named_collectives()) {
     names.emplace_back(each.name);
   }
   return names;
@@ -63,8 +63,8 @@ Words workloads() {
 
 }  // namespace
 
-const ValueLists& value_lists() {
-  static const ValueLists all = {
+const terminal::ValueLists& value_lists() {
+  static const terminal::ValueLists all = {
       {"KIND|CSV", {rail_topologies, false, ":files csv"}},
       {"SCENARIO", {study::shipped_scenarios, false, ":files toml"}},
       {"NAME|FILE", {workloads, false, ":files"}},

@@ -2,10 +2,10 @@
 
 // The values of the simulator's options, for completions.
 
-#include "cli/complete.h"
+#include "terminal/complete.h"
 
 namespace tulle::cli {
 
-const ValueLists& value_lists();
+const terminal::ValueLists& value_lists();
 
 }  // namespace tulle::cli

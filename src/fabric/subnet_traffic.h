@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,12 +26,19 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "fabric/attached_programs.h"
+#include "fabric/link_states.h"
+#include "fabric/link_times.h"
+#include "fabric/multicast_numbers.h"
+#include "fabric/node_port.h"
+#include "fabric/packet_store.h"
+#include "fabric/port_queue.h"
 #include "fabric/subnet.h"
 #include "fabric/switch.h"
+#include "fabric/waiting_ports.h"
+#include "fabric/written_arbitration.h"
 #include "rdma/port/flow_control/control.h"
 #include "rdma/port/frame.h"
-#include "rdma/port/payloads.h"
-#include "rdma/wire/bth.h"
 #include "rdma/wire/path.h"
 
 namespace tulle::fabric {
@@ -41,12 +47,10 @@ class SubnetTraffic {
  public:
   // Returns the slot that has a queue pair, from 1 to slots_max.
   using SlotOf = std::uint32_t (*)(QpNumber qp);
-  static constexpr std::uint32_t slots_max = 127;
-  // The longest packet: LRH 8, GRH 40, the longest headers behind them 44, payload 4,096, pad 3.
-  static constexpr std::uint32_t packet_bytes_max = 8 + 40 + 44 + 4'096 + 3;
-  // No packets are taken in while so many are under way, or so many of the programs of one host.
-  static constexpr std::uint32_t packets_max = 16'384;
-  static constexpr std::uint32_t packets_of_host_max = packets_max / 4;
+  static constexpr std::uint32_t slots_max = AttachedPrograms::slots_max;
+  static constexpr std::uint32_t packet_bytes_max = PacketStore::packet_bytes_max;
+  static constexpr std::uint32_t packets_max = PacketStore::packets_max;
+  static constexpr std::uint32_t packets_of_host_max = PacketStore::packets_of_host_max;
   // A packet that has made so many hops is discarded, since tables that lead in a circle would keep
   // it for ever.
   static constexpr std::uint32_t hops_max = 64;
@@ -58,11 +62,7 @@ class SubnetTraffic {
   SubnetTraffic(const SubnetTraffic&) = delete;
   SubnetTraffic& operator=(const SubnetTraffic&) = delete;
 
-  struct Program {
-    std::uint32_t host = 0;
-    std::uint32_t slot = 0;  // from 1 on
-    bool operator==(const Program&) const = default;
-  };
+  using Program = AttachedProgram;
   void attach(Time now, Program program);
   // A program that takes nothing for `stopped_patience` is stopped, or slow because it waits for a
   // processor, say. A slow one has `slow_patience` before it loses what comes. A packet between
@@ -87,9 +87,7 @@ class SubnetTraffic {
 
   // Lets packets take as long on links as these have bits of data for, by their active widths and
   // speeds. Otherwise, packets take no time.
-  void keep_rates() { keeps_rates_ = true; }
-  // If packets wait for links and run() is called late, the links make up for so much time.
-  static constexpr Time catch_up_max = Time::milliseconds(50);
+  void keep_rates() { link_times_.keep_rates(); }
 
   // Follows what the manager and the cables have done to links, and what it has written of the
   // arbitration among lanes, since the last call.
@@ -100,9 +98,9 @@ class SubnetTraffic {
   // Returns true if links make up for time that was missed: run() has let a packet's time go by, or
   // a few, and the next call lets more go by. Programs offer and take packets between these calls,
   // as they would have done.
-  bool is_behind() const { return link_now_ < run_at_; }
+  bool is_behind() const { return link_times_.is_behind(); }
   // Returns a program for which packets have come, once after they have.
-  std::optional<Program> take_ready();
+  std::optional<Program> take_ready() { return programs_.take_ready(); }
   // Returns the next packet for a program, or nothing. The bytes are valid until the next call of a
   // function of this object.
   std::span<const std::byte> take(Time now, Program program);
@@ -134,7 +132,7 @@ class SubnetTraffic {
   // Returns when run() must be called although nothing has happened.
   Time next_event() const {
     if (!to_send_.empty() || is_behind()) return Time::zero();
-    return std::min(waiting_.empty() ? Time::never() : look_at_waiting_, next_free_link());
+    return std::min(waiting_.next_check(), link_times_.next());
   }
 
   // --- cables to other machines ---
@@ -181,15 +179,10 @@ class SubnetTraffic {
     std::uint64_t lost = 0;        // their link went down, or their program went
     std::uint64_t uncredited = 0;  // came from elsewhere without credits
   };
-  Counters counters() const;
+  Counters counters() const { return counters_; }
 
  private:
-  // A port, or the place of one in a list of ports.
-  struct At {
-    std::uint32_t node = 0;
-    std::uint16_t port = 0;  // from 0 on
-    bool operator==(const At&) const = default;
-  };
+  using At = NodePort;
   static constexpr std::uint16_t cable = 0;  // of a host
   // Copies of multicast packets come in by their own port, which has no neighbour. So a copy takes
   // no credits of the link by which the original came.
@@ -200,25 +193,12 @@ class SubnetTraffic {
   bool is_program(At at) const {
     return is_host(at.node) && at.port != cable && at.port != copies_of(at.node);
   }
-  // The number of a multicast packet is stored behind BTH in a frame's header bytes, which nothing
-  // else uses here.
-  static constexpr std::size_t number_at = sizeof(wire::Bth);
-  static std::uint32_t number_of(const port::Frame& frame);
-  static void set_number(port::Frame& frame, std::uint32_t number);
   At end_here(std::uint32_t link) const;
   void send_elsewhere(Time now, At at, std::uint32_t link);
   void ensure_host(std::uint32_t host);
-  std::span<const std::byte> bytes_of(port::FrameRef ref);
-  // The number that represents hosts of other machines in under_way_.
-  std::uint32_t elsewhere() const { return static_cast<std::uint32_t>(under_way_.size() - 1); }
-  bool has_place(std::uint32_t host) const;
-  port::FrameRef take_in(std::span<const std::byte> packet, std::uint32_t host);
-  void give(port::FrameRef ref);
-  bool address(port::FrameRef ref, wire::LocalPath& path);
   bool label(port::FrameRef ref, std::uint32_t host);
   std::optional<std::uint8_t> lane_of(At in, std::uint16_t out, const port::Frame& frame);
   void arrive(Time now, At at, port::FrameRef ref);
-  bool comes_again(std::uint32_t node, const port::Frame& frame);
   void arrive_at_switch(Time now, At at, port::FrameRef ref, Lid to);
   void arrive_at_host(Time now, At at, port::FrameRef ref, Lid to);
   // `came_by` is the port by which the packet, or its original, came in.
@@ -227,20 +207,17 @@ class SubnetTraffic {
   void discard(Time now, At in, port::FrameRef ref, std::uint64_t& counter);
   void discard(Time now, At in, port::FrameRef ref);
   bool carries(At at) const;
-  void grant(Time now, At program);
-  void kick(At at);
+  void kick(At at) { to_send_.push(at); }
   void send_all(Time now, At at);
   bool is_link_free(At at);
   void take_link(At at, const port::Frame& frame);
-  void look_at_links(Time now);
-  Time next_free_link() const;
   void talk(std::uint32_t node);
   std::uint32_t told(At at, port::CreditUpdate update);
   void leave(At at, port::FrameRef ref);
-  void count_sent(At from, const port::Frame& frame);
-  void count_received(At to, const port::Frame& frame);
-  void watch(Time now, At at);
-  void look_at_heads(Time now);
+  auto& counters_of(At at) {
+    return subnet_.counters(at.node, static_cast<std::uint8_t>(at.port + 1));
+  }
+  bool discard_heads(Time now, At at);
   Time head_lifetime(Time now, At at) const;
   void set_link(Time now, At at, bool is_up);
   void follow_arbitration(std::uint32_t node);
@@ -249,34 +226,18 @@ class SubnetTraffic {
   SlotOf slot_of_;
   std::unique_ptr<const SwitchSettings> switch_settings_;
   std::unique_ptr<const SwitchSettings> host_settings_;
-  // By node and port: settings with the arbitration that a manager has written, if it has.
-  std::vector<std::vector<std::unique_ptr<const port::Settings>>> own_settings_;
-  std::vector<std::uint32_t> arbitration_seen_;  // by node
-  port::FramePool frames_;
-  port::Payloads packets_{packet_bytes_max};
+  WrittenArbitration arbitration_;
+  PacketStore packets_;
   std::vector<std::unique_ptr<Switch>> nodes_;  // null: a host that had no program
-  std::vector<std::vector<bool>> attached_;     // by host and slot
-  std::vector<bool> link_is_up_;                // by link
-  std::vector<std::uint32_t> ups_seen_;         // by link
-  std::uint64_t changes_seen_ = 0;
-  std::deque<At> to_send_;
-  std::vector<std::vector<bool>> is_to_send_;  // by node and port: it is in to_send_
-  std::vector<At> waiting_;                    // ports at which frames wait
-  Time look_at_waiting_;
-  bool keeps_rates_ = false;
-  Time run_at_;                             // of the last call of run()
-  Time link_now_;                           // the time up to which links have sent
-  std::vector<std::vector<Time>> free_at_;  // by node and port: when its link is free
-  std::vector<At> busy_;                    // ports that wait for that
-  std::vector<Program> ready_;
+  AttachedPrograms programs_;
+  LinkStates link_states_;
+  PortQueue to_send_;
+  WaitingPorts waiting_;
+  LinkTimes link_times_;
   std::vector<std::uint16_t> outs_;
-  // By switch: the numbers of the multicast packets that it has forwarded last. A tree brings a
-  // packet to a switch once. Tables with circles would make copies of copies without end.
-  std::vector<std::vector<std::uint32_t>> forwarded_;
-  std::uint32_t next_multicast_ = 1;
-  std::vector<std::uint32_t> under_way_;   // by host of the sender (Frame::source), and elsewhere
-  port::FrameRef taken_ = port::no_frame;  // the frame that take() has shown
-  std::function<bool(Program)> is_slow_;   // null: none is
+  MulticastNumbers multicast_numbers_;
+  port::FrameRef taken_ = port::no_frame;     // the frame that take() has shown
+  std::function<bool(Program)> is_slow_;      // null: none is
   std::function<void(const Sent&)> on_send_;  // null: nobody observes
   std::function<void(const Told&)> on_tell_;
   Carrier* carrier_ = nullptr;  // null: all nodes are here

@@ -1,5 +1,6 @@
 // The packets of a subnet that cross cables to other machines.
 
+#include "fabric/link_counters.h"
 #include "fabric/subnet_traffic.h"
 #include "rdma/wire/path.h"
 
@@ -10,7 +11,7 @@ using port::no_frame;
 
 void SubnetTraffic::set_carrier(Carrier& carrier, std::uint32_t first) {
   carrier_ = &carrier;
-  next_multicast_ = first;
+  multicast_numbers_.begin_at(first);
 }
 
 SubnetTraffic::At SubnetTraffic::end_here(std::uint32_t index) const {
@@ -33,37 +34,38 @@ void SubnetTraffic::send_elsewhere(Time now, At at, std::uint32_t link) {
     const FrameRef ref = from.pull(now, at.port);
     if (ref == no_frame) break;
     leave(at, ref);
-    const port::Frame& frame = frames_[ref];
+    const port::Frame& frame = packets_[ref];
     carrier_->carry({link, static_cast<std::uint8_t>(frame.service_class),
-                     static_cast<std::uint8_t>(frame.via), number_of(frame), bytes_of(ref)});
-    give(ref);
+                     static_cast<std::uint8_t>(frame.via), MulticastNumbers::number_of(frame),
+                     packets_.bytes_of(ref)});
+    packets_.give(ref);
   }
-  if (port.queue_bytes() > 0) watch(now, at);
+  if (port.queue_bytes() > 0) waiting_.add(now, at);
 }
 
 void SubnetTraffic::arrive(Time now, const Crossing& crossing) {
   const At at = end_here(crossing.link);
   const bool is_bad = nodes_[at.node] == nullptr || !carries(at) || crossing.hops > hops_max ||
                       crossing.lane >= port::classes || crossing.packet.size() > packet_bytes_max ||
-                      !has_place(elsewhere());
+                      !packets_.has_place(packets_.elsewhere());
   if (is_bad) {
     ++counters_.lost;
     return;
   }
-  const FrameRef ref = take_in(crossing.packet, elsewhere());
-  port::Frame& frame = frames_[ref];
+  const FrameRef ref = packets_.take_in(crossing.packet, packets_.elsewhere());
+  port::Frame& frame = packets_[ref];
   wire::LocalPath path;
   const auto& room = nodes_[at.node]->port(at.port).credits().receivers[crossing.lane];
   const bool has_credits = room.free_blocks() >= port::blocks_of(frame.buffer_bytes);
-  if (!has_credits || !address(ref, path)) {
+  if (!has_credits || !packets_.read_headers(ref, path)) {
     ++(has_credits ? counters_.invalid : counters_.uncredited);
-    give(ref);
+    packets_.give(ref);
     return;
   }
   frame.service_class = crossing.lane & 0xF;
   frame.via = crossing.hops;
-  set_number(frame, crossing.number);
-  count_received(at, frame);
+  MulticastNumbers::set_number(frame, crossing.number);
+  count_received(counters_of(at), frame);
   arrive(now, at, ref);
 }
 

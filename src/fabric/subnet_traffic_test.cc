@@ -757,5 +757,20 @@ TEST(SubnetTrafficTest, PortsCountThePacketsWithData) {
       << "from the LRH to the VCRC";
 }
 
+TEST(SubnetTrafficTest, WhatIsOverdueLeavesItsPlaceToOthers) {
+  Field field(two_switches());
+  for (const Program program : {a, b, c}) field.attach(program);
+  while (field.traffic->counters().overdue <= SubnetTraffic::packets_of_host_max) {
+    const std::uint64_t before = field.traffic->counters().overdue;
+    field.fill(a, b, 100);
+    field.pass(Time::milliseconds(200));
+    field.traffic->resume(field.now(), b);
+    ASSERT_LT(before, field.traffic->counters().overdue) << "the host may send no more";
+  }
+  const Bytes sent = field.packet(a, c, 100);
+  EXPECT_TRUE(field.offer(a, sent) == Offer::taken);
+  EXPECT_EQ(field.take(c), sent);
+}
+
 }  // namespace
 }  // namespace tulle::fabric

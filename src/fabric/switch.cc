@@ -393,14 +393,28 @@ bool Switch::watch(Time now, std::uint16_t port_number) {
   port::Port& port = ports_[port_number];
   for (std::uint32_t left = port.trip_watchdog(now); left != 0; left &= left - 1) {
     const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
-    port.counters().watchdog_dropped += drop_waiting(port, lane);
+    port.counters().watchdog_dropped += give(empty_queue(port, lane));
   }
   return port.is_watched();
 }
 
-Time Switch::discard_heads(Time now, std::uint16_t port_number, Time lifetime) {
+Time Switch::discard_heads(Time now, std::uint16_t port) {
+  const Overdue overdue = take_overdue(now, port, head_lifetime(port));
+  give(overdue.frames);
+  return overdue.next;
+}
+
+Switch::Overdue Switch::take_overdue(Time now, std::uint16_t port_number, Time lifetime) {
   port::Port& port = ports_[port_number];
-  Time next = Time::never();
+  Overdue overdue;
+  const auto take = [&](port::FrameRef first) {
+    for (port::FrameRef ref = first; ref != port::no_frame;) {
+      const port::FrameRef next = std::exchange((*frames_)[ref].next, overdue.frames);
+      overdue.frames = ref;
+      ++port.counters().discarded;
+      ref = next;
+    }
+  };
   for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
     switch (port.expire_head(now, lane, lifetime)) {
       case port::Port::Expired::nothing:
@@ -408,22 +422,23 @@ Time Switch::discard_heads(Time now, std::uint16_t port_number, Time lifetime) {
       case port::Port::Expired::head: {
         const port::FrameRef ref = port.take_head(lane);
         release((*frames_)[ref]);
-        frames_->give(ref);
-        ++port.counters().discarded;
+        (*frames_)[ref].next = port::no_frame;
+        take(ref);
         break;
       }
       case port::Port::Expired::queue:
-        port.counters().discarded += drop_waiting(port, lane);
+        take(empty_queue(port, lane));
         break;
     }
-    next = std::min(next, port.next_expiry(lane, lifetime));
+    overdue.next = std::min(overdue.next, port.next_expiry(lane, lifetime));
   }
-  return next;
+  return overdue;
 }
 
-std::uint64_t Switch::drop_waiting(port::Port& port, std::uint32_t lane) {
+// Gives the frames of a list back. Returns how many there are.
+std::uint64_t Switch::give(port::FrameRef first) {
   std::uint64_t frames = 0;
-  for (port::FrameRef ref = empty_queue(port, lane); ref != port::no_frame;) {
+  for (port::FrameRef ref = first; ref != port::no_frame;) {
     const port::FrameRef next = (*frames_)[ref].next;
     frames_->give(ref);
     ++frames;

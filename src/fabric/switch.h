@@ -166,11 +166,14 @@ class Switch {
   }
   // Discards the frames that have been there too long. Returns when to check again. Time::never()
   // means that no frame waits and no lane is stalled.
-  Time discard_heads(Time now, std::uint16_t port) {
-    return discard_heads(now, port, head_lifetime(port));
-  }
-  // The same, where a frame may stay there for another time than the settings say.
-  Time discard_heads(Time now, std::uint16_t port, Time lifetime);
+  Time discard_heads(Time now, std::uint16_t port);
+  struct Overdue {
+    port::FrameRef frames = port::no_frame;  // a list
+    Time next = Time::never();               // when more are overdue
+  };
+  // The same, where a frame may stay there for another time than the settings say. The caller must
+  // give the frames back to the pool.
+  Overdue take_overdue(Time now, std::uint16_t port, Time lifetime);
   // Prepares the switch for routes that change: from now on it drops frames whose destination has
   // no route left. reroute() replaces the table, and avoid() keeps a port from being chosen.
   void expect_recovery() { is_recovering_ = true; }
@@ -224,7 +227,7 @@ class Switch {
   std::uint16_t choose(Time now, const port::Frame& frame,
                        std::span<const std::uint16_t> candidates);
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
-  std::uint64_t drop_waiting(port::Port& port, std::uint32_t lane);
+  std::uint64_t give(port::FrameRef first);
   port::FrameRef empty_queue(port::Port& port, std::uint32_t lane);
   void drop_for(Time now, std::uint16_t out_port, const port::Frame& frame);
   void drop_unrouted(Time now, std::uint16_t in_port, port::Frame& frame);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "os/cancellation.h"
+
 namespace tulle::live {
 
 void Links::add(Link& link) {
@@ -89,6 +91,7 @@ int Links::receive_from_memory(device::Adapter& adapter, Time now) {
 }
 
 int Links::receive_from_sockets(device::Adapter& adapter, Time now) {
+  const CancellationOff cancellation_off;
   int received = 0;
   for (Link* const link : by_socket_) received = std::max(received, link->receive(adapter, now));
   return received;

@@ -62,11 +62,13 @@ WatchedListener::WatchedListener(UniqueFd socket, EventLoop& loop)
 UniqueFd WatchedListener::accept() {
   if (is_paused()) return {};
   UniqueFd connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection && (errno == EMFILE || errno == ENFILE)) {
-    resumes_at_ = Clock::now() + std::chrono::nanoseconds(pause.to_nanoseconds());
-    loop_->watch(socket_.get(), 0);
-  }
+  if (!connection && (errno == EMFILE || errno == ENFILE)) begin_pause();
   return connection;
+}
+
+void WatchedListener::begin_pause() {
+  resumes_at_ = Clock::now() + std::chrono::nanoseconds(pause.to_nanoseconds());
+  loop_->watch(socket_.get(), 0);
 }
 
 void WatchedListener::resume() {

@@ -42,8 +42,9 @@ class EventLoop {
   std::array<epoll_event, events_max> events_{};
 };
 
-// A listening socket that a loop watches. While the process has no descriptor to spare, the
-// connections wait and the loop does not report them: they would be reported without end.
+// A listening socket that a loop watches. While the process has no descriptor to spare, or its owner
+// wants none, the connections wait and the loop does not report them: they would be reported without
+// end.
 class WatchedListener {
  public:
   using Clock = std::chrono::steady_clock;
@@ -54,6 +55,8 @@ class WatchedListener {
 
   // Accepts a connection that waits. Returns none if there is none, or no descriptor for it.
   UniqueFd accept();
+  // Leaves connections waiting for a pause.
+  void begin_pause();
   // Lets the loop report connections again once a pause is over.
   void resume();
   // A pause takes this time.

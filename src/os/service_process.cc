@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <string>
 
 namespace tulle {
 
@@ -36,6 +38,32 @@ std::uint64_t raise_file_limit() {
   if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) return wanted.rlim_cur;  // root may
   limit.rlim_cur = limit.rlim_max;
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+std::size_t file_limit() {
+  constexpr std::size_t usual = 1'024;
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : usual;
+}
+
+std::string raise_other_limits() {
+  struct Named {
+    decltype(RLIMIT_CPU) resource;
+    const char* name;
+  };
+  constexpr std::array<Named, 4> all = {
+      {{RLIMIT_CPU, "cpu"}, {RLIMIT_FSIZE, "fsize"}, {RLIMIT_AS, "as"}, {RLIMIT_DATA, "data"}}};
+  std::string left;
+  for (const auto& [resource, name] : all) {
+    const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(resource, &none) == 0) continue;  // root may, and others if the hard one is none
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0) continue;
+    limit.rlim_cur = limit.rlim_max;
+    static_cast<void>(setrlimit(resource, &limit));
+    left += (left.empty() ? "" : ", ") + std::string(name);
+  }
+  return left;
 }
 
 void drop_standard_descriptors() {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,12 +30,21 @@ Result<void*> map(int fd, std::size_t bytes, int protection, std::size_t at = 0)
   return memory;
 }
 
+// A process that makes a file longer than it may gets SIGXFSZ, which ends it.
+bool set_size(int fd, std::size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    errno = EFBIG;
+    return false;
+  }
+  return ftruncate(fd, static_cast<off_t>(bytes)) == 0;
+}
+
 }  // namespace
 
 Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd.get(), F_ADD_SEALS, size_seals) != 0) {
+  if (!fd || !set_size(fd.get(), bytes) || fcntl(fd.get(), F_ADD_SEALS, size_seals) != 0) {
     return cannot_make(name, errno);
   }
   return fd;
@@ -42,7 +52,7 @@ Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
 
 Result<ShownMemory> make_shown_memory(const char* name, std::size_t bytes) {
   ShownMemory shown{UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)), nullptr};
-  if (!shown.fd || ftruncate(shown.fd.get(), static_cast<off_t>(bytes)) != 0) {
+  if (!shown.fd || !set_size(shown.fd.get(), bytes)) {
     return cannot_make(name, errno);
   }
   auto memory = map(shown.fd.get(), bytes, PROT_READ | PROT_WRITE);

@@ -13,7 +13,8 @@
 
 namespace tulle {
 
-// Makes memory of zeros whose size nobody can change.
+// Makes memory of zeros whose size nobody can change. Fails with EFBIG if that is more than the
+// process may give a file (RLIMIT_FSIZE), and so does the next one.
 Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes);
 // Makes memory of zeros that the caller alone can write to, by the address; others can only read
 // it, whatever they do with the descriptor.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ranks/launch.h"
+#include "ranks/median.h"
 
 namespace tulle::ranks {
 namespace {
@@ -21,12 +22,6 @@ std::uint32_t usable_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return static_cast<std::uint32_t>(CPU_COUNT(&set));
-}
-
-double median_of(std::vector<double> values) {
-  const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, half);
-  return *half;
 }
 
 struct Measured {

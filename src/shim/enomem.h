@@ -1,11 +1,13 @@
 #pragma once
 
 // An exception must not reach a C program. A call that gets no memory fails with ENOMEM, in the way
-// that its return type allows.
+// that its return type allows. Nor may a thread that is cancelled leave a call half done.
 
 #include <cerrno>
 #include <new>
 #include <type_traits>
+
+#include "os/cancellation.h"
 
 namespace tulle::shim {
 
@@ -26,6 +28,7 @@ struct Guarded;
 template <typename Value, typename... Arguments, Value (*function)(Arguments...), int error_value>
 struct Guarded<function, error_value> {
   static Value call(Arguments... arguments) {
+    const NoCancellation no_cancellation;
     try {
       return function(arguments...);
     } catch (const std::bad_alloc&) {

@@ -19,6 +19,16 @@ std::vector<std::string> shipped_scenarios() {
   return config::toml_names(config::shipped_folder());
 }
 
+Result<std::string> shipped_scenarios_text() {
+  std::string text;
+  for (const std::string& name : shipped_scenarios()) {
+    auto scenario = read_scenario(name, {});
+    if (!scenario) return scenario.error();
+    text += fmt::format("{:<28} {}\n", scenario->name(), scenario->title());
+  }
+  return text;
+}
+
 Result<std::string> find_scenario(const std::string& name) {
   // A folder of that name, such as the last run's results, does not hide a scenario.
   std::error_code error;

@@ -14,6 +14,8 @@ namespace tulle::study {
 // Returns the names of the scenarios that come with Tulle (config::shipped_folder()), in
 // alphabetical order.
 std::vector<std::string> shipped_scenarios();
+// Returns a line for each of them, with its title.
+Result<std::string> shipped_scenarios_text();
 // Returns the file of a scenario, given as a path or as the name of one that comes with Tulle. The
 // error suggests similar names.
 Result<std::string> find_scenario(const std::string& name);

@@ -24,6 +24,9 @@ struct Timings {
   double run_cpu_s = 0;  // processor time of this process meanwhile
 };
 
+// Writes them to a file as JSON, with the memory and the processor time of this process so far.
+Result<void> write_timings(const std::string& path, const Timings& timings);
+
 struct SimulateOptions {
   std::string capture;                  // a file for the frames of one variant; empty: none
   std::vector<std::string> capture_at;  // nodes, such as "host 0"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "study/report/columns.h"
 #include "study/report/html_page.h"
 #include "study/report/results.h"
 
@@ -178,6 +179,16 @@ Result<void> Sweep::write(const std::string& again) const {
     return {};
   }
   return report::write_file((folder / "report.html").string(), report::html_page(shown, text));
+}
+
+std::string Sweep::text(Level level, bool marks_best) const {
+  const report::Results shown = results();
+  if (shown.outcomes.empty()) return "";
+  std::string text =
+      (shown.title.empty() ? "" : shown.title + "\n") +
+      report::plain_text(report::telling_figures("point", shown.outcomes), marks_best);
+  if (level == Level::flow) text += flow_level_note(shown.outcomes);
+  return text;
 }
 
 }  // namespace tulle::study

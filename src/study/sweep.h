@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "study/level.h"
 #include "study/points.h"
 #include "study/report/outcome.h"
 #include "study/scenario/grid.h"
@@ -38,6 +39,9 @@ class Sweep {
   // Returns a row for each point and variant, and for each kind of traffic. It has the keys'
   // values, and then all figures that any of them has.
   std::string csv() const;
+  // Returns the telling figures of all points for people, with the best values in bold if
+  // `marks_best`; empty: no point has results.
+  std::string text(Level level, bool marks_best) const;
   std::string json() const;
 
  private:

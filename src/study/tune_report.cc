@@ -222,4 +222,19 @@ Result<void> TuneReport::write(const Tuned& found) {
   return found.is_gained() ? write_tuned(found) : Result<void>();
 }
 
+Result<Searched> search(const TuneReportOptions& options, const TuneSettings& settings,
+                        Points& points, Monitor& monitor) {
+  if (auto opened = points.open(); !opened) return opened.error();
+  TuneReport report(options, settings, points);
+  if (auto opened = report.open(); !opened) return opened.error();
+  Tuner tuner(settings, points, monitor);
+  if (auto searched = tuner.search(); !searched) return searched.error();
+  const Tuned& found = tuner.found();
+  if (auto written = report.write_evaluations(found); !written) return written.error();
+  if (auto checked = tuner.check(); !checked) return checked.error();
+  if (auto validated = tuner.validate(); !validated) return validated.error();
+  if (auto written = report.write(found); !written) return written.error();
+  return Searched{found, report.table(found), report.json(found)};
+}
+
 }  // namespace tulle::study

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "study/level.h"
+#include "study/monitor.h"
 #include "study/points.h"
 #include "study/report/outcome.h"
 #include "study/scenario/scenario.h"
@@ -53,5 +54,15 @@ class TuneReport {
   std::vector<std::string> were_;         // by knob: its value in the scenario as it was
   std::vector<std::string> differences_;  // between sonic.json and what was simulated
 };
+
+struct Searched {
+  Tuned found;
+  std::string table;  // as of TuneReport
+  std::string json;
+};
+// Searches in a scenario, validates what was found, and writes the files into the folder. The
+// points have their results in the folder, too, and are not opened yet.
+Result<Searched> search(const TuneReportOptions& options, const TuneSettings& settings,
+                        Points& points, Monitor& monitor);
 
 }  // namespace tulle::study

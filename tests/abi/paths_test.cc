@@ -129,18 +129,6 @@ TEST_F(Paths, NoDeviceHasFilesOutsideTheTree) {
   }
 }
 
-TEST_F(Paths, BaseIsTheUsersAlone) {
-  ASSERT_EQ(setenv("XDG_RUNTIME_DIR", base.c_str(), 1), 0);
-  auto made = tree_base("@tulle, tulle0/eth0");
-  ASSERT_TRUE(made) << made.error().message;
-  EXPECT_EQ(made->path, base.string() + "/tulle/_tulle__tulle0_eth0");
-  EXPECT_EQ(made->warning, "");
-  EXPECT_EQ(fs::status(made->path).permissions(), fs::perms::owner_all);
-  fs::permissions(made->path, fs::perms::all);
-  EXPECT_FALSE(tree_base("@tulle, tulle0/eth0"));
-  ASSERT_EQ(unsetenv("XDG_RUNTIME_DIR"), 0);
-}
-
 TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {
   auto made = make_tree("/proc/none", {&device, 1});
   ASSERT_FALSE(made);
@@ -327,25 +315,6 @@ TEST_F(Counters, a_recipe_outside_the_tree_is_a_file) {
 TEST_F(Counters, who_writes_gets_the_file) {
   fs::permissions(root + file("port_xmit_data"), fs::perms::owner_all);
   EXPECT_EQ(output("sh -c 'wc -c <>" + file("port_xmit_data") + "'"), "4096");
-}
-
-// A folder that anybody may move or change decides what programs see.
-TEST_F(Paths, AFolderInTheHandsOfOthersIsNotUsed) {
-  const fs::path open_to_all = base / "open";
-  fs::create_directory(open_to_all);
-  fs::permissions(open_to_all, fs::perms::all);
-  fs::create_directory(open_to_all / "runtime");
-  fs::create_symlink(open_to_all / "runtime", base / "link");
-  for (const fs::path& runtime : {open_to_all / "runtime", base / "link"}) {
-    ASSERT_EQ(setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1), 0);
-    auto made = own_folder();
-    ASSERT_EQ(unsetenv("XDG_RUNTIME_DIR"), 0);
-    ASSERT_TRUE(made) << made.error().message;
-    EXPECT_EQ(made->warning,
-              "XDG_RUNTIME_DIR is not used: other users may write to " + open_to_all.string());
-    EXPECT_EQ(fs::path(made->path).parent_path(), geteuid() == 0 ? "/run" : "/tmp");
-    EXPECT_FALSE(fs::exists(open_to_all / "runtime" / "tulle"));
-  }
 }
 
 }  // namespace

@@ -169,8 +169,7 @@ void pause_a_little() {
 // time for.
 TEST_F(Verbs, MemoryGoesAndComesUnderTraffic) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP()
-      << "the thread sanitizer takes it for a race that memory is unmapped while it is used";
+  GTEST_SKIP() << "the thread sanitizer reports unmapping memory in use as a race";
 #endif
   const char* asked = std::getenv("TULLE_TEST_ROUNDS");
   const long rounds = asked != nullptr ? std::atol(asked) : 20'000;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "shim/ibverbs/objects.h"
 #include "verbs_fixture.h"
 
 namespace tulle::shim {
@@ -36,6 +37,25 @@ TEST_F(Sharing, HandlesThatNameNothingAreRefused) {
   EXPECT_EQ(ibv_import_dm(other, 999), nullptr);
   EXPECT_EQ(errno, ENOENT);
   EXPECT_EQ(ibv_import_pd(nullptr, 0), nullptr);
+  EXPECT_EQ(ibv_close_device(other), 0);
+}
+
+// Handles have 32 bits, and a program may live for more objects.
+TEST_F(Sharing, HandlesThatComeAgainAreNoLivingObjects) {
+  import();
+  Context::of(context).file->next_handle = pd->handle;
+  ibv_pd* later = ibv_alloc_pd(context);
+  ASSERT_NE(later, nullptr);
+  EXPECT_NE(later->handle, pd->handle);
+  Context::of(context).file->next_handle = mr->handle;
+  ibv_mr* region = ibv_reg_mr(pd, mr->addr, mr->length, 0);
+  ASSERT_NE(region, nullptr);
+  EXPECT_NE(region->handle, mr->handle);
+  ibv_pd* imported = ibv_import_pd(other, pd->handle);
+  ASSERT_NE(imported, nullptr);
+  ibv_unimport_pd(imported);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(ibv_dealloc_pd(later), 0);
   EXPECT_EQ(ibv_close_device(other), 0);
 }
 

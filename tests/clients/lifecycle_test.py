@@ -12,6 +12,20 @@ from harness import INTEGRITY, PACKETS_ONLY, ClientTest, cpu_ticks, wait_until
 
 PORT = 18600
 
+# Opens the device, and makes a child that has all descriptors by a system call, which no handler of forks sees.
+CLONES = """
+import ctypes, platform, signal
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+assert verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0]))
+clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+child = ctypes.CDLL(None).syscall(clone, int(signal.SIGCHLD), 0, 0, 0, 0)
+if child > 0:
+    print("has a child", flush=True)
+signal.pause()
+"""
+
 
 class PeerDeath(ClientTest):
     def running_pair(self, options=()):
@@ -137,6 +151,31 @@ class AgentStart(ClientTest):
         self.assertEqual((0, 0), (int(fields["CapInh"], 16), int(fields["CapAmb"], 16)), fields)
         self.assertEqual(0, int(fields["CapBnd"], 16) & ~(net_admin | net_raw), fields)
 
+    def test_from_a_program_with_low_limits(self):
+        """Its own limits do not end the agent, which serves other programs. Those that stay are named."""
+        low = ["prlimit", "--cpu=600:", "--fsize=20480000:", f"--as={4 << 30}:", f"--data={2 << 30}:"]
+        self.run_program(*low, *self.over_tulle(["ibv_devices"]))
+        agent = self.status()["agent"]["pid"]
+        limits = pathlib.Path(f"/proc/{agent}/limits").read_text()
+        for name in ("cpu time", "file size", "address space", "data size"):
+            soft, hard = re.search(rf"Max {name} +(\w+) +(\w+)", limits).groups()
+            self.assertEqual(hard, soft, limits)
+        os.kill(agent, signal.SIGKILL)
+        process = self.run_program("prlimit", "--cpu=600:600", *self.over_tulle(["ibv_devices"]))
+        if self.limit_of_cpu() != "unlimited":
+            self.assertIn("it has limits of the program that started it (prlimit: cpu)", process.stderr)
+
+    def limit_of_cpu(self):
+        limits = pathlib.Path(f"/proc/{self.status()['agent']['pid']}/limits").read_text()
+        return re.search(r"Max cpu time +(\w+)", limits)[1]
+
+    def test_a_program_with_short_files(self):
+        """Without memory that it may share, the program's packets go by sockets, and SIGXFSZ does not end it."""
+        argv = ["ibv_rc_pingpong", "-g", "0", "-n", "100", "-p", str(PORT)]
+        server = self.start_server(argv, PORT, prefix=["prlimit", "--fsize=20480000"])
+        client = self.run_program(*self.over_tulle([*argv, "127.0.0.1"]))
+        self.assertEqual(0, server.wait(10), f"{server.describe()}\n{client.describe()}")
+
     def test_from_a_program_with_few_descriptors(self):
         """It serves all programs of the host. Whoever may not raise the limit starts none, and says what to do."""
         few = self.run_program("prlimit", "--nofile=24:24", *self.over_tulle(["ibv_devices"]), expect=None)
@@ -201,6 +240,18 @@ class AgentDeath(ClientTest):
         self.pair([INTEGRITY, "-M", "mix"], port=PORT + 1)
         wait_until(lambda: len(self.status()["processes"]) == 2, "both to join the new agent")
         self.assertTrue(server.running and client.running)
+
+    def test_killed_while_a_child_has_the_descriptors(self):
+        """The program waits without using the processor, and joins the next agent."""
+        process = self.start(*self.over_tulle(["/usr/bin/python3", "-c", CLONES]))
+        wait_until(lambda: "has a child" in process.stdout, "the child")
+        os.kill(self.status()["agent"]["pid"], signal.SIGKILL)
+        time.sleep(1)
+        before = cpu_ticks(process.pid)
+        time.sleep(2)
+        self.assertLess(cpu_ticks(process.pid) - before, os.sysconf("SC_CLK_TCK") / 5)
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+        wait_until(lambda: process.pid in {p["pid"] for p in self.status()["processes"]}, "it to join the new agent")
 
     def test_leaves_when_idle(self):
         self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_IDLE_EXIT": "1"})

@@ -280,6 +280,15 @@ class Traffic(TwoMachines):
         self.assertEqual("connected", self.alpha.hears("beta"))
         self.assertEqual({"active"}, self.alpha.states())
 
+    def test_ip_divides_no_datagram(self):
+        """Fragments of strangers could fill the table where the receiver's kernel puts them together."""
+        self.pair("ibv_rc_pingpong", "-n", "200", "-s", "65536", "-m", "4096")
+        for machine in (self.alpha, self.beta):
+            lines = self.run_program("/usr/bin/cat", "/proc/net/snmp", net=machine.net).stdout.splitlines()
+            names, values = (line.split() for line in lines if line.startswith("Ip:"))
+            counters = dict(zip(names, values))
+            self.assertEqual(("0", "0"), (counters["FragCreates"], counters["ReasmReqds"]))
+
     def test_an_idle_fabric_rests(self):
         before = [cpu_ticks(machine.up.pid) for machine in (self.alpha, self.beta)]
         self.run_program("sleep", "2")

@@ -28,12 +28,12 @@ LIMIT = 15  # seconds; tests that are known not to apply mostly wait for what do
 # Tests and classes that do not apply for another reason than these words. Each must fail, or it does not belong here.
 LIMITS = {
     "raw": "refused: raw packets",
-    "hostile_network.HostileNetwork": "strangers are to be answered while nothing is sealed",
+    "hostile_network.HostileNetwork": "the agent must answer strangers, which needs plain traffic",
     "rdmacm.Rsockets.test_datagrams": "refused: rsockets for datagrams",
     "scapy": "the peer has no key",
-    "capture.Capture.test_checksums": "datagrams come singly, so that a receiver's capture does not know which segment each is",
+    "capture.Capture.test_checksums": "datagrams arrive singly, so a receiver's capture does not know which segment each is",
     "bad_input.ForgedDatagrams": "forged datagrams have no seal, and are dropped before the checks that are tested",
-    "sealed.Sealed.test_a_plain_program_is_seen": "the program is to be seen in clear",
+    "sealed.Sealed.test_a_plain_program_is_seen": "the test needs a plain program",
 }
 
 # --- the judgement -------------------------------------------------------------------------------------------------

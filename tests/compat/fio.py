@@ -12,7 +12,7 @@ WHAT = ("`ioengine=rdma` with every verb (write, read, send and recv), 64 KiB bl
         "the receiver verifies the checksum of each block.")
 NOTES = """The engine's server accepts connections with an RNR retry count of 0. The first message that finds no receive
 request therefore ends the connection, on any adapter. fio's source recommends a receive queue deeper than the sender's.
-In these tests, it is as deep as the transfer is long. The engine supports only IPv4, and it verifies only data
+In these tests, the queue holds the whole transfer. The engine supports only IPv4, and it verifies only data
 that it receives."""
 
 PORT = 8888

@@ -9,9 +9,9 @@ NAME = "libfabric"
 PACKAGES = ["libfabric-bin"]
 WHAT = ("`fi_info -p verbs`, and `fi_pingpong -c` over the verbs provider with all sizes up to 6 MiB: connected "
         "endpoints (`msg`), reliable datagrams over them (`ofi_rxm`), and datagrams (UD).")
-NOTES = """The provider ignores loopback interfaces, so the tests on one host also use an interface with an address of
-its own. The provider's server listens on the address of `localhost`, whatever address `fi_pingpong` is given. The tests
-therefore let `/etc/hosts` give `localhost` the interface's address."""
+NOTES = """The provider ignores loopback interfaces, so the tests on one host also use an interface with its
+own address. The provider's server listens on the address of `localhost`, whatever address `fi_pingpong` is given. In
+these tests, `/etc/hosts` therefore gives `localhost` the interface's address."""
 
 PORT = 47592
 ITERATIONS = 20

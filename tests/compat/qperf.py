@@ -11,7 +11,7 @@ NAME = "qperf"
 PACKAGES = ["qperf"]
 WHAT = "Every RDMA test of qperf, for one second each. librdmacm connects them (`-cm1`)."
 NOTES = """Without `-cm1`, qperf addresses its peer only by a LID, which an Ethernet port does not have. qperf's manual asks
-for `-cm1` on Ethernet. Its UC and UD tests ignore `-cm1` and use the LID all the same, so they are skipped."""
+for `-cm1` on Ethernet. Its UC and UD tests ignore `-cm1` and use the LID anyway, so they are skipped."""
 
 PORT = 19765
 # A test may move one byte a message, and few messages if both ends spin on their memory and there are fewer cores than

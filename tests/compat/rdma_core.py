@@ -11,7 +11,7 @@ NAME = "rdma-core's tests"
 PACKAGES = ["rdma-core", "python3-pyverbs"]
 WHAT = "rdma-core's Python tests of the verbs and of librdmacm, as Debian ships them, each in a separate process."
 NOTES = """Newer tests ask iproute2's program `rdma` for the interface below a port. That program asks the kernel, which does
-not know a device that lives in processes. In these tests another program named `rdma` answers from `tulle devices`. Tulle
+not know Tulle's device. In these tests, another program named `rdma` answers from `tulle devices`. Tulle
 does not implement FLUSH ([spec-exceptions.md](spec-exceptions.md))."""
 RUNNER = pathlib.Path(__file__).resolve().parent / "pyverbs.py"
 

@@ -298,8 +298,8 @@ def leave(place):
 
 
 CHECKS = (
-    ("every operation, between processes of one host directly", lambda place: integrity(place, [])),
-    ("every operation, by packets of which 2 % are lost, so that timers repair them",
+    ("every operation, directly between processes of one host", lambda place: integrity(place, [])),
+    ("every operation, by packets with 2 % lost, which timers must repair",
      lambda place: integrity(place, ["--no-direct", "--faults", "drop=0.02,seed=7"], "-l")),
     ("200 connections by the agent's connection manager, each with a message", connect),
     ("200 connections from a program whose clock is not ahead to a server whose clock is",

@@ -2,7 +2,9 @@
 
 // The datagrams that the processes of a fabric on several machines send to each other over UDP.
 // Each begins with a header. Packets of InfiniBand follow it as they would be on the link, from the
-// LRH to the VCRC (IBTA 7.4), and flow control packets without their CRC (IBTA 7.9.4).
+// LRH to the VCRC (IBTA 7.4), and flow control packets without their CRC (IBTA 7.9.4). A datagram
+// that is too long for the network goes as pieces: IP's own fragments would share a small table in
+// the receiver's kernel with those of anyone who can send to it.
 //
 // A process that has read nothing of what another one sends cannot write a datagram that the latter
 // accepts: each carries the receiver's session, a random number that the receiver sends to the
@@ -32,11 +34,12 @@ enum class TunnelKind : std::uint8_t {
   credits = 3,     // one CreditRecord after another
   management = 4,  // a management datagram, as a packet
   data = 5,        // any other packet
+  piece = 6,       // TunnelPiece, and a part of a datagram with data
 };
 
 struct TunnelHeader {
   static constexpr std::uint32_t right_magic = 0x5475'4642;  // "TuFB"
-  static constexpr std::uint8_t right_version = 1;
+  static constexpr std::uint8_t right_version = 2;
 
   be32 magic = right_magic;
   std::uint8_t version = right_version;
@@ -78,9 +81,19 @@ struct CreditRecord {
 };
 static_assert(wire::is_wire_format<CreditRecord, 8>);
 
-// All datagrams but those of long packets fit the usual MTU of Ethernet, behind the longest headers
-// of IP and UDP.
-inline constexpr std::size_t tunnel_records_bytes_max = 1'500 - 40 - 8 - sizeof(TunnelHeader);
+// A part of what follows the header of a datagram with data. Pieces have successive sequences.
+struct TunnelPiece {
+  be16 whole;   // bytes that all pieces have together
+  be16 offset;  // of this one in them
+};
+static_assert(wire::is_wire_format<TunnelPiece, 4>);
+
+// The longest datagram that every network takes: IPv6's least MTU (RFC 8200 §5), without the longest
+// headers of IP and UDP, and a seal.
+inline constexpr std::size_t tunnel_seal_bytes = 48;
+inline constexpr std::size_t tunnel_datagram_bytes = 1'280 - 40 - 8 - tunnel_seal_bytes;
+inline constexpr std::size_t tunnel_records_bytes_max =
+    tunnel_datagram_bytes - sizeof(TunnelHeader);
 inline constexpr std::size_t port_records_max = tunnel_records_bytes_max / sizeof(PortRecord);
 inline constexpr std::size_t credit_records_max = tunnel_records_bytes_max / sizeof(CreditRecord);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "fabric/subnet_managers.h"
 
 namespace tulle::fabric {
@@ -15,6 +16,9 @@ constexpr Time between_answers = Time::milliseconds(10);
 constexpr std::size_t repeated_ports = port_records_max;
 // A process that has just been found is sent so many ports in each hello's time.
 constexpr std::size_t first_ports = 32 * port_records_max;
+// What follows the header of a datagram with the longest packet.
+constexpr std::size_t body_bytes_max =
+    SubnetTraffic::packet_bytes_max + wire::icrc_bytes + wire::vcrc_bytes;
 
 template <typename Record>
 void append(const Record& record, std::vector<std::byte>& out) {
@@ -44,6 +48,7 @@ Tunnels::Tunnels(Time now, Settings settings, Subnet& subnet, SubnetTraffic& tra
       peers_(settings_.count),
       next_hello_(now),
       run_at_(now) {
+  TULLE_CHECK(settings_.datagram_bytes >= tunnel_datagram_bytes);
   peers_[settings_.own].state = State::own;
   const Topology& topology = subnet.topology();
   for (std::uint32_t link = 0; link < topology.links.size(); ++link) {
@@ -147,7 +152,28 @@ void Tunnels::carry(const SubnetTraffic::Crossing& crossing) {
   header.number = crossing.number;
   std::memcpy(datagram.data(), &header, sizeof header);
   append_packet(crossing.packet, crossing.lane, datagram);
+  if (datagram.size() > settings_.datagram_bytes) return send_pieces(machine, datagram);
   send(machine, std::move(datagram));
+}
+
+// Pieces are as long as possible, but for the last one.
+void Tunnels::send_pieces(std::uint32_t machine, std::span<const std::byte> datagram) {
+  std::span<const std::byte> body = datagram;
+  auto header = wire::take<TunnelHeader>(body);
+  header.kind = static_cast<std::uint8_t>(TunnelKind::piece);
+  const std::size_t bytes_max =
+      settings_.datagram_bytes - sizeof(TunnelHeader) - sizeof(TunnelPiece);
+  for (std::size_t offset = 0; offset < body.size(); offset += bytes_max) {
+    TunnelPiece piece;
+    piece.whole = static_cast<std::uint16_t>(body.size());
+    piece.offset = static_cast<std::uint16_t>(offset);
+    const auto part = body.subspan(offset, std::min(bytes_max, body.size() - offset));
+    std::vector<std::byte> out;
+    append(header, out);
+    append(piece, out);
+    out.insert(out.end(), part.begin(), part.end());
+    send(machine, std::move(out));
+  }
 }
 
 void Tunnels::tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) {
@@ -256,6 +282,8 @@ void Tunnels::receive(Time now, std::uint32_t machine, std::span<const std::byte
     case TunnelKind::management:
     case TunnelKind::data:
       return receive_packet(now, machine, header, body);
+    case TunnelKind::piece:
+      return receive_piece(now, machine, header, body);
     case TunnelKind::hello:
       break;
   }
@@ -298,6 +326,7 @@ void Tunnels::receive_hello(Time now, std::uint32_t machine, const TunnelHeader&
     }
     peer.session = hello.session;
     peer.received = header.sequence;
+    peer.pieces.whole = 0;
     peer.state = State::heard;
     peer.hears_at = now;
     peer.untold = 0;
@@ -349,6 +378,35 @@ void Tunnels::receive_credits(Time now, std::uint32_t machine, std::span<const s
         static_cast<std::uint16_t>(record.packet.lane_and_limit & FlowControlPacket::total_mask);
     traffic_.take_credits(now, record.link, {lane, limit}, sent);
   }
+}
+
+// A machine has at most one datagram of which pieces are missing, and no longer than one with the
+// longest packet.
+void Tunnels::receive_piece(Time now, std::uint32_t machine, const TunnelHeader& header,
+                            std::span<const std::byte> body) {
+  Pieces& pieces = peers_[machine].pieces;
+  const bool has_place = body.size() > sizeof(TunnelPiece);
+  const TunnelPiece piece = has_place ? wire::take<TunnelPiece>(body) : TunnelPiece{};
+  const std::size_t whole = piece.whole;
+  if (piece.offset == 0) {
+    pieces.body.clear();
+    pieces.whole = whole <= body_bytes_max ? whole : 0;
+  }
+  const bool follows = piece.offset == 0 || header.sequence == pieces.sequence + 1;
+  pieces.sequence = header.sequence;
+  const bool fits = follows && whole != 0 && whole == pieces.whole &&
+                    piece.offset == pieces.body.size() && body.size() <= whole - pieces.body.size();
+  if (!fits) {
+    ++counters_.incomplete;
+    pieces.whole = 0;
+    return;
+  }
+  pieces.body.insert(pieces.body.end(), body.begin(), body.end());
+  if (pieces.body.size() < whole) return;
+  pieces.whole = 0;
+  TunnelHeader of_whole = header;
+  of_whole.kind = static_cast<std::uint8_t>(TunnelKind::data);
+  receive_packet(now, machine, of_whole, pieces.body);
 }
 
 void Tunnels::receive_packet(Time now, std::uint32_t machine, const TunnelHeader& header,

@@ -40,6 +40,8 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint32_t count = 0;              // of machines, at most machines_max
     std::uint32_t own = 0;                // the number of this one
     std::uint64_t session = 0;            // a random number that nobody else knows
+    // The longest datagram, at least the usual one: longer ones are sent as pieces.
+    std::size_t datagram_bytes = tunnel_datagram_bytes;
   };
   // Returns what the subnet of this machine's process is told.
   static std::vector<bool> elsewhere(const Settings& settings);
@@ -87,7 +89,8 @@ class Tunnels final : public SubnetTraffic::Carrier {
     std::uint64_t foreign = 0;  // not from a process of this fabric, or from an earlier life of it
     std::uint64_t late = 0;     // others that were sent later had come before
     std::uint64_t invalid = 0;  // damaged, or about nodes that the sender does not have
-    std::uint64_t discarded = 0;  // too many waited
+    std::uint64_t discarded = 0;   // too many waited
+    std::uint64_t incomplete = 0;  // pieces that others should have preceded
   };
   const Counters& counters() const { return counters_; }
 
@@ -97,6 +100,12 @@ class Tunnels final : public SubnetTraffic::Carrier {
   void tell(std::uint32_t link, port::CreditUpdate update, std::uint32_t total_sent) override;
 
  private:
+  // What has arrived of a datagram that goes as pieces. It ends if anything comes in between.
+  struct Pieces {
+    std::vector<std::byte> body;
+    std::size_t whole = 0;       // bytes that it will have; 0: none arrives
+    std::uint32_t sequence = 0;  // of the last piece
+  };
   struct Peer {
     std::uint64_t session = 0;  // it has shown that it knows this process's
     std::uint64_t claimed = 0;  // in its last hello
@@ -116,6 +125,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
     };
     std::vector<Manager> managers;
     std::vector<CreditRecord> credits;
+    Pieces pieces;           // of the datagram that arrives
     std::size_t untold = 0;  // ports from this one on have not been told to it
   };
   struct PortAt {
@@ -125,6 +135,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
 
   std::vector<std::byte> begin(std::uint32_t machine, TunnelKind kind);
   void send(std::uint32_t machine, std::vector<std::byte> datagram);
+  void send_pieces(std::uint32_t machine, std::span<const std::byte> datagram);
   void say_hello(Time now, std::uint32_t machine, std::uint64_t session);
   void refuse(Time now, Peer& peer, State state);
   bool is_heard(std::uint32_t machine) const {
@@ -134,6 +145,8 @@ class Tunnels final : public SubnetTraffic::Carrier {
                      std::span<const std::byte> body);
   void receive_ports(Time now, std::uint32_t machine, std::span<const std::byte> body);
   void receive_credits(Time now, std::uint32_t machine, std::span<const std::byte> body);
+  void receive_piece(Time now, std::uint32_t machine, const TunnelHeader& header,
+                     std::span<const std::byte> body);
   void receive_packet(Time now, std::uint32_t machine, const TunnelHeader& header,
                       std::span<const std::byte> body);
   bool leads_to(std::uint32_t link, std::uint32_t machine) const;

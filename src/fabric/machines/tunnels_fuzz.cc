@@ -2,6 +2,7 @@
 // that are nothing. Nothing is read beyond its end, every run ends, and once the other machine is
 // silent its links are down.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -155,6 +156,35 @@ Bytes any_data(Here& here, base::Script& script) {
   return bytes;
 }
 
+void spoil(base::Script& script, Bytes& bytes);
+
+// Sends a datagram with data as pieces of any lengths, of which some are lost or damaged.
+void send_pieces(Here& here, base::Script& script) {
+  const Bytes whole = any_data(here, script);
+  const std::size_t body_bytes = whole.size() - sizeof(TunnelHeader);
+  for (std::size_t offset = 0; offset < body_bytes;) {
+    Bytes bytes = here.begin(TunnelKind::piece);
+    const std::uint32_t sequence = here.sequence;
+    std::copy_n(whole.begin(), sizeof(TunnelHeader), bytes.begin());
+    TunnelHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.kind = static_cast<std::uint8_t>(TunnelKind::piece);
+    header.sequence = sequence;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    TunnelPiece piece;
+    piece.whole = script.one_in(16) ? script.half() : static_cast<std::uint16_t>(body_bytes);
+    piece.offset = script.one_in(16) ? script.half() : static_cast<std::uint16_t>(offset);
+    Here::append(piece, bytes);
+    const std::size_t part = std::min<std::size_t>(1 + script.half(), body_bytes - offset);
+    const auto from = whole.begin() + static_cast<std::ptrdiff_t>(sizeof(TunnelHeader) + offset);
+    bytes.insert(bytes.end(), from, from + static_cast<std::ptrdiff_t>(part));
+    offset += part;
+    if (script.one_in(16)) spoil(script, bytes);
+    if (!script.one_in(16)) here.tunnels.receive(here.now, 1, bytes);
+    if (script.is_over()) return;
+  }
+}
+
 void spoil(base::Script& script, Bytes& bytes) {
   for (unsigned k = script.below(4); k > 0; --k) {
     bytes[script.below(static_cast<std::uint32_t>(bytes.size()))] =
@@ -202,8 +232,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         bytes = any_management(here, script);
         break;
       case 4:
-      case 5:
         bytes = any_data(here, script);
+        break;
+      case 5:
+        send_pieces(here, script);
         break;
       case 6:
         here.now += Time::milliseconds(script.byte());

@@ -123,6 +123,92 @@ TEST(TunnelsTest, PacketsCrossMachines) {
   EXPECT_EQ(counters.foreign + counters.invalid + counters.late + counters.discarded, 0u);
 }
 
+Bytes piece_of(const Bytes& whole, std::size_t offset, std::size_t size, std::uint32_t sequence) {
+  TunnelHeader header;
+  std::memcpy(&header, whole.data(), sizeof header);
+  header.kind = static_cast<std::uint8_t>(TunnelKind::piece);
+  header.sequence = sequence;
+  TunnelPiece piece;
+  piece.whole = static_cast<std::uint16_t>(whole.size() - sizeof header);
+  piece.offset = static_cast<std::uint16_t>(offset);
+  Bytes bytes(sizeof header + sizeof piece);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, &piece, sizeof piece);
+  const auto from = whole.begin() + static_cast<std::ptrdiff_t>(sizeof header + offset);
+  bytes.insert(bytes.end(), from, from + static_cast<std::ptrdiff_t>(size));
+  return bytes;
+}
+
+// IP never has to divide a datagram: a stranger could fill the table of fragments.
+TEST(TunnelsTest, LongPacketsCrossMachinesInPieces) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  for (const Program program : {a, c}) spread.attach(program);
+  const Bytes sent = spread.packet(a, c, 4'096);
+  ASSERT_EQ(spread.offer(a, sent), Offer::taken);
+  std::size_t pieces = 0;
+  for (int i = 0; i < 100 && pieces == 0; ++i) {
+    spread.turn();
+    for (const auto& [when, each] : spread.under_way) {
+      EXPECT_LE(std::get<2>(each).size(), tunnel_datagram_bytes);
+      pieces += std::get<2>(each)[5] == std::byte{6};
+    }
+  }
+  EXPECT_EQ(pieces, 4u);
+  spread.run_for(Time::milliseconds(1));
+  EXPECT_EQ(spread.take(c), sent);
+  EXPECT_EQ(spread.at(2).tunnels.counters().incomplete, 0u);
+}
+
+// A datagram is complete only if all of its pieces came, one after another.
+TEST(TunnelsTest, PiecesWithoutTheirOthersAreNoPacket) {
+  Spread spread(two_leaves());
+  spread.run_for(Time::seconds(2));
+  for (const Program program : {a, c}) spread.attach(program);
+  // Takes a whole datagram, which a machine with a larger MTU would send.
+  Tunnels& there = spread.at(2).tunnels;
+  Bytes whole(sizeof(TunnelHeader));
+  const Bytes sent = spread.packet(a, c, 4'096);
+  ASSERT_EQ(spread.offer(a, sent), Offer::taken);
+  std::uint32_t sequence = 0;
+  for (int i = 0; i < 100 && whole.size() == sizeof(TunnelHeader); ++i) {
+    spread.turn();
+    for (const auto& [when, each] : spread.under_way) {
+      const Bytes& bytes = std::get<2>(each);
+      if (bytes[5] != std::byte{6}) continue;
+      std::copy_n(bytes.begin(), sizeof(TunnelHeader), whole.begin());
+      whole.insert(whole.end(), bytes.begin() + sizeof(TunnelHeader) + sizeof(TunnelPiece),
+                   bytes.end());
+    }
+  }
+  spread.under_way.clear();
+  TunnelHeader header;
+  std::memcpy(&header, whole.data(), sizeof header);
+  sequence = header.sequence;
+  const std::size_t bytes = whole.size() - sizeof header;
+  const auto piece = [&](std::size_t offset, std::size_t size) {
+    there.receive(spread.now, 0, piece_of(whole, offset, size, ++sequence));
+  };
+  piece(1'000, 1'000);  // without the first
+  piece(0, 1'000);      // without the others
+  piece(0, 1'000);
+  piece(2'000, bytes - 2'000);  // the second is missing
+  piece(0, 1'000);
+  ++sequence;  // another one came in between
+  piece(1'000, bytes - 1'000);
+  piece(0, 1'000);
+  there.receive(spread.now, 0, Bytes(piece_of(whole, 1'000, 0, ++sequence)));
+  there.receive(spread.now, 0, Bytes(piece_of(whole, 0, 0, ++sequence)));
+  spread.run_for(Time::milliseconds(1));
+  EXPECT_TRUE(spread.take(c).empty());
+  EXPECT_EQ(there.counters().incomplete, 5u);
+  sequence += 1'000;  // the machine sent others meanwhile
+  piece(0, 1'000);
+  piece(1'000, bytes - 1'000);
+  spread.run_for(Time::milliseconds(1));
+  EXPECT_EQ(spread.take(c), sent);
+}
+
 // Credits that are lost with packets come back with the next update.
 TEST(TunnelsTest, LossesTakeNoCreditsForEver) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {

@@ -39,6 +39,8 @@ constexpr auto tell_retry_time = 100ms;
 constexpr int no_memory_pause_microseconds = 10'000;
 // A process has one connection for its device and one for each event channel.
 constexpr std::size_t connections_max = 512;
+// Connections of all users that are being closed. Only before Linux 5.9 can so many wait.
+constexpr std::size_t closing_max = 1'024;
 // What the agent needs for itself and the connections of a few programs.
 constexpr std::uint64_t files_min = 64;
 // An answer lists all processes. A client that asks often must not hold up others for long.
@@ -134,6 +136,13 @@ int run_agent(const AgentOptions& options) {
   if (options.on_demand) {
     detach();
     schedule_as_usual();
+    const std::string limits = raise_other_limits();
+    if (!limits.empty()) {
+      std::fprintf(stderr,
+                   "tulle agent: it has limits of the program that started it (prlimit: %s): start "
+                   "`tulle agent` first\n",
+                   limits.c_str());
+    }
   }
   // A program with few descriptors may have started the agent, which serves all others too.
   if (const std::uint64_t files = raise_file_limit(); files < files_min) {
@@ -247,6 +256,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
 
 Result<void> AgentCore::turn() {
   const auto events = loop_.wait(time_to_wait());
+  close_read();
   accept_all();
   if (has_stop_signal(signals_)) stopped_ = true;
   for (const epoll_event& event : events) {
@@ -269,6 +279,7 @@ Result<void> AgentCore::turn() {
   }
   close_finished();
   closer_.retry();
+  connection_closer_.retry();
   tell_changes();
   return {};
 }
@@ -340,11 +351,13 @@ Time AgentCore::time_to_wait() const {
   return Time::milliseconds(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// Accepts a limited number in one turn. The listener stays readable if more wait.
+// Accepts a limited number in one turn. The listener stays readable if more wait. Who connects is
+// known once the connection is there, so all wait while too many do not close.
 void AgentCore::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
+    if (connection_closer_.waiting() >= closing_max) return listener_.begin_pause();
     UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
@@ -377,7 +390,10 @@ bool AgentCore::may_connect(uid_t user) const {
   if (user == geteuid()) return true;
   const auto own = std::ranges::count_if(
       sessions_, [&](const auto& session) { return session->peer.uid == user; });
-  return static_cast<std::size_t>(own) + closer_.waiting(user) < connections_max;
+  const auto unread = std::ranges::count(left_unread_, user, &LeftUnread::user);
+  return static_cast<std::size_t>(own + unread) + closer_.waiting(user) +
+             connection_closer_.waiting(user) <
+         connections_max;
 }
 
 void AgentCore::watch(int fd, Session* session) {
@@ -444,7 +460,7 @@ void AgentCore::close_finished() {
     for (const int fd : {session->connection.get(), session->process.get()}) {
       if (fd >= 0) loop_.forget(fd);
     }
-    discard(*session, std::move(session->connection));
+    close_connection(*session);
     discard(*session, std::move(session->table));
     discard(*session, std::move(session->doorbell));
   }
@@ -453,6 +469,32 @@ void AgentCore::close_finished() {
   }
   if (std::erase_if(sessions_, is_finished) == 0) return;
   devices_.forget([this](const DeviceChoice& key) { return is_used(key); });
+}
+
+// What other users' programs have not read stays in the kernel when the connection is closed. It
+// counts as one of the user's connections until then.
+void AgentCore::close_connection(Session& session) {
+  if (session.peer.uid == geteuid()) return;
+  shutdown(session.connection.get(), SHUT_RDWR);
+  if (session.descriptors_unread > 0 && !is_all_read(session.connection.get())) {
+    left_unread_.push_back(
+        {session.peer.uid, session.descriptors_unread, std::move(session.connection)});
+  } else {
+    close_shut(session.peer.uid, std::move(session.connection));
+  }
+}
+
+void AgentCore::close_read() {
+  for (LeftUnread& each : left_unread_) {
+    if (is_all_read(each.connection.get())) close_shut(each.user, std::move(each.connection));
+  }
+  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.connection; });
+}
+
+// A connection may have messages whose descriptors close slowly. One without anything unread closes
+// at once, however much waits for the closer.
+void AgentCore::close_shut(uid_t user, UniqueFd connection) {
+  if (holds_messages(connection.get())) connection_closer_.close(user, std::move(connection));
 }
 
 // Returns the sum over all present and former processes.

@@ -430,7 +430,7 @@ INSTANTIATE_TEST_SUITE_P(AgentTest, ForkedChildTest, testing::Bool());
 // The handler runs while its own thread holds the device's lock.
 TEST_F(AgentTest, AProgramMayExitInASignalHandlerWhileItPolls) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "exit() is not to be called in a signal handler, as the thread sanitizer says";
+  GTEST_SKIP() << "the thread sanitizer reports calls of exit() in a signal handler";
 #endif
   TestAgent agent;
   for (int i = 0; i < 20; ++i) {

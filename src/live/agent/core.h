@@ -6,9 +6,11 @@
 #include <array>
 #include <bitset>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +43,8 @@ struct Session {
   };
   State state = State::greeting;
   UniqueFd connection;
-  UniqueFd process;  // pidfd, since a forked child may keep the connection open
+  std::size_t descriptors_unread = 0;  // at most, of those sent to a user who is limited
+  UniqueFd process;                    // pidfd, since a forked child may keep the connection open
   Peer peer;
   Hello hello;
   // Set in the state `process`.
@@ -89,6 +92,9 @@ class AgentCore {
   void discard(const Session& session, UniqueFd fd);
   void discard(const Session& session, std::vector<UniqueFd> fds);
   void close_finished();
+  void close_connection(Session& session);
+  void close_read();
+  void close_shut(uid_t user, UniqueFd connection);
   bool is_idle_too_long() const;
   std::array<std::uint64_t, counter_count> counters() const;
   void refuse_all(const std::string& reason);
@@ -97,11 +103,14 @@ class AgentCore {
   void progress_connections();
 
   // sessions.cc: the messages
+  bool has_room_for_descriptors(const Session& session, std::size_t count);
+  Result<void> send_descriptors(Session& session, std::span<const std::byte> bytes,
+                                std::span<const int> fds);
   void handle_message(Session& session, ReceivedMessage& message);
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
   std::uint16_t seal_key_id();
-  [[nodiscard]] bool seals_like(Session& session, std::uint16_t programs_key_id);
+  [[nodiscard]] bool seals_like(Session& session, const KeyProof& programs);
   void list(Session& session);
   void answer_attribute(Session& session);
   void open(Session& session);
@@ -121,6 +130,7 @@ class AgentCore {
   void join_capture(Session& capture, Session& process);
   void end_capture(Session& capture);
   void open_channel(Session& session);
+  bool names_own_queue_pairs(const Session& session, const ConnectionCommand& command);
   void execute(Session& session, std::span<const std::byte> bytes);
   void capture_connections(Session& capture);
   void end(Session& session);
@@ -131,6 +141,10 @@ class AgentCore {
   Session* owner_of(std::uint32_t slot);
 
   Settings settings_;
+  // More users than these come only from somebody who has many numbers.
+  static constexpr std::size_t closing_threads_max = 512;
+  Closer connection_closer_{closing_threads_max, Closer::Way::by_exiting};
+  Closer closer_{closing_threads_max};
   Clock::time_point started_ = Clock::now();
   Clock::time_point idle_since_ = Clock::now();
   std::optional<Clock::time_point> recovering_until_;
@@ -153,9 +167,13 @@ class AgentCore {
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
-  // More users than these come only from somebody who has many numbers.
-  static constexpr std::size_t closing_threads_max = 512;
-  Closer closer_{closing_threads_max};
+  // Connections of sessions that have ended, whose programs have not read all descriptors.
+  struct LeftUnread {
+    uid_t user = 0;
+    std::size_t descriptors = 0;
+    UniqueFd connection;
+  };
+  std::vector<LeftUnread> left_unread_;
   // Final counters of processes that have gone.
   std::array<std::uint64_t, counter_count> departed_{};
 };

@@ -10,11 +10,17 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <atomic>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -323,6 +329,48 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
       "");
 }
 
+// A peer that is told of a queue pair by a new connection ends the former one.
+TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
+  const QpNumber victims = first_qp();
+  EXPECT_EQ(as_stranger([&](const Report& report) {
+              Hello hello = hello_to_open();
+              hello.purpose = Purpose::connect;
+              Talk channel = say(encode(hello));
+              ChannelOpened opened;
+              if (!channel.answer || !decode(channel.answer->bytes, opened)) report("no channel");
+              Talk device = say(encode(hello_to_open()));
+              Opened own;
+              if (!device.answer || !decode(device.answer->bytes, own)) report("no device");
+              const auto error_of = [&](const ConnectionCommand& command) {
+                const int socket = channel.connection.get();
+                if (!send_message(socket, encode(CommandMessage{0, command}))) return -1;
+                auto answer = await_message(socket, answer_milliseconds);
+                ReplyMessage reply;
+                if (!answer || !decode(answer->bytes, reply)) return -1;
+                const auto* failed = std::get_if<reply::Failed>(&reply.reply);
+                return failed != nullptr ? failed->error : 0;
+              };
+              const auto tell = [&](std::uint32_t number) {
+                command::Connect connect;
+                connect.parameters.qp_number = number;
+                command::Accept accept;
+                accept.parameters.qp_number = number;
+                return std::pair(error_of(connect), error_of(accept));
+              };
+              const std::pair refused(EPERM, EPERM);
+              const std::pair unknown(EINVAL, EINVAL);  // no such endpoint
+              if (tell(victims.value) != refused) report("root's was named");
+              if (tell(victims.value | 0xFF00'0000) != refused)
+                report("root's was named by 32 bits");
+              if (tell(1) != refused) report("the agent's was named");
+              if (tell(own.first_qp + own.qp_count) != refused) report("a former one was named");
+              if (tell(own.first_qp) == refused) report("an own one was refused");
+              if (tell(own.first_qp) != unknown) report("another error");
+              if (tell(0) == refused) report("none was refused");
+            }),
+            "");
+}
+
 TEST_F(HostileUserTest, TheAgentSendsNoFramesForOthers) {
   EXPECT_EQ(as_stranger([](const Report& report) {
               Hello hello;
@@ -460,6 +508,45 @@ TEST_F(HostileUserTest, AllUsersTogetherLeavePlacesToRoot) {
   EXPECT_EQ(second, "47\n") << "16 of 127 places are root's";
 }
 
+// Reads what has come, and returns how many descriptors came with it.
+std::size_t take_descriptors(const Talk& talk) {
+  std::size_t count = 0;
+  while (auto message = receive_message(talk.connection.get())) count += message->fds.size();
+  return count;
+}
+
+// Linux counts them for root, and the agent could send none to anybody.
+TEST_F(HostileUserTest, DescriptorsThatNobodyReadsAreLimited) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<Talk> devices, captures;
+              const int places = take_places(devices);
+              Hello hello;
+              hello.purpose = Purpose::capture;
+              hello.ring_bytes = 1 << 16;
+              Hello list;
+              list.purpose = Purpose::list;
+              const std::vector<std::byte> rubbish(1);
+              const auto capture = [&] {
+                captures.push_back(say(encode(hello)));
+                if (!captures.back().answer) report("no capture");
+                say(encode(list));  // the agent has begun it
+                static_cast<void>(send_message(captures.back().connection.get(), rubbish));
+                say(encode(list));  // and ended it
+              };
+              for (int i = 0; i < 30; ++i) capture();
+              std::size_t unread = 0;
+              for (const Talk& each : captures) unread += take_descriptors(each);
+              for (const Talk& each : devices) unread += take_descriptors(each);
+              if (unread > 512) report(std::to_string(unread) + " unread");
+              capture();
+              const std::size_t rings = take_descriptors(captures.back());
+              if (rings != static_cast<std::size_t>(places)) {
+                report("a reader gets " + std::to_string(rings) + " rings");
+              }
+            }),
+            "");
+}
+
 // Sends messages with 253 descriptors each until the agent takes no more. The agent closes them in
 // order, and this process its own in the other one: where they meet, the agent has the last one,
 // and waits for it, unless it was too fast. Returns how many messages the agent has taken, or -1.
@@ -510,6 +597,57 @@ TEST_F(HostileUserTest, DescriptorsOfOneUserAreLimited) {
               if (taken < 0 || taken > 3) report(std::to_string(taken) + " messages");
             }),
             "");
+}
+
+// Counts a process's open files until this object goes. A thread does this.
+class FileCount {
+ public:
+  explicit FileCount(pid_t process) {
+    counting_ = std::thread([this, folder = "/proc/" + std::to_string(process) + "/fd"] {
+      while (!is_over_) {
+        std::error_code error;
+        const std::filesystem::directory_iterator files(folder, error);
+        if (!error) most_ = std::max(most_, std::distance(std::filesystem::begin(files), {}));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+  }
+  std::ptrdiff_t most() {
+    is_over_ = true;
+    if (counting_.joinable()) counting_.join();
+    return most_;
+  }
+  ~FileCount() { most(); }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::ptrdiff_t most_ = 0;
+  std::thread counting_;
+};
+
+// Connects and goes, with or without a message that nobody will read, while a descriptor of the
+// same user closes slowly.
+TEST_F(HostileUserTest, ConnectionsThatEndDoNotPileUp) {
+  FileCount files(agent_->pid());
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<UniqueFd> peers;
+              if (send_slow_descriptors(peers) < 0) return report("not served");
+              const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+              const std::array<int, 2> some = {null.get(), null.get()};
+              for (int i = 0; i < 3'000; ++i) {
+                auto connection = connect_patiently(read_settings().agent, answer_milliseconds);
+                if (!connection) return report("cannot connect");
+                for (int n = 0; n < i % 3; ++n) {
+                  static_cast<void>(send_message(connection->get(), encode(Publish{}), some));
+                }
+              }
+              Hello hello;
+              hello.purpose = Purpose::list;
+              if (!say(encode(hello)).answer) report("the agent does not answer");
+            }),
+            "");
+  // 512 connections or descriptors, 253 descriptors of one message, and what is just being closed.
+  EXPECT_LT(files.most(), 1'200);
 }
 
 TEST_F(HostileUserTest, ConnectionsOfOneUserAreLimited) {

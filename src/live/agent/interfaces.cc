@@ -5,7 +5,6 @@
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "os/unique_fd.h"
+#include "os/interface_mtu.h"
 
 namespace tulle::live {
 namespace {
@@ -44,15 +43,6 @@ int rank(const Gid& gid, GidOrder order) {
   const bool link_local = gid.bytes[0] == 0xFE && (gid.bytes[1] & 0xC0) == 0x80;
   if (!link_local) return 2;
   return order == GidOrder::link_local_first ? 0 : 3;
-}
-
-std::uint32_t mtu_of(const std::string& name) {
-  UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd) fd.reset(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  if (ioctl(fd.get(), SIOCGIFMTU, &request) != 0) return 1500;
-  return static_cast<std::uint32_t>(request.ifr_mtu);
 }
 
 void add_address(Interface& interface, const sockaddr* address) {
@@ -94,7 +84,7 @@ Result<std::vector<Interface>> list_interfaces() {
       found = interfaces.insert(interfaces.end(), Interface{});
       found->name = name;
       found->index = if_nametoindex(found->name.c_str());
-      found->mtu_bytes = mtu_of(found->name);
+      found->mtu_bytes = interface_mtu(found->name).value_or(1'500);
       found->up = (at->ifa_flags & IFF_UP) != 0;
       found->running = (at->ifa_flags & IFF_RUNNING) != 0;
       found->loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;

@@ -56,7 +56,7 @@ class Confined : public ::testing::Test {
  protected:
   void SetUp() override {
 #ifdef __SANITIZE_ADDRESS__
-    GTEST_SKIP() << "the address sanitizer looks for leaks by a process that traces this one";
+    GTEST_SKIP() << "the address sanitizer finds leaks with a process that traces this one";
 #endif
   }
 };

@@ -13,6 +13,7 @@
 #include "live/agent/core.h"
 #include "live/message/port_attributes.h"
 #include "live/path/packets/capture_ring.h"
+#include "os/service_process.h"
 #include "os/users.h"
 
 namespace tulle::live {
@@ -23,6 +24,12 @@ using State = Session::State;
 
 constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
 constexpr auto publish_again_time = 10ms;
+
+// Descriptors of the agent's in messages that a user who is limited has not read. A program that
+// reads has a few; a capture gets one of each process at once.
+constexpr std::size_t unread_of_connection_max = 8;
+constexpr std::size_t unread_of_capture_max = slots;
+constexpr std::size_t unread_of_user_max = 512;
 
 // Copies as much of a text as there is room for, without a part of a UTF-8 character at its end.
 template <std::size_t n>
@@ -140,17 +147,17 @@ std::uint16_t AgentCore::seal_key_id() {
 
 // Datagrams of the connection manager leave and arrive in clear or sealed for a program. One that
 // would have it otherwise gets none.
-bool AgentCore::seals_like(Session& session, std::uint16_t programs_key_id) {
-  const std::uint16_t own = seal_key_id();
-  if (own == programs_key_id) return true;
+bool AgentCore::seals_like(Session& session, const KeyProof& programs) {
+  const bool seals = seal_key_id() != 0;
+  if (is_same_proof(programs, seals ? seal_->key_proof() : KeyProof{})) return true;
   const char* reason =
       "the running host agent seals with another key than this program: end it, "
       "and start `tulle agent --secure KEYFILE`";
-  if (own == 0) {
+  if (!seals) {
     reason =
         "the running host agent seals nothing, and this program does: end the agent, or start "
         "`tulle agent --secure KEYFILE`";
-  } else if (programs_key_id == 0) {
+  } else if (is_same_proof(programs, KeyProof{})) {
     reason = "the running host agent seals its datagrams: try `tulle run --secure KEYFILE`";
   }
   refuse(session, reason);
@@ -160,6 +167,38 @@ bool AgentCore::seals_like(Session& session, std::uint16_t programs_key_id) {
 void AgentCore::refuse(Session& session, const std::string& reason) {
   static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
   end(session);  // it may have a slot, a channel or a capture
+}
+
+// Linux counts the descriptors in unread messages for their sender, and lets the agent send none
+// once there are more than it may have open. All users who are limited get a quarter of that.
+bool AgentCore::has_room_for_descriptors(const Session& session, std::size_t count) {
+  if (session.peer.uid == geteuid()) return true;
+  std::size_t of_user = count;
+  std::size_t of_all = count;
+  const auto add = [&](uid_t user, std::size_t unread) {
+    of_all += unread;
+    if (user == session.peer.uid) of_user += unread;
+  };
+  for (const auto& each : sessions_) {
+    std::size_t& unread = each->descriptors_unread;
+    if (unread > 0 && is_all_read(each->connection.get())) unread = 0;
+    add(each->peer.uid, unread);
+  }
+  for (const LeftUnread& each : left_unread_) add(each.user, each.descriptors);
+  const bool is_capture = session.state == State::capture;
+  return of_all <= file_limit() / 4 && of_user <= unread_of_user_max &&
+         session.descriptors_unread + count <=
+             (is_capture ? unread_of_capture_max : unread_of_connection_max);
+}
+
+Result<void> AgentCore::send_descriptors(Session& session, std::span<const std::byte> bytes,
+                                         std::span<const int> fds) {
+  if (!has_room_for_descriptors(session, fds.size())) {
+    return Error{"the user's programs have not read the descriptors that they got", EAGAIN};
+  }
+  auto sent = send_message(session.connection.get(), bytes, fds);
+  if (sent && session.peer.uid != geteuid()) session.descriptors_unread += fds.size();
+  return sent;
 }
 
 void AgentCore::list(Session& session) {
@@ -222,7 +261,7 @@ void AgentCore::open(Session& session) {
   session.counters = std::move(*counters);
   session.state = State::process;
   session.version_told = session.version_noted = (*device)->version;
-  if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
+  if (!send_descriptors(session, encode(opened), fds)) return end(session);
   if (Session* capture = capture_for(session.peer.uid)) join_capture(*capture, session);
 }
 
@@ -276,7 +315,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
 
 // The descriptors of a process that is refused stay the caller's.
 void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd>& fds) {
-  if (!seals_like(session, rejoin.seal_key_id)) return;
+  if (!seals_like(session, rejoin.key_proof)) return;
   const bool is_ours = session.peer.uid == geteuid() && fds.size() == 2 &&
                        rejoin.slot > agent_slot && rejoin.slot < slots;
   if (!is_ours) return refuse(session, "only a process of the agent's own user rejoins");
@@ -376,8 +415,7 @@ void AgentCore::find_peer(Session& session) {
     return refuse(session, "there is no such process of yours on this host");
   }
   const std::array<int, 2> fds = {owner->table.get(), owner->doorbell.get()};
-  static_cast<void>(
-      send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), fds));
+  static_cast<void>(send_descriptors(session, encode(PeerProcess{owner->peer.pid}), fds));
   session.state = State::closing;
 }
 
@@ -465,7 +503,7 @@ Session* AgentCore::capture_for(uid_t user) {
 }
 
 void AgentCore::open_channel(Session& session) {
-  if (!seals_like(session, session.hello.seal_key_id)) return;
+  if (!seals_like(session, session.hello.key_proof)) return;
   const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
                                        session.peer.uid != geteuid()};
   // Frames are sent with the agent's rights, and another user may have none.
@@ -479,17 +517,38 @@ void AgentCore::open_channel(Session& session) {
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
   const int fd = events->get();
-  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel, seal_key_id()}),
-                    {&fd, 1})) {
+  if (!send_descriptors(session, encode(ChannelOpened{session.channel, seal_key_id()}), {&fd, 1})) {
     return end(session);
   }
   if (Session* capture = capture_for(geteuid())) capture_connections(*capture);
 }
 
+// Messages of a connection that names a queue pair let the peer end that queue pair's connection.
+// A user who is limited names only those of the user's own processes; 0 is nobody's.
+bool AgentCore::names_own_queue_pairs(const Session& session, const ConnectionCommand& command) {
+  const ConnectionParameters* parameters = nullptr;
+  if (const auto* connect = std::get_if<command::Connect>(&command)) {
+    parameters = &connect->parameters;
+  } else if (const auto* accept = std::get_if<command::Accept>(&command)) {
+    parameters = &accept->parameters;
+  }
+  if (parameters == nullptr || session.peer.uid == geteuid()) return true;
+  const QpNumber number{parameters->qp_number & qp_number_max};
+  if (number.value == 0) return true;
+  const Session* owner = owner_of(slot_of(number));
+  return owner != nullptr && same_user(owner->peer.uid, session.peer.uid) &&
+         number.value - group_->record(owner->slot).first_qp < qps_per_process;
+}
+
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   CommandMessage message;
   if (!decode(bytes, message)) return end(session);  // a program of this version sends nothing else
-  const ReplyMessage answer{connections_->execute(session.channel, std::move(message))};
+  ReplyMessage answer;
+  if (names_own_queue_pairs(session, message.command)) {
+    answer.reply = connections_->execute(session.channel, std::move(message));
+  } else {
+    answer.reply = reply::Failed{EPERM};
+  }
   tell_changes();  // must precede a reply that names a new GID index
   if (!send_message(session.connection.get(), encode(answer))) end(session);
 }
@@ -504,7 +563,7 @@ void AgentCore::capture_connections(Session& capture) {
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{getpid(), "agent", settings_.device.name};
-  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  if (!send_descriptors(capture, encode(source), {&fd, 1})) return;
   network_->tap().open(std::move(*ring), capture.hello.snap_length);
   connections_captured_by_ = &capture;
 }
@@ -532,15 +591,16 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   const uid_t who = capture.peer.uid;
   // The traffic belongs to another user.
   if (who != 0 && !same_user(who, process.peer.uid)) return;
+  if (!has_room_for_descriptors(process, 1)) return;  // it reads nothing
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{process.peer.pid, process.hello.command,
                              one_line(process.hello.device.name)};
   const StartCapture start{capture.hello.snap_length};
-  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  if (!send_descriptors(capture, encode(source), {&fd, 1})) return;
   process.captured_by = &capture;
-  static_cast<void>(send_message(process.connection.get(), encode(start), {&fd, 1}));
+  static_cast<void>(send_descriptors(process, encode(start), {&fd, 1}));
 }
 
 // Ends a capture. Processes that root's capture had taken over go back to their user's.

@@ -183,7 +183,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& 
                            reply::Bound& reply) {
   if (const int error = bind(channel, endpoint, command.address); error != 0) return error;
   reply.address = endpoint.source;
-  expect_listener(channel, endpoint.space, endpoint.source.port);
+  expect_listener(channel, endpoint, endpoint.space);
   return 0;
 }
 
@@ -249,7 +249,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen
   if (error != 0) return error;
   endpoint.listened_service =
       wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space), endpoint.source.port);
-  manager_.listen(now(), endpoint.listened_service);
+  manager_.listen(now(), endpoint.listened_service, address_of(endpoint));
   endpoint.state = State::listening;
   return 0;
 }

@@ -126,7 +126,7 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   }
   if (endpoint.listened_service != 0) {
     manager_.stop_listening(endpoint.listened_service);
-    if (may_return) expect_return(channel, endpoint.source.port);
+    if (may_return) expect_return(channel, endpoint);
   }
   Held& held = held_.at(channel.owner.user);
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
@@ -162,15 +162,22 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
 
 // The listener may return in either port space: perftest uses a connection in TCP's space to agree
 // on a test in UDP's, at the same port.
-void ConnectionService::expect_return(const Channel& channel, std::uint16_t port) {
-  expect_listener(channel, PortSpace::tcp, port);
-  expect_listener(channel, PortSpace::udp, port);
+void ConnectionService::expect_return(const Channel& channel, const Endpoint& endpoint) {
+  expect_listener(channel, endpoint, PortSpace::tcp);
+  expect_listener(channel, endpoint, PortSpace::udp);
 }
 
-void ConnectionService::expect_listener(const Channel& channel, PortSpace space,
-                                        std::uint16_t port) {
+void ConnectionService::expect_listener(const Channel& channel, const Endpoint& endpoint,
+                                        PortSpace space) {
+  const std::uint16_t port = endpoint.source.port;
   manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port),
-                           channel.owner.user);
+                           channel.owner.user, address_of(endpoint));
+}
+
+// Returns where requests for the endpoint come to. On InfiniBand they may come by a LID.
+Gid ConnectionService::address_of(const Endpoint& endpoint) {
+  const bool has_address = endpoint.has_device && endpoint.local_lid == 0;
+  return has_address ? endpoint.local.gid : Manager::any_address;
 }
 
 void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {

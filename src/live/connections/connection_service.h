@@ -188,8 +188,9 @@ class ConnectionService {
   Endpoint* find(const Channel& channel, EndpointId id);
   Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
   void destroy(Endpoint& endpoint, bool may_return);
-  void expect_return(const Channel& channel, std::uint16_t port);
-  void expect_listener(const Channel& channel, PortSpace space, std::uint16_t port);
+  void expect_return(const Channel& channel, const Endpoint& endpoint);
+  void expect_listener(const Channel& channel, const Endpoint& endpoint, PortSpace space);
+  static Gid address_of(const Endpoint& endpoint);
   void tell(Endpoint& endpoint, ConnectionEvent event);
   void send_waiting(Channel& channel);
   void note_taken(Channel& channel, std::uint32_t events_taken);

@@ -18,8 +18,15 @@ Result<int> Captures::add(std::uint32_t client, pid_t process, const Wanted& wan
     return Error{fmt::format("{} captures of the fabric run, which is the most", captures_max),
                  EBUSY};
   }
-  const auto own = std::ranges::count(captures_, process, &Capture::process);
-  if (process > 0 && static_cast<std::size_t>(own) >= captures_of_process_max) {
+  const auto own =
+      static_cast<std::size_t>(std::ranges::count(captures_, process, &Capture::process));
+  if (process <= 0 && own >= captures_of_unknown_max) {
+    return Error{fmt::format("programs of other PID namespaces have {} captures of the fabric, "
+                             "which is the most for them",
+                             own),
+                 EBUSY};
+  }
+  if (process > 0 && own >= captures_of_process_max) {
     return Error{fmt::format("process {} has {} captures of the fabric, which is the most for one "
                              "process",
                              process, own),

@@ -28,6 +28,8 @@ class Captures {
  public:
   static constexpr std::size_t captures_max = 8;
   static constexpr std::size_t captures_of_process_max = 2;
+  // Of all processes that the system does not tell apart.
+  static constexpr std::size_t captures_of_unknown_max = 4;
 
   // The traffic must outlive this object. It is observed while there are captures.
   explicit Captures(fabric::SubnetTraffic& traffic) : traffic_(traffic) {}

@@ -30,5 +30,21 @@ TEST(Captures, AProcessHasAShare) {
   EXPECT_FALSE(add(200)) << "there are eight";
 }
 
+TEST(Captures, UnknownProcessesHaveAShare) {
+  const Time now = Time::seconds(1);
+  fabric::Subnet subnet(now, *fabric::single_switch({2, {}}));
+  DataPorts ports(now, subnet);
+  Captures captures(ports.traffic());
+  std::uint32_t client = 0;
+  const auto add = [&](pid_t process) { return captures.add(++client, process, {}); };
+  for (std::size_t i = 0; i < Captures::captures_of_unknown_max; ++i) ASSERT_TRUE(add(0));
+  auto refused = add(0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "programs of other PID namespaces have 4 captures of the fabric, which is the most for "
+            "them");
+  EXPECT_TRUE(add(7));
+}
+
 }  // namespace
 }  // namespace tulle::live

@@ -65,6 +65,8 @@ class FabricServer {
   void end_silent();
   void end_finished();
   void end(Session& session);
+  void close_read();
+  void close_shut(Closer::Sender sender, UniqueFd socket);
   void read_long_datagrams();
   bool read_long_datagram(Session& session, std::size_t& bytes_left);
   void take_network(HostNetworks::Answer answer);
@@ -110,6 +112,10 @@ class FabricServer {
   template <typename Message>
   void answer(Session& session, Message message);
 
+  static constexpr std::size_t closing_threads_max = 64;
+  Closer connection_closer_{closing_threads_max, Closer::Way::by_exiting};
+  Closer closer_{closing_threads_max};  // of what came from programs
+  std::size_t unclosed_of_all_max_;     // of that
   WatchedListener listener_;
   UniqueFd signals_;
   EventLoop loop_;
@@ -127,10 +133,15 @@ class FabricServer {
   ManagerFiles manager_files_;
   std::map<std::uint32_t, std::vector<ConnectionService::ChannelNumber>> blocked_;  // by host
   std::vector<std::unique_ptr<Session>> sessions_;
+  // Ends of sockets of sessions that are over, whose programs have not read all long datagrams.
+  struct LeftUnread {
+    Closer::Sender sender = 0;
+    pid_t process = 0;
+    std::size_t file_bytes = 0;
+    UniqueFd datagrams;
+  };
+  std::vector<LeftUnread> left_unread_;
   std::deque<std::uint32_t> arriving_;  // sessions whose long datagrams are read, in this order
-  static constexpr std::size_t closing_threads_max = 64;
-  Closer closer_{closing_threads_max};  // of what came from programs
-  std::size_t unclosed_of_all_max_;     // of that
   std::uint32_t next_id_ = 0;           // of the last session
   bool is_stopped_ = false;
   bool has_to_manage_ = true;     // something has happened besides packets with data

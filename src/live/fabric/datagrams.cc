@@ -1,8 +1,6 @@
 #include "live/fabric/datagrams.h"
 
 #include <fcntl.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -77,9 +75,12 @@ Result<void> send_datagram(int socket, Datagram datagram) {
   return send_message(socket, encoded(datagram), fds);
 }
 
-bool is_all_read(int socket) {
-  int unread_bytes = 0;
-  return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
+bool has_room_for_files(std::size_t bytes_of_process, std::size_t bytes_of_all) {
+  constexpr std::size_t of_process_min = 1 << 20;
+  constexpr std::size_t of_process_max = 128 << 20;
+  constexpr std::size_t of_all_max = 1 << 30;
+  return bytes_of_process <= of_process_min ||
+         (bytes_of_process <= of_process_max && bytes_of_all <= of_all_max);
 }
 
 Result<Datagram> receive_datagram(int socket) {

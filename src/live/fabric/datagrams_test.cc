@@ -33,6 +33,15 @@ class DatagramsTest : public testing::Test {
   std::vector<UniqueFd> unused_;
 };
 
+// Eight processes that read nothing keep nobody from short tables.
+TEST(Datagrams, EachProcessHasALittleRoomForFiles) {
+  constexpr std::size_t mebibyte = 1 << 20;
+  EXPECT_TRUE(has_room_for_files(128 * mebibyte, 1'024 * mebibyte));
+  EXPECT_FALSE(has_room_for_files(128 * mebibyte + 1, 1'000 * mebibyte));
+  EXPECT_FALSE(has_room_for_files(2 * mebibyte, 1'026 * mebibyte));
+  EXPECT_TRUE(has_room_for_files(mebibyte, 2'000 * mebibyte));
+}
+
 TEST_F(DatagramsTest, OfALongOneTheFirstBytesComeFirst) {
   constexpr std::size_t bytes = 300'000;
   const Datagram sent = datagram_of(bytes);

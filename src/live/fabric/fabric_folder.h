@@ -10,7 +10,7 @@ namespace tulle::live {
 std::string fabric_socket(const std::string& folder);
 
 // Returns the path of the folder in which subnet managers on its hosts keep their files. Programs
-// that start a manager make it (cli/run.cc).
+// that start a manager make it (shim/launch).
 std::string manager_folder(const std::string& folder);
 
 // Removes the managers' folder when a fabric begins and when it ends: what a manager learned of

@@ -8,9 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -73,6 +76,29 @@ class HostileProgramTest : public testing::Test {
       Refused refused;
       if (decode(message->bytes, refused)) reason = refused.reason;
     }
+  }
+  // A datagram of a class of vendors, to the port of h0.
+  Datagram long_datagram(std::uint8_t vendor_class, std::size_t bytes) const {
+    Datagram datagram;
+    datagram.lid = describe_host(place("h0"))->port.lid;
+    datagram.qp = 1;
+    datagram.qkey = 0x80010000;
+    datagram.bytes.resize(bytes);
+    wire::MadHeader header;
+    header.management_class = vendor_class;
+    header.class_version = 1;
+    header.method = 3;
+    std::memcpy(datagram.bytes.data(), &header, sizeof header);
+    datagram.bytes[wire::rmpp_header_offset] = std::byte{1};
+    datagram.bytes[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
+    datagram.bytes[39] = std::byte{1};  // the vendor
+    return datagram;
+  }
+  static void set_transaction(Datagram& datagram, std::uint64_t number) {
+    wire::MadHeader header;
+    std::memcpy(&header, datagram.bytes.data(), sizeof header);
+    header.transaction_id = number;
+    std::memcpy(datagram.bytes.data(), &header, sizeof header);
   }
   // Leaves descriptors with the fabric that wait behind one that closes slowly.
   void leave_open(int messages) {
@@ -160,6 +186,25 @@ TEST_F(FewDescriptorsTest, TheDescriptorsOfAllProgramsAreBounded) {
   EXPECT_TRUE(is_open);
 }
 
+// Connections end with unread messages while a descriptor of the same process closes slowly.
+TEST_F(FewDescriptorsTest, ConnectionsThatEndDoNotPileUp) {
+  leave_open(1);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::array<int, 1> one = {null.get()};
+  std::ptrdiff_t most = 0;
+  for (int i = 0; i < 2'200; ++i) {
+    const UniqueFd next = connect();
+    for (int n = 0; n < 3; ++n) {
+      static_cast<void>(send_message(next.get(), hello(FabricPurpose::describe), one));
+    }
+    ASSERT_TRUE(end_of(next.get())) << i;
+    const std::filesystem::directory_iterator files("/proc/" + std::to_string(child_) + "/fd");
+    if (i % 20 == 0) most = std::max(most, std::distance(std::filesystem::begin(files), {}));
+  }
+  EXPECT_TRUE(is_well());
+  EXPECT_LT(most, 1'200) << "a quarter of 2,048 may be unclosed, and another one being closed";
+}
+
 int unread_bytes(int socket) {
   int bytes = 0;
   EXPECT_EQ(ioctl(socket, FIONREAD, &bytes), 0);
@@ -177,24 +222,12 @@ TEST_F(HostileProgramTest, LongDatagramsThatNobodyReadsAreLost) {
   ASSERT_TRUE(receiver->add({vendor_class, 1, 1, {~0ull, ~0ull}, true}));
   auto agent = sender->add({vendor_class, 1, 1, {}, true});
   ASSERT_TRUE(agent);
-  Datagram datagram;
+  Datagram datagram = long_datagram(vendor_class, bytes);
   datagram.agent = *agent;
-  datagram.lid = describe_host(place("h0"))->port.lid;
-  datagram.qp = 1;
-  datagram.qkey = 0x80010000;
-  datagram.bytes.resize(bytes);
-  wire::MadHeader header;
-  header.management_class = vendor_class;
-  header.class_version = 1;
-  header.method = 3;
-  datagram.bytes[wire::rmpp_header_offset] = std::byte{1};
-  datagram.bytes[wire::rmpp_header_offset + 2] = std::byte{wire::RmppHeader::active};
-  datagram.bytes[39] = std::byte{1};  // the vendor
   const int socket = receiver->descriptor();
   const auto arrives = [&](std::uint64_t number, std::chrono::seconds time) {
     const int before = unread_bytes(socket);
-    header.transaction_id = number;
-    std::memcpy(datagram.bytes.data(), &header, sizeof header);
+    set_transaction(datagram, number);
     EXPECT_TRUE(send_datagram(sender->descriptor(), datagram));
     const auto deadline = Clock::now() + time;
     while (unread_bytes(socket) == before && Clock::now() < deadline) usleep(1'000);
@@ -206,6 +239,35 @@ TEST_F(HostileProgramTest, LongDatagramsThatNobodyReadsAreLost) {
   for (int i = 0; i < fitting; ++i) ASSERT_TRUE(receive_datagram(socket)) << i;
   EXPECT_FALSE(receive_datagram(socket));
   EXPECT_TRUE(arrives(++number, std::chrono::seconds(60))) << "it reads again";
+}
+
+// A program ends its connection, and keeps the socket with what it has not read.
+TEST_F(HostileProgramTest, LongDatagramsThatNobodyReadsCountAfterTheirSession) {
+  constexpr std::size_t bytes = 60u << 20;
+  constexpr std::uint8_t vendor_class = 0x32;
+  auto sender = FabricPortClient::open(place("h0"));
+  ASSERT_TRUE(sender);
+  auto agent = sender->add({vendor_class, 1, 1, {}, true});
+  ASSERT_TRUE(agent);
+  Datagram datagram = long_datagram(vendor_class, bytes);
+  datagram.agent = *agent;
+  std::vector<UniqueFd> kept;
+  const auto arrives = [&](std::uint64_t number, std::chrono::seconds time) {
+    auto receiver = FabricPortClient::open(place("h0"));
+    EXPECT_TRUE(receiver && receiver->add({vendor_class, 1, 1, {~0ull, ~0ull}, true}));
+    if (!receiver) return false;
+    kept.emplace_back(fcntl(receiver->descriptor(), F_DUPFD_CLOEXEC, 0));
+    set_transaction(datagram, number);
+    EXPECT_TRUE(send_datagram(sender->descriptor(), datagram));
+    const auto deadline = Clock::now() + time;
+    while (unread_bytes(kept.back().get()) == 0 && Clock::now() < deadline) usleep(1'000);
+    return unread_bytes(kept.back().get()) != 0;
+  };
+  ASSERT_TRUE(arrives(1, std::chrono::seconds(60)));
+  ASSERT_TRUE(arrives(2, std::chrono::seconds(60)));
+  EXPECT_FALSE(arrives(3, std::chrono::seconds(5))) << "128 MiB of a process";
+  kept.clear();
+  EXPECT_TRUE(arrives(4, std::chrono::seconds(60)));
 }
 
 }  // namespace

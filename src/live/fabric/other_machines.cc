@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/quoted.h"
+#include "os/interface_mtu.h"
 #include "os/system_error.h"
 #include "os/system_random.h"
 
@@ -24,6 +25,8 @@ constexpr std::size_t datagram_bytes_max = sizeof(fabric::TunnelHeader) +
                                            wire::icrc_bytes + wire::vcrc_bytes + seal_bytes;
 // The kernel gives less where its own limits are lower (net.core.rmem_max).
 constexpr int socket_bytes = 4 << 20;
+
+static_assert(seal_bytes <= fabric::tunnel_seal_bytes);
 
 socklen_t length_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -80,6 +83,16 @@ Gid gid_of(const sockaddr_storage& address) {
   return gid;
 }
 
+// Returns how long a datagram from the address may be, without its seal, so that IP does not divide
+// it: fragments of anyone who can send to the receiver could fill the table where its kernel puts
+// them together. On IPv6 nobody can make the path's MTU smaller than the least one.
+std::size_t datagram_bytes_at(const sockaddr_storage& address) {
+  constexpr std::uint32_t headers_bytes = 20 + 8 + seal_bytes;  // IPv4, UDP
+  const std::uint32_t mtu = interface_mtu(address).value_or(0);
+  if (address.ss_family != AF_INET || mtu < headers_bytes) return fabric::tunnel_datagram_bytes;
+  return std::max<std::size_t>(fabric::tunnel_datagram_bytes, mtu - headers_bytes);
+}
+
 // Returns a socket at the address, or an errno.
 UniqueFd socket_at(const sockaddr_storage& address) {
   UniqueFd fd(socket(address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -88,6 +101,9 @@ UniqueFd socket_at(const sockaddr_storage& address) {
   if (bind(fd.get(), name, length_of(address)) != 0) return {};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &socket_bytes, sizeof socket_bytes);
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &socket_bytes, sizeof socket_bytes);
+  // An ICMP message about a path's MTU may be forged, and would make IP divide datagrams.
+  const int ignore = IP_PMTUDISC_OMIT;
+  setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &ignore, sizeof ignore);
   return fd;
 }
 
@@ -171,10 +187,10 @@ OtherMachines::OtherMachines(Time now, MachineSocket socket,
                              fabric::SubnetTraffic& traffic)
     : socket_(std::move(socket)),
       machines_(machines),
-      tunnels_(
-          now,
-          {machine_of, static_cast<std::uint32_t>(machines.size()), socket_.own(), system_random()},
-          subnet, traffic),
+      tunnels_(now,
+               {machine_of, static_cast<std::uint32_t>(machines.size()), socket_.own(),
+                system_random(), datagram_bytes_at(socket_.addresses()[socket_.own()])},
+               subnet, traffic),
       buffers_(std::make_unique<Buffers>()) {}
 
 OtherMachines::~OtherMachines() = default;

@@ -1,7 +1,6 @@
 #include "live/fabric/server.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,12 +32,6 @@ constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
 constexpr int no_memory_pause_microseconds = 10'000;
 
-// The most that this process may have.
-std::size_t descriptors_max() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1'024;
-}
-
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle: %s\n", reason.c_str());
   return 1;
@@ -48,7 +41,8 @@ int fail(const std::string& reason) {
 
 FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                            std::optional<MachineSocket> socket)
-    : networks_(networks),
+    : unclosed_of_all_max_(file_limit() / 4),
+      networks_(networks),
       subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
       managers_(managers_of(options, subnet_)),
       hosts_(subnet_, managers_.get()),
@@ -56,8 +50,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
-                     }),
-      unclosed_of_all_max_(descriptors_max() / 4) {
+                     }) {
   hosts_.on_connection_datagram([this](std::uint32_t host) { connections_of(host); });
   if (options.keeps_rates) data_ports_.traffic().keep_rates();
   if (socket) {
@@ -197,11 +190,13 @@ void FabricServer::turn() {
   }
   end_finished();
   closer_.retry();
+  connection_closer_.retry();
 }
 
 // Does what packets with data do not need.
 void FabricServer::manage() {
   has_to_manage_ = false;
+  close_read();
   accept_all();
   if (has_stop_signal(signals_)) is_stopped_ = true;
   manager_files_.read(now());
@@ -299,6 +294,8 @@ void FabricServer::accept_all() {
   listener_.resume();
   constexpr int accepts_in_a_turn = 64;
   for (int i = 0; i < accepts_in_a_turn; ++i) {
+    // Only before Linux 5.9 can so many wait.
+    if (connection_closer_.waiting() >= unclosed_of_all_max_) return listener_.begin_pause();
     UniqueFd connection = listener_.accept();
     if (!connection) return;
     auto peer = peer_of(connection.get());
@@ -352,14 +349,33 @@ void FabricServer::end(Session& session) {
   for (UniqueFd* socket : {&session.connection, &session.datagrams}) {
     shutdown(socket->get(), SHUT_RDWR);
     loop_.forget(socket->get());
-    // Those without anything unread close at once, however much waits for the closer.
-    if (*socket && holds_messages(socket->get())) left.push_back(std::move(*socket));
-    socket->reset();
   }
-  if (session.arriving) left.push_back(std::move(session.arriving->file));
-  // The loop would still name the session while a descriptor is not closed.
-  for (const UniqueFd& fd : left) loop_.forget(fd.get());
-  discard(session, std::move(left));
+  close_shut(sender_of(session), std::move(session.connection));
+  if (session.unread_file_bytes > 0) {
+    left_unread_.push_back({sender_of(session), session.process, session.unread_file_bytes,
+                            std::move(session.datagrams)});
+    close_read();
+  }
+  close_shut(sender_of(session), std::move(session.datagrams));
+  // The loop would still name the session while a socket is not closed.
+  for (UniqueFd& socket : left) {
+    loop_.forget(socket.get());
+    connection_closer_.close(sender_of(session), std::move(socket));
+  }
+  if (session.arriving) discard(session, std::move(session.arriving->file));
+}
+
+// The files of long datagrams that a program has not read stay, though its session has ended.
+void FabricServer::close_read() {
+  for (LeftUnread& each : left_unread_) {
+    if (is_all_read(each.datagrams.get())) close_shut(each.sender, std::move(each.datagrams));
+  }
+  std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.datagrams; });
+}
+
+// A socket without anything unread closes at once, however much waits for the closer.
+void FabricServer::close_shut(Closer::Sender sender, UniqueFd socket) {
+  if (socket && holds_messages(socket.get())) connection_closer_.close(sender, std::move(socket));
 }
 
 // Closes what came from a session's program, for which the fabric does not wait.

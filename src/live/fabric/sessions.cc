@@ -29,9 +29,6 @@ constexpr std::size_t unclosed_max = 1'024;
 constexpr char many_open_text[] = "too many descriptors of this process are not closed yet";
 constexpr char many_of_all_open_text[] =
     "too many descriptors that came to this fabric are not closed yet";
-// Bytes in files of datagrams that programs have not read.
-constexpr std::size_t unread_bytes_of_process_max = 128 << 20;
-constexpr std::size_t unread_bytes_max = 1 << 30;
 constexpr int messages_in_a_turn = 64;
 // The hosts' connection managers, and their questions to subnet administration, are clients of the
 // services, too, with separate numbers.
@@ -155,11 +152,13 @@ void FabricServer::handle_message(Session& session, ReceivedMessage& message) {
 
 // Returns why the session is one too many; empty if it is not.
 std::string FabricServer::no_place_for(const Session& session, bool is_command) const {
-  const auto all = static_cast<std::size_t>(
-      std::ranges::count_if(sessions_, [](const auto& each) { return each->has_said; }));
-  const auto own = static_cast<std::size_t>(std::ranges::count_if(sessions_, [&](const auto& each) {
+  const auto all = left_unread_.size() + static_cast<std::size_t>(std::ranges::count_if(
+                                             sessions_, [](const auto& s) { return s->has_said; }));
+  const auto open = std::ranges::count_if(sessions_, [&](const auto& each) {
     return each->has_said && !each->is_over && each->process == session.process;
-  }));
+  });
+  const auto left = std::ranges::count(left_unread_, session.process, &LeftUnread::process);
+  const auto own = static_cast<std::size_t>(open + left);
   if (all > sessions_max + (is_command ? commands_max : 0)) return too_many_text;
   if (own <= (session.process > 0 ? sessions_of_process_max : sessions_of_unknown_max)) return {};
   if (session.process <= 0) {
@@ -288,16 +287,22 @@ void FabricServer::deliver(HostServices::Delivery delivery) {
 }
 
 // A program's socket bounds how many datagrams wait in it, but not the bytes of their files.
+// Processes that the system does not tell apart count as one.
 bool FabricServer::has_room_for_file(const Session& session, std::size_t bytes) {
   std::size_t own = bytes;
   std::size_t all = bytes;
+  const auto add = [&](pid_t process, std::size_t unread) {
+    all += unread;
+    if (process == session.process) own += unread;
+  };
   for (const auto& each : sessions_) {
     std::size_t& unread = each->unread_file_bytes;
     if (unread > 0 && is_all_read(each->datagrams.get())) unread = 0;
-    all += unread;
-    if (sender_of(*each) == sender_of(session)) own += unread;
+    add(each->process, unread);
   }
-  return own <= unread_bytes_of_process_max && all <= unread_bytes_max;
+  close_read();
+  for (const LeftUnread& each : left_unread_) add(each.process, each.file_bytes);
+  return has_room_for_files(own, all);
 }
 
 void FabricServer::open_channel(Session& session, std::uint32_t host) {

@@ -1,13 +1,18 @@
 #include "live/message/closer.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "live/message/exiting_threads.h"
 
 namespace tulle::live {
 namespace {
@@ -18,26 +23,30 @@ constexpr std::chrono::milliseconds between_tries{100};
 
 struct Closer::State {
   std::mutex mutex;
-  std::map<Sender, std::deque<UniqueFd>> senders;  // the first one may be being closed
+  std::map<Sender, std::deque<UniqueFd>> senders;  // the first ones may be being closed
   std::list<Sender> turns;  // senders whose descriptors no thread closes, in this order
   std::size_t waiting = 0;
   std::size_t threads = 0;
+  std::optional<ExitingThreads> exiting;
 
-  // Closes one descriptor of a sender, then of the next, until nothing waits. A sender's turn keeps
-  // its memory, which a thread could not get otherwise.
+  // Closes what one sender's turn allows, then of the next, until nothing waits. A sender's turn
+  // keeps its memory, which a thread could not get otherwise.
   void work() {
     std::unique_lock lock(mutex);
     while (!turns.empty()) {
       std::list<Sender> turn;
       turn.splice(turn.end(), turns, turns.begin());
       const auto found = senders.find(turn.front());
-      const int fd = found->second.front().release();
+      std::deque<UniqueFd>& its = found->second;
+      std::array<UniqueFd, ExitingThreads::sockets_max> some;
+      const std::size_t count = exiting ? std::min(its.size(), some.size()) : 1;
+      std::move(its.begin(), its.begin() + static_cast<std::ptrdiff_t>(count), some.begin());
       lock.unlock();
-      UniqueFd(fd).reset();
+      close(found->first, std::span(some).first(count));
       lock.lock();
-      found->second.pop_front();
-      --waiting;
-      if (found->second.empty()) {
+      its.erase(its.begin(), its.begin() + static_cast<std::ptrdiff_t>(count));
+      waiting -= count;
+      if (its.empty()) {
         senders.erase(found);
       } else {
         turns.splice(turns.end(), turn);
@@ -45,10 +54,16 @@ struct Closer::State {
     }
     --threads;
   }
+  void close(Sender sender, std::span<UniqueFd> some) {
+    if (exiting && exiting->close(sender, some)) return;
+    for (UniqueFd& fd : some) fd.reset();
+  }
 };
 
-Closer::Closer(std::size_t threads_max)
-    : threads_max_(threads_max), state_(std::make_shared<State>()) {}
+Closer::Closer(std::size_t threads_max, Way way)
+    : threads_max_(threads_max), state_(std::make_shared<State>()) {
+  if (way == Way::by_exiting) state_->exiting.emplace();
+}
 
 void Closer::close(Sender sender, UniqueFd fd) {
   if (!fd) return;

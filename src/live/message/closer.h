@@ -8,6 +8,10 @@
 // so threads close what came: one descriptor of a sender, then one of the next. A sender never
 // keeps more than one thread waiting. Many senders may keep all waiting, since nobody can tell
 // beforehand what closes slowly; owners therefore take no more descriptors once many wait.
+//
+// Anybody can connect, though, leave messages with such descriptors unread, and go. For connections
+// an owner therefore has a second closer, whose threads have others close them that exit
+// (exiting_threads.h), for which no peer can keep a closer waiting.
 
 #include <chrono>
 #include <cstddef>
@@ -24,7 +28,11 @@ class Closer {
   // of an unknown process.
   using Sender = std::uint32_t;
 
-  explicit Closer(std::size_t threads_max);
+  enum class Way : std::uint8_t {
+    usual,
+    by_exiting,  // for sockets; as usual where that is impossible
+  };
+  explicit Closer(std::size_t threads_max, Way way = Way::usual);
 
   // Closes the descriptor soon, and after all that came from that sender before.
   void close(Sender sender, UniqueFd fd);

@@ -4,13 +4,17 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "live/message/lingering_test.h"
+#include "live/message/socket.h"
 
 namespace tulle::live {
 namespace {
@@ -60,9 +64,9 @@ struct Watched {
   UniqueFd own;
   UniqueFd other;
 };
-Watched watched() {
+Watched watched(int type = SOCK_STREAM) {
   int pair[2] = {-1, -1};
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  EXPECT_EQ(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair), 0);
   return {UniqueFd(pair[0]), UniqueFd(pair[1])};
 }
 bool is_closed_now(const Watched& each) {
@@ -158,6 +162,42 @@ TEST(Closer, TriesOnceMoreToGetAThread) {
   EXPECT_TRUE(is_closed_now(each));
 }
 #endif
+
+// Leaves descriptors in a message that nobody reads, and closes them here.
+void leave_unread(int sender, std::vector<UniqueFd> fds) {
+  std::vector<int> numbers;
+  for (const UniqueFd& fd : fds) numbers.push_back(fd.get());
+  EXPECT_TRUE(send_message(sender, std::vector<std::byte>(1), numbers));
+}
+
+// A connection with a descriptor that lingers in an unread message, or in one of such a connection.
+TEST(Closer, NoUnreadDescriptorDelaysAThreadThatExits) {
+  if (syscall(SYS_close_range, ~0u, ~0u, 0) != 0) GTEST_SKIP() << "Linux before 5.9";
+  Closer closer(threads_max, Closer::Way::by_exiting);
+  std::vector<UniqueFd> peers, others;
+  for (int i = 0; i < 200; ++i) {
+    Watched each = watched(SOCK_SEQPACKET);
+    std::vector<UniqueFd> unread;
+    if (i % 10 == 0) {
+      Lingering lingering = linger_for(60);
+      ASSERT_TRUE(lingering.own);
+      unread.push_back(std::move(lingering.own));
+      peers.push_back(std::move(lingering.peer));
+    }
+    if (i % 20 == 0) {
+      Watched inner = watched(SOCK_SEQPACKET);
+      leave_unread(inner.other.get(), std::move(unread));
+      unread.clear();
+      unread.push_back(std::move(inner.own));
+      unread.push_back(std::move(inner.other));
+    }
+    leave_unread(each.other.get(), std::move(unread));
+    closer.close(7, std::move(each.own));
+    others.push_back(std::move(each.other));
+  }
+  for (const UniqueFd& other : others) ASSERT_TRUE(is_closed(other.get()));
+  EXPECT_EQ(closer.waiting(), 0u);
+}
 
 TEST(Closer, MayGoWhileADescriptorLingers) {
   Lingering lingering = linger_for(60);

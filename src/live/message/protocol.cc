@@ -25,7 +25,7 @@ void fields(Archive&, Wait&) {}
 template <typename Archive>
 void fields(Archive& archive, Hello& message) {
   archive(message.purpose, message.command, message.device, message.ring_bytes, message.snap_length,
-          message.slot, message.file, message.seal_key_id);
+          message.slot, message.file, message.key_proof);
 }
 template <typename Archive>
 void fields(Archive& archive, Devices& message) {
@@ -46,7 +46,7 @@ void fields(Archive& archive, MembershipChanged& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, Rejoin& message) {
-  archive(message.slot, message.command, message.choice, message.device, message.seal_key_id);
+  archive(message.slot, message.command, message.choice, message.device, message.key_proof);
 }
 template <typename Archive>
 void fields(Archive&, Accepted&) {}

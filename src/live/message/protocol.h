@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "live/key_proof.h"
 #include "live/message/codec.h"
 #include "live/message/counters_page.h"
 #include "live/message/device_info.h"
@@ -92,9 +93,9 @@ struct Hello {
   DeviceChoice device;           // its name is that in the program
   std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
-  std::uint32_t slot = 0;         // find_peer
-  std::string file;               // attribute: file name as in live/message/port_attributes.h
-  std::uint16_t seal_key_id = 0;  // of the key that the program seals with; 0: none
+  std::uint32_t slot = 0;  // find_peer
+  std::string file;        // attribute: file name as in live/message/port_attributes.h
+  KeyProof key_proof{};    // connect: of the key that the program seals with
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;
@@ -128,7 +129,7 @@ struct Rejoin {
   std::string command;
   DeviceChoice choice;
   DeviceInfo device;  // the device as the process knows it
-  std::uint16_t seal_key_id = 0;
+  KeyProof key_proof{};
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;

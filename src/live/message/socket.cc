@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -161,6 +163,12 @@ Result<ReceivedMessage> receive(int socket, int flags,
   return message;
 }
 
+// The kernel reports an error once, before the messages that are there.
+ssize_t look(int socket, msghdr& header) {
+  const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  return bytes < 0 ? recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT) : bytes;
+}
+
 }  // namespace
 
 Result<UniqueFd> listen_at(const std::string& text) {
@@ -261,8 +269,13 @@ Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PE
 // A look without room for descriptors makes none, and says that some are missing.
 bool next_has_descriptors(int socket) {
   msghdr header{};
-  const ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t bytes = look(socket, header);
   return bytes >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
+}
+
+bool is_all_read(int socket) {
+  int unread_bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
 }
 
 // Credentials tell an empty message from the end.
@@ -270,9 +283,7 @@ bool holds_messages(int socket) {
   const int yes = 1;
   if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return true;
   msghdr header{};
-  ssize_t bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
-  // The kernel reports an error once, before the messages that are there.
-  if (bytes < 0) bytes = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t bytes = look(socket, header);
   if (bytes < 0) return errno != EAGAIN;
   return bytes > 0 || (header.msg_flags & MSG_CTRUNC) != 0;
 }

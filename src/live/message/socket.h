@@ -59,6 +59,8 @@ Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no
 Result<ReceivedMessage> peek_message(int socket);
 // Returns true if the oldest message has descriptors. It stays where it is.
 bool next_has_descriptors(int socket);
+// Returns true if the other end has read all that was sent, or is gone.
+bool is_all_read(int socket);
 // Returns true if there are messages in a socket on which nothing more can come.
 bool holds_messages(int socket);
 // Waits for a message. The error_number is ETIMEDOUT if none comes within that time.

@@ -90,6 +90,16 @@ TEST(Socket, DescriptorsOfTheNextMessageAreSeenBeforeItIsTaken) {
   }
 }
 
+TEST(Socket, DescriptorsAreSeenAlthoughTheOtherEndIsGone) {
+  const std::vector<std::byte> bytes(3);
+  Ends ends = connected(SOCK_SEQPACKET);
+  const std::array<int, 1> one = {ends.receiver.get()};
+  ASSERT_TRUE(send_message(ends.sender.get(), bytes, one));
+  ASSERT_TRUE(send_message(ends.receiver.get(), bytes));
+  ends.sender.reset();  // with something unread, which the other end is told once
+  EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
+}
+
 // Only a socket without messages surely closes at once.
 TEST(Socket, AnEmptyMessageIsOneToo) {
   const std::vector<std::byte> bytes(3);

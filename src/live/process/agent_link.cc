@@ -26,13 +26,9 @@ void AgentLink::tell_exposed() {
   static_cast<void>(send_message(connection_.get(), encode(Expose{}), fds));
 }
 
-Result<ReceivedMessage> AgentLink::receive() {
-  auto message = receive_message(connection_.get());
-  const int error = message ? 0 : message.error().error_number;
-  // A message whose descriptors this process has no room for is lost, and nothing else.
-  if (error != 0 && error != EAGAIN && error != EMFILE) connection_.reset();
-  return message;
-}
+Result<ReceivedMessage> AgentLink::receive() { return receive_message(connection_.get()); }
+
+void AgentLink::close() { connection_.reset(); }
 
 void AgentLink::tell_held(std::uint32_t version, const std::bitset<gids_max>& held) {
   GidsHeld message;
@@ -50,9 +46,9 @@ bool AgentLink::reconnect(const DeviceInfo& device) {
   DeviceChoice choice = settings_.device;
   choice.name = device.name;
   // An agent that seals otherwise must not get at the host's sockets.
-  auto own_key = own_key_id(settings_);
-  if (!own_key) return false;
-  const Rejoin rejoin{rights_.slot, program_name(), choice, device, *own_key};
+  auto key = own_key(settings_);
+  if (!key) return false;
+  const Rejoin rejoin{rights_.slot, program_name(), choice, device, key->proof};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
   tell_exposed();

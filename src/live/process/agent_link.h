@@ -38,9 +38,10 @@ class AgentLink {
   // Hands the agent what peers get. The caller keeps its descriptors.
   void expose(int table_fd, int doorbell_fd);
   // Returns the next message. The error_number is EAGAIN if there is none, and EMFILE if this
-  // process had no room for its descriptors. If the agent is gone it is ECONNRESET, and the
-  // connection is closed.
+  // process had no room for its descriptors: the message is lost, and nothing else. Any other means
+  // that the agent is gone, and the caller must call close().
   Result<ReceivedMessage> receive();
+  void close();
   // Tells the agent which withdrawn addresses of a changed device are still in use.
   void tell_held(std::uint32_t version, const std::bitset<gids_max>& held);
   // Connects to a new agent if there is one, and hands over what that agent must know. Returns

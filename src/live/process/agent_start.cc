@@ -12,9 +12,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "live/process/agent_client.h"
@@ -186,9 +189,13 @@ Result<void> start_agent(const Settings& settings) {
   const std::string report = read_report(in.get());
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
-  if (report.find("ready\n") != std::string::npos) return {};
   constexpr std::string_view prefix = "tulle agent: ";
   const std::string line = first_line(report);
+  if (report.find("ready\n") != std::string::npos) {
+    // A warning, which nobody would see in the log.
+    if (line.starts_with(prefix)) std::fprintf(stderr, "%s\n", line.c_str());
+    return {};
+  }
   if (line.starts_with(prefix)) return Error{line.substr(prefix.size()), EAGAIN};
   return Error{fmt::format("the Tulle agent ({}) did not start: {}", *executable,
                            line.empty() ? "it ended without a word" : line),

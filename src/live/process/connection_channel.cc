@@ -15,6 +15,7 @@
 #include "live/message/socket.h"
 #include "live/process/agent_client.h"
 #include "live/process/seal_choice.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -37,6 +38,16 @@ bool await_reply(int socket, ReplyMessage& message) {
   std::byte bytes[message_bytes];
   const ssize_t received = recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
   return received > 0 && decode({bytes, static_cast<std::size_t>(received)}, message);
+}
+
+// A thread of the program may be cancelled in these two, before it has changed anything.
+ssize_t await_event(int socket, std::span<std::byte> bytes) {
+  const CancellationPoint point;
+  return recv(socket, bytes.data(), bytes.size(), MSG_PEEK);
+}
+void await_signal() {
+  const CancellationPoint point;
+  poll(nullptr, 0, -1);
 }
 
 }  // namespace
@@ -65,16 +76,16 @@ Result<ConnectionChannel::Opened> ConnectionChannel::open_at(const Settings& set
   hello.purpose = Purpose::connect;
   hello.command = program_name();
   hello.device = settings.device;
-  auto own_key = own_key_id(settings);
-  if (!own_key) return own_key.error();
-  hello.seal_key_id = *own_key;
+  auto key = own_key(settings);
+  if (!key) return key.error();
+  hello.key_proof = key->proof;
   auto answer = ask_agent(settings, hello, IfAbsent::start);
   if (!answer) return answer.error();
   ChannelOpened opened;
   if (!decode(answer->message.bytes, opened) || answer->message.fds.size() != 1) {
     return Error{"the agent's answer is no channel for connections", EPROTO};
   }
-  if (auto alike = check_agents_key(settings, *own_key, opened.seal_key_id); !alike) {
+  if (auto alike = check_agents_key(settings, key->id, opened.seal_key_id); !alike) {
     return alike.error();
   }
   return Opened{opened.channel, std::move(answer->connection), std::move(answer->message.fds[0])};
@@ -332,9 +343,9 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
   for (;;) {
     const std::uint32_t generation = generation_;
     // An event that there is no memory for stays on the socket.
-    ssize_t received = recv(events_.get(), bytes, sizeof(bytes), MSG_PEEK);
+    ssize_t received = await_event(events_.get(), bytes);
     if (has_ended_) {
-      poll(nullptr, 0, -1);  // until a signal comes
+      await_signal();
       return EINTR;
     }
     if (received < 0 && errno != ECONNRESET) return errno;

@@ -512,18 +512,18 @@ TEST_F(ConnectionChannelTest, AProgramThatSealsHasNoConnectionsThroughAnAgentTha
   EXPECT_NE(refused.error().message.find("seals nothing"), std::string::npos)
       << refused.error().message;
   // The program looks too: an agent's word is not enough.
-  auto own = own_key_id(sealed);
+  auto own = own_key(sealed);
   ASSERT_TRUE(own);
-  EXPECT_NE(own.value(), 0);
-  EXPECT_FALSE(check_agents_key(sealed, own.value(), 0));
-  EXPECT_FALSE(check_agents_key(sealed, own.value(), own.value() + 1));
-  EXPECT_TRUE(check_agents_key(sealed, own.value(), own.value()));
+  EXPECT_NE(own->id, 0);
+  EXPECT_FALSE(check_agents_key(sealed, own->id, 0));
+  EXPECT_FALSE(check_agents_key(sealed, own->id, own->id + 1));
+  EXPECT_TRUE(check_agents_key(sealed, own->id, own->id));
 }
 
 TEST_F(ConnectionChannelTest, AnAgentThatSealsOtherwiseDoesNotGetASlotBack) {
   Rejoin rejoin;
   rejoin.slot = 5;
-  rejoin.seal_key_id = 7;
+  rejoin.key_proof[31] = 7;
   auto connection = connect_to(read_settings().agent);
   ASSERT_TRUE(connection);
   ASSERT_TRUE(send_message(connection->get(), encode(rejoin)));

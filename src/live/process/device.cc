@@ -20,6 +20,7 @@
 #include "live/process/program_memory.h"
 #include "live/process/seal_choice.h"
 #include "live/settings.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -166,6 +167,7 @@ void pause_if_others_compete() {
   thread_local Competition competition;
   if (!competition.note(DriverClock::system(), processor_nanoseconds())) return;
   const timespec shortest{0, 1};
+  const CancellationOff cancellation_off;
   nanosleep(&shortest, nullptr);
   competition.note_pause();
 }
@@ -250,6 +252,7 @@ const Likeness* Device::likeness() {
 }
 void Device::keep_refusal(const std::string& text) {
   impl_->keep_refusal(text);
+  const CancellationOff cancellation_off;
   static const bool explains = read_settings().explain;
   // The caller may hold the device's lock, and a reader may be slow.
   pollfd room{STDERR_FILENO, POLLOUT, 0};

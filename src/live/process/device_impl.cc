@@ -15,6 +15,7 @@
 #include "live/path/memory/shared_regions.h"
 #include "live/path/packets/neighbours.h"
 #include "live/process/program_memory.h"
+#include "os/cancellation.h"
 #include "os/system_random.h"
 #include "rdma/port/framing/roce_v1.h"
 
@@ -104,7 +105,7 @@ void Device::Impl::set_gids() {
   for (std::size_t i = 0; i < std::min(gids.size(), gids_max); ++i) {
     if (info_.gids[i].in_use()) gids_of_roce_v1_[i] = info_.gids[i].is_roce_v1;
   }
-  device::Adapter::OtherFraming other;
+  device::Adapter::OtherFraming other{};
   if (gids_of_roce_v1_.any()) other = {&port::roce_v1, gids_of_roce_v1_};
   adapter_->set_gids(gids, 1, other);
   links_.set_addresses(info_);
@@ -261,9 +262,13 @@ int Device::Impl::watch(const device::FlowRule& rule) {
   return error;
 }
 
-// Closing the socket removes it from epoll.
+// The socket may be closed, which does not end its watch while another process has it.
 void Device::Impl::unwatch(const device::FlowRule& rule) {
   if (forked_) return;
+  for (Watched& watched : watched_) {
+    loop_.forget(watched.fd);
+    watched = {};
+  }
   network_->raw()->unwatch(rule);
   watch_changed_sockets();
 }
@@ -418,6 +423,7 @@ void Device::Impl::wake_at(Time when) {
 }
 
 void Device::Impl::wake() {
+  const CancellationOff cancellation_off;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof(one));
 }

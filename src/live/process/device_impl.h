@@ -258,7 +258,8 @@ class Device::Impl {
   std::uint32_t version_ = 0;
   std::bitset<gids_max> gids_held_;
   Time gids_looked_at_;
-  Time ask_again_at_;  // when an agent that did not answer is asked for peers again
+  std::int64_t reconnect_at_ = 0;  // on the system's clock, in nanoseconds
+  Time ask_again_at_;              // when an agent that did not answer is asked for peers again
   EventLoop loop_;
   UniqueFd wakeup_;
   // Local peers wake this process by this connection. They get its second end.

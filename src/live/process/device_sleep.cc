@@ -10,6 +10,7 @@
 #include "base/pause.h"
 #include "live/process/device_impl.h"
 #include "live/process/program_memory.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -39,6 +40,7 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
 
 // Looks what a sleeper has not taken yet.
 Device::Impl::Waiting Device::Impl::what_waits() const {
+  const CancellationOff cancellation_off;
   const std::array<int, 2> fds = waking_fds();
   std::array<pollfd, 2> entries{{{fds[0], POLLIN, 0}, {fds[1], POLLIN, 0}}};
   if (poll(entries.data(), entries.size(), 0) <= 0) return {};
@@ -134,7 +136,7 @@ template <typename HasCome>
 bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come) {
   const std::int64_t longest = busy_poll_.begin().to_nanoseconds();
   if (longest == 0 || forked_) return false;
-  // A thread that is cancelled at a system call below is awake no longer either.
+  // Nobody is awake either when an exception leaves.
   struct Awake {
     explicit Awake(Impl& device) : device(device) { device.begin_awake(); }
     Awake(const Awake&) = delete;

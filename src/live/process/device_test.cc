@@ -94,7 +94,7 @@ void expect_traffic(DeviceEnd& one, DeviceEnd& two) {
 // The agent hands over a capture's ring just when the process has no descriptor to spare.
 TEST_F(DeviceTest, SurvivesAWantOfDescriptors) {
 #if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer looks at memory through a pipe, for which it needs descriptors";
+  GTEST_SKIP() << "the sanitizer checks memory through a pipe, for which it needs descriptors";
 #endif
   int go[2], ready[2];
   ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);

@@ -127,8 +127,9 @@ void Device::Impl::wait_and_handle() {
   if (gids_held_.any()) longest = gids_interval;
   const auto events = loop_.wait(longest);
   if (gids_held_.any()) look_after_gids();
-  if (is_alone && agent_.reconnect(info_)) {
-    watch(agent_.socket(), EPOLLIN);
+  if (is_alone && DriverClock::system() >= reconnect_at_) {
+    if (agent_.reconnect(info_)) watch(agent_.socket(), EPOLLIN);
+    reconnect_at_ = DriverClock::system() + reconnect_time.to_nanoseconds();
   }
   for (const epoll_event& event : events) handle_wake(static_cast<int>(event.data.u64));
 }
@@ -256,8 +257,9 @@ void Device::Impl::handle_agent() {
   for (;;) {
     auto message = agent_.receive();
     if (!message) {
-      if (message.error().error_number == EMFILE) continue;
-      if (agent_.socket() < 0) handle_loss_of_agent();
+      const int error = message.error().error_number;
+      if (error == EMFILE) continue;
+      if (error != EAGAIN) handle_loss_of_agent();
       return;
     }
     const auto header = peek_header(message->bytes);
@@ -339,8 +341,12 @@ void Device::Impl::look_after_gids() {
   agent_.tell_held(version_, gids_held_);
 }
 
+// A child that the program made by its own system call has all descriptors, and the loop would
+// report those that are only closed.
 void Device::Impl::handle_loss_of_agent() {
   const auto held = lock();
+  loop_.forget(agent_.socket());
+  agent_.close();
   tap_.close();  // the capturing program knew of this process from the lost host agent
   set_captured();
   // The socket may be readable now for no packet, so the caller that polled it must not wait for
@@ -350,6 +356,7 @@ void Device::Impl::handle_loss_of_agent() {
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
   const bool was_active = info_.port_active;
+  for (const Watched& watched : watched_) loop_.forget(watched.fd);
   links_.lose_network(info_, wakeup_.get());
   if (was_active && !info_.port_active) tell(verbs::EventType::port_error);
   tell(verbs::EventType::device_fatal);

@@ -13,6 +13,8 @@
 #include <new>
 #include <utility>
 
+#include "os/cancellation.h"
+
 namespace tulle::live {
 
 namespace {
@@ -130,7 +132,10 @@ int EventChannel::pop(Item& item) {
   for (;;) {
     if (is_nonblocking()) return try_pop(item) ? 0 : EAGAIN;
     std::uint64_t one;
-    if (read(count_.get(), &one, sizeof(one)) < 0) return errno;
+    {
+      const CancellationPoint point;
+      if (read(count_.get(), &one, sizeof(one)) < 0) return errno;
+    }
     if (take(item)) return 0;
   }
 }
@@ -183,6 +188,7 @@ int EventChannel::await_bell(int bell, int button) {
   pollfd counted{count_.get(), POLLIN, 0};
   char ring;
   if (poll(&counted, 1, 0) != 0) return 0;
+  const CancellationPoint point;
   const ssize_t rung = recv(bell, &ring, sizeof ring, MSG_PEEK);
   if (rung == 0) return ECONNRESET;
   return rung < 0 ? errno : 0;

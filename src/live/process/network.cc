@@ -101,6 +101,7 @@ Result<void> HostNetwork::add_host_link(const LinkContext& context, Links& links
   const bool shares = settings.share_memory && shared.enable();
   auto path =
       HostPath::create(grant_.slot, PeerFinder(settings), is_local, shares ? &shared : nullptr);
+  if (!path && path.error().error_number == EFBIG) return {};  // all packets go by sockets
   if (!path) return path.error();
   context.adapter.objects().set_direct_path(path->get());
   context.agent.expose((*path)->peers().table_fd(), context.doorbell_button);

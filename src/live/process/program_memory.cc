@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/guarded_access.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -39,6 +40,7 @@ class ProgramPages final : public verbs::MemoryPages {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(memory) & (page_bytes_ - 1);
     std::byte* const start = memory - into_page;
     const int saved = errno;
+    const CancellationOff cancellation_off;
     const bool there = can_populate_ ? madvise(start, bytes + into_page,
                                                write ? populate_write : populate_read) == 0
                                      : msync(start, bytes + into_page, MS_ASYNC) == 0;

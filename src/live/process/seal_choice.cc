@@ -2,17 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cerrno>
+#include <mutex>
 
 namespace tulle::live {
 
-Result<std::uint16_t> own_key_id(const Settings& settings) {
-  static std::atomic<std::uint16_t> last = 0;
-  if (settings.secure.empty()) return std::uint16_t{0};
+Result<OwnKey> own_key(const Settings& settings) {
+  static std::mutex mutex;
+  static OwnKey last;
+  if (settings.secure.empty()) return OwnKey{};
   auto seal = Seal::create(settings.secure);
-  if (seal) last = (*seal)->key_id();
-  if (const std::uint16_t known = last; known != 0) return known;
+  const std::lock_guard lock(mutex);
+  if (seal) last = {(*seal)->key_id(), (*seal)->key_proof()};
+  if (last.id != 0) return last;
   return seal.error();
 }
 

@@ -13,9 +13,13 @@
 
 namespace tulle::live {
 
-// Returns the number of the key that this process seals with; 0: its datagrams are plain. A process
-// that can no longer read its file has the key that it had before.
-Result<std::uint16_t> own_key_id(const Settings& settings);
+// The key that a process seals with.
+struct OwnKey {
+  std::uint16_t id = 0;  // 0: its datagrams are plain
+  KeyProof proof{};
+};
+// Returns this process's key. One that can no longer read its file has the key that it had before.
+Result<OwnKey> own_key(const Settings& settings);
 // Returns an error for a person if an agent with that key does not do as this process must.
 Result<void> check_agents_key(const Settings& settings, std::uint16_t own, std::uint16_t agents);
 // Returns the seal of this process's datagrams, or null if they are plain.

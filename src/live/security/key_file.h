@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,13 @@
 
 namespace tulle::live {
 
-using SecretKey = std::array<std::byte, 32>;
+// It does not stay in memory that has been freed.
+struct SecretKey : std::array<std::byte, 32> {
+  SecretKey() : array{} {}
+  SecretKey(const SecretKey&) = default;
+  SecretKey& operator=(const SecretKey&) = default;
+  ~SecretKey() { explicit_bzero(data(), size()); }
+};
 
 inline constexpr std::size_t keys_max = 16;
 inline constexpr std::size_t key_file_bytes_max = 64 * 1024;

@@ -67,7 +67,9 @@ Result<Libcrypto> load() {
   find(initialize, "OPENSSL_init_crypto");
   if (!has_all) return Error{fmt::format("{} lacks functions of OpenSSL 3", library_name), ENOSYS};
   // The library's own handler is there before ours, which therefore runs first.
-  initialize(trusts_environment() ? 0 : OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  if (initialize(trusts_environment() ? 0 : OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) != 1) {
+    return Error{fmt::format("{} does not start: is there memory?", library_name), ENOMEM};
+  }
   std::atexit(end_uses);
   return functions;
 }

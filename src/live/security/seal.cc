@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <utility>
 
 #include "base/big_endian.h"
+#include "base/on_throw.h"
 #include "os/system_random.h"
 #include "rdma/wire/bth.h"
 
@@ -43,17 +45,21 @@ static_assert(sizeof(Clear) == seal_header_bytes + 2 * sizeof(Gid));
 constexpr std::uint64_t datagrams_per_key = std::uint64_t{1} << 36;
 constexpr std::string_view traffic_label = "tulle traffic key 1";
 constexpr std::string_view id_label = "tulle key id 1";
+constexpr std::string_view proof_label = "tulle key proof 1";
 
 using Digest = std::array<std::byte, 32>;
 
+// Throws std::bad_alloc if there is no memory for it: the digest of nothing would be known to all.
 Digest hmac(const Libcrypto& library, const SecretKey& key, std::string_view label,
             std::span<const std::byte> context) {
   std::vector<unsigned char> text(label.begin(), label.end());
   for (const std::byte byte : context) text.push_back(static_cast<unsigned char>(byte));
   Digest digest{};
   unsigned bytes = 0;
-  library.hmac(library.sha256(), key.data(), static_cast<int>(key.size()), text.data(), text.size(),
-               reinterpret_cast<unsigned char*>(digest.data()), &bytes);
+  const unsigned char* const made =
+      library.hmac(library.sha256(), key.data(), static_cast<int>(key.size()), text.data(),
+                   text.size(), reinterpret_cast<unsigned char*>(digest.data()), &bytes);
+  if (made == nullptr || bytes != digest.size()) throw std::bad_alloc();
   return digest;
 }
 
@@ -82,10 +88,15 @@ SenderCipher::SenderCipher(const Libcrypto& library, const SecretKey& common,
     : library_(library),
       encryption_(library.new_context(), {library.free_context}),
       decryption_(library.new_context(), {library.free_context}) {
-  const Digest key = hmac(library, common, traffic_label, sender);
+  SecretKey key;
+  static_cast<std::array<std::byte, 32>&>(key) = hmac(library, common, traffic_label, sender);
   const EVP_CIPHER* cipher = library.aes_256_gcm();
-  library.begin_encryption(encryption_.get(), cipher, nullptr, octets(key.data()), nullptr);
-  library.begin_decryption(decryption_.get(), cipher, nullptr, octets(key.data()), nullptr);
+  const bool is_ready = encryption_ && decryption_ &&
+                        library.begin_encryption(encryption_.get(), cipher, nullptr,
+                                                 octets(key.data()), nullptr) == 1 &&
+                        library.begin_decryption(decryption_.get(), cipher, nullptr,
+                                                 octets(key.data()), nullptr) == 1;
+  if (!is_ready) throw std::bad_alloc();
 }
 
 bool SenderCipher::encrypt(std::span<const std::byte> clear, std::span<std::byte> text,
@@ -138,13 +149,17 @@ std::int64_t Seal::system_clock() {
   return now.tv_sec;
 }
 
-Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock clock) {
-  auto library = libcrypto();
-  if (!library) return library.error();
+Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock clock,
+                                           const Libcrypto* library) {
+  if (library == nullptr) {
+    auto usual = libcrypto();
+    if (!usual) return usual.error();
+    library = *usual;
+  }
   const std::int64_t changed = change_time(key_file);
   auto secrets = read_key_file(key_file);
   if (!secrets) return secrets.error();
-  std::unique_ptr<Seal> seal(new Seal(**library, clock));
+  std::unique_ptr<Seal> seal(new Seal(*library, clock));
   seal->file_ = key_file;
   seal->file_changed_ = changed;
   seal->set_keys(*secrets);
@@ -152,15 +167,18 @@ Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock cl
 }
 
 void Seal::set_keys(const std::vector<SecretKey>& secrets) {
-  const SecretKey before = keys_.empty() ? SecretKey{} : keys_.front().secret;
-  keys_.clear();
+  std::vector<Key> keys;
   for (const SecretKey& secret : secrets) {
     const Digest digest = hmac(library_, secret, id_label, {});
     const auto id = static_cast<std::uint16_t>(std::to_integer<unsigned>(digest[0]) << 8 |
                                                std::to_integer<unsigned>(digest[1]));
-    keys_.push_back({secret, std::max<std::uint16_t>(id, 1)});
+    const Digest shown = hmac(library_, secret, proof_label, {});
+    Key& key = keys.emplace_back(Key{secret, std::max<std::uint16_t>(id, 1), {}});
+    std::memcpy(key.proof.data(), shown.data(), key.proof.size());
   }
-  if (!own_ || keys_.front().secret != before) begin_sending();
+  const bool is_new = keys_.empty() || keys.front().secret != keys_.front().secret;
+  if (!own_ || is_new) begin_sending(keys.front().secret);
+  keys_.swap(keys);
   // Datagrams that were sealed with a removed key are no longer opened. The windows stay: the key
   // may come back, and nothing that was taken before may then be repeated.
   for (auto& [id, sender] : senders_) {
@@ -168,12 +186,16 @@ void Seal::set_keys(const std::vector<SecretKey>& secrets) {
   }
 }
 
-void Seal::begin_sending() {
-  for (std::size_t i = 0; i < own_id_.size(); i += 4) {
+// Changes all or nothing, as set_keys() does.
+void Seal::begin_sending(const SecretKey& secret) {
+  SenderCipher::SenderId id{};
+  for (std::size_t i = 0; i < id.size(); i += 4) {
     const auto word = static_cast<std::uint32_t>(system_random());
-    std::memcpy(own_id_.data() + i, &word, sizeof word);
+    std::memcpy(id.data() + i, &word, sizeof word);
   }
-  own_.emplace(library_, keys_.front().secret, own_id_);
+  SenderCipher cipher(library_, secret, id);
+  own_.emplace(std::move(cipher));
+  own_id_ = id;
   sent_ = 0;
 }
 
@@ -184,8 +206,8 @@ void Seal::look_at_file(Time now) {
   if (changed == file_changed_) return;
   const LibcryptoUse use;
   if (!use.is_allowed()) return;
-  file_changed_ = changed;
   if (auto secrets = read_key_file(file_)) set_keys(*secrets);
+  file_changed_ = changed;
 }
 
 const Seal::Key* Seal::find_key(std::uint16_t id) const {
@@ -197,7 +219,14 @@ bool Seal::seal(const wire::IpUdp& ip, std::span<std::byte> room) {
   const LibcryptoUse use;
   if (!use.is_allowed()) return false;
   // A child has the same key and counter, and no nonce may come twice (NIST SP 800-38D, 8).
-  if (sent_ == datagrams_per_key || fork_mark_.is_in_child()) begin_sending();
+  if (fork_mark_.is_in_child()) own_.reset();
+  if (!own_ || sent_ == datagrams_per_key) {
+    try {
+      begin_sending(keys_.front().secret);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
   const auto header = room.first(seal_header_bytes);
   const auto text = room.subspan(seal_header_bytes, room.size() - seal_bytes);
   Clear clear{{}, ip.source, ip.destination};
@@ -215,10 +244,20 @@ bool Seal::seal(const wire::IpUdp& ip, std::span<std::byte> room) {
   return own_->encrypt(std::as_bytes(std::span(&clear, 1)), text, room.last<seal_tag_bytes>());
 }
 
+// A datagram for which there is no memory is lost, as the network loses some.
 std::optional<std::span<const std::byte>> Seal::open(const wire::IpUdp& ip,
                                                      std::span<const std::byte> datagram) {
   const LibcryptoUse use;
   if (!use.is_allowed()) return {};
+  try {
+    return open_or_throw(ip, datagram);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+std::optional<std::span<const std::byte>> Seal::open_or_throw(const wire::IpUdp& ip,
+                                                              std::span<const std::byte> datagram) {
   if (datagram.size() < seal_bytes) return {};
   Clear clear{{}, ip.source, ip.destination};
   const Header& fields = clear.header;
@@ -271,6 +310,7 @@ void Seal::remember(const SenderCipher::SenderId& id, Sender sender) {
     by_silence_.pop_back();
   }
   by_silence_.push_front(id);
+  const OnThrow undo([this] { by_silence_.pop_front(); });
   sender.place = by_silence_.begin();
   senders_.emplace(id, std::move(sender));
 }

@@ -36,6 +36,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "live/key_proof.h"
 #include "live/security/fork_mark.h"
 #include "live/security/key_file.h"
 #include "live/security/libcrypto.h"
@@ -51,6 +52,7 @@ inline constexpr std::size_t seal_bytes = seal_header_bytes + seal_tag_bytes;
 class SenderCipher {
  public:
   using SenderId = std::array<std::byte, 12>;
+  // Throws std::bad_alloc if the library lacks memory: no cipher must have another key.
   SenderCipher(const Libcrypto& library, const SecretKey& common, const SenderId& sender);
 
   // Encrypts `text` in place, or decrypts it, and writes the tag or compares it. `clear` is
@@ -100,12 +102,16 @@ class Seal {
   using Clock = std::int64_t (*)();
   static std::int64_t system_clock();
 
-  // Reads the keys. The error is one line for a person.
+  // Reads the keys. The error is one line for a person. `library` is the usual one if it is null.
   static Result<std::unique_ptr<Seal>> create(const std::string& key_file,
-                                              Clock clock = system_clock);
+                                              Clock clock = system_clock,
+                                              const Libcrypto* library = nullptr);
 
   // Identifies the key that this host seals with, and does not betray it. It is never 0.
   std::uint16_t key_id() const { return keys_.front().id; }
+  // Proves to a host agent that this process has that key. The ID is in all datagrams, and too
+  // short to prove anything.
+  const KeyProof& key_proof() const { return keys_.front().proof; }
   // Reads the file again if it has changed. A file that cannot be read leaves the keys as they are.
   void look_at_file(Time now);
   void rebase(Time by) { tulle::rebase(by, looked_at_); }
@@ -129,6 +135,7 @@ class Seal {
   struct Key {
     SecretKey secret{};
     std::uint16_t id = 0;
+    KeyProof proof{};
   };
   struct Sender {
     std::uint16_t key_id = 0;
@@ -140,7 +147,9 @@ class Seal {
 
   Seal(const Libcrypto& library, Clock clock) : library_(library), clock_(clock) {}
   void set_keys(const std::vector<SecretKey>& secrets);
-  void begin_sending();
+  void begin_sending(const SecretKey& secret);
+  std::optional<std::span<const std::byte>> open_or_throw(const wire::IpUdp& ip,
+                                                          std::span<const std::byte> datagram);
   const Key* find_key(std::uint16_t id) const;
   bool has_cipher(const SenderCipher::SenderId& id, Sender& sender) const;
   void remember(const SenderCipher::SenderId& id, Sender sender);
@@ -152,7 +161,7 @@ class Seal {
   Time looked_at_;
   std::vector<Key> keys_;
   SenderCipher::SenderId own_id_{};
-  std::optional<SenderCipher> own_;
+  std::optional<SenderCipher> own_;  // none in a child that has not sealed anything
   std::uint64_t sent_ = 0;
   ForkMark fork_mark_;
   std::map<SenderCipher::SenderId, Sender> senders_;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <span>
 
 #include "base/folder_test.h"
@@ -271,6 +272,121 @@ TEST_F(SealTest, AClockThatIsPutBackShutsNobodyOut) {
   two->refuse_earlier();
   seconds = before;
   EXPECT_TRUE(opens(*two, sealed(*make(), packet()), packet()));
+}
+
+// A library whose n-th call fails as it does without memory.
+struct ScarceLibrary {
+  static inline const Libcrypto* usual = nullptr;
+  static inline int left = 0;  // calls until one fails; 0: none does
+  static bool fails() { return left > 0 && --left == 0; }
+  static Libcrypto make() {
+    usual = *libcrypto();
+    Libcrypto scarce = *usual;
+    scarce.new_context = [] { return fails() ? nullptr : usual->new_context(); };
+    scarce.hmac = [](auto... arguments) -> unsigned char* {
+      return fails() ? nullptr : usual->hmac(arguments...);
+    };
+    scarce.begin_encryption = [](auto... arguments) {
+      return fails() ? 0 : usual->begin_encryption(arguments...);
+    };
+    scarce.begin_decryption = [](auto... arguments) {
+      return fails() ? 0 : usual->begin_decryption(arguments...);
+    };
+    return scarce;
+  }
+};
+
+// No datagram is sealed or opened with a key that is not the file's, and no seal stays half made.
+TEST_F(SealTest, WantOfMemoryMakesNoOtherKey) {
+  const Libcrypto library = ScarceLibrary::make();
+  const auto clock = [] { return seconds; };
+  const auto peer = make();
+  const auto new_peer = [&] {
+    write("new", {'3'});
+    return make("new");
+  }();
+  write("keys", {'1'});
+  int failures = 0;
+  const auto survives = [&](const auto& step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    ScarceLibrary::left = 0;
+  };
+  for (int n = 1; n < 12; ++n) {
+    SCOPED_TRACE(testing::Message() << "call " << n << " fails");
+    std::unique_ptr<Seal> seal;
+    ScarceLibrary::left = n;
+    survives([&] {
+      auto made = Seal::create(folder_.path("keys"), clock, &library);
+      if (made) seal = std::move(*made);
+    });
+    if (seal == nullptr) seal = std::move(*Seal::create(folder_.path("keys"), clock, &library));
+    const auto expect_traffic = [&](Seal& with) {
+      EXPECT_TRUE(opens(with, sealed(*seal, packet()), packet()));
+      EXPECT_TRUE(opens(*seal, sealed(with, packet()), packet()));
+    };
+    const Bytes first = sealed(*peer, packet());
+    ScarceLibrary::left = n;
+    survives([&] { failures += !opens(*seal, first, packet()); });
+    expect_traffic(*peer);
+    write("keys", {'3', '1'});
+    ScarceLibrary::left = n;
+    survives([&] { seal->look_at_file(Time::seconds(1)); });
+    EXPECT_EQ(seal->key_proof() == new_peer->key_proof(), seal->key_id() == new_peer->key_id());
+    const auto out = sealed(*seal, packet());
+    const bool is_new = seal->key_id() == new_peer->key_id();
+    EXPECT_TRUE(opens(is_new ? *new_peer : *peer, out, packet()));
+    seal->look_at_file(Time::seconds(2));
+    EXPECT_EQ(seal->key_id(), new_peer->key_id());
+    expect_traffic(*new_peer);
+    write("keys", {'1'});
+  }
+  EXPECT_GT(failures, 10);
+}
+
+// A child that gets no memory for its own key seals nothing with its parent's.
+TEST_F(SealTest, AChildWithoutMemorySealsNothing) {
+  const Libcrypto library = ScarceLibrary::make();
+  const auto peer = make();
+  auto made = Seal::create(
+      folder_.path("keys"), [] { return seconds; }, &library);
+  ASSERT_TRUE(made);
+  Seal& seal = **made;
+  const Bytes own = sealed(seal, packet());
+  const pid_t child = fork();
+  if (child == 0) {
+    Bytes room(100 + seal_bytes);
+    for (int n = 1; n <= 3; ++n) {
+      ScarceLibrary::left = 1;
+      if (seal.seal(route, room)) _exit(1);
+    }
+    ScarceLibrary::left = 0;
+    if (!seal.seal(route, room)) _exit(2);
+    // Bytes 8 to 19 name the sender.
+    _exit(std::equal(room.begin() + 8, room.begin() + 20, own.begin() + 8) ? 3 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// The 16 bits of an ID are in every datagram, and another key that has the same is soon found.
+TEST_F(SealTest, OnlyAProcessThatHasTheKeyProvesIt) {
+  const auto proof_of = [&](char digit) {
+    write("keys", {digit});
+    return make()->key_proof();
+  };
+  const KeyProof one = proof_of('1');
+  EXPECT_TRUE(is_same_proof(one, proof_of('1')));
+  KeyProof other = proof_of('2');
+  EXPECT_FALSE(is_same_proof(one, other));
+  EXPECT_FALSE(is_same_proof(one, {}));
+  other = one;
+  other[31] ^= 1;
+  EXPECT_FALSE(is_same_proof(one, other));
 }
 
 TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {

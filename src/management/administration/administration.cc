@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-
-#include "management/administration/rows.h"
+#include <utility>
 
 namespace tulle::management::administration {
 namespace {
@@ -65,7 +64,7 @@ void Administration::forget_subnet() {
   tables_.clear();
   searches_.clear();
   outgoing_.clear();
-  groups_ = Groups();
+  records_.groups() = Groups();
 }
 
 void Administration::follow(subnet::Manager& manager) {
@@ -76,21 +75,19 @@ void Administration::follow(subnet::Manager& manager) {
     return;
   }
   is_up_ = true;
-  manager_info_ = manager.info();
+  records_.set_manager(manager.info());
   secret_key_ = manager.secret_key();
   const bool is_first = sweeps_ == 0;
   if (manager.sweeps() != sweeps_) {
     sweeps_ = manager.sweeps();
     searches_.clear();  // who asked asks again
-    view_.show(manager.graph());
-    own_lid_ = Lid(manager.graph().nodes[0].lid);
-    groups_.forget_absent(view_);
-    subscriptions_.keep_only([this](Lid lid) { return view_.find_lid(lid.value).has_value(); });
+    records_.show(manager.graph());
+    subscriptions_.keep_only([this](Lid lid) { return view().find_lid(lid.value).has_value(); });
     if (is_first) ports_.clear();
     report_changes();
   }
-  if (is_first || groups_.changes() != group_changes_) {
-    group_changes_ = groups_.changes();
+  if (is_first || records_.groups().changes() != group_changes_) {
+    group_changes_ = records_.groups().changes();
     manager.want_groups();
   }
   while (const auto notice = manager.take_notice()) report_from_node(*notice);
@@ -99,8 +96,8 @@ void Administration::follow(subnet::Manager& manager) {
 // Tells subscribers which ports have come and gone since the last sweep.
 void Administration::report_changes() {
   std::map<std::uint64_t, wire::GidBytes> now;
-  for (std::uint32_t node = 0; node < view_.size(); ++node) {
-    if (view_.node(node).lid != 0) now.emplace(view_.node(node).port_guid(), view_.gid(node));
+  for (std::uint32_t node = 0; node < view().size(); ++node) {
+    if (view().node(node).lid != 0) now.emplace(view().node(node).port_guid(), view().gid(node));
   }
   if (!ports_.empty()) {
     for (const auto& [guid, gid] : now) {
@@ -119,18 +116,18 @@ void Administration::report(std::uint16_t trap, const wire::GidBytes& about) {
   notice.generic_and_type = wire::Notice::generic | wire::Notice::informational;
   notice.producer = class_manager;
   notice.trap = trap;
-  notice.issuer_lid = own_lid_.value;
+  notice.issuer_lid = records_.manager_lid().value;
   constexpr std::size_t gid_offset = 6;
   std::copy(about.begin(), about.end(), notice.details.begin() + gid_offset);
-  reported.issuer_gid = view_.gid(0);
-  subscriptions_.report(own_lid_, reported);
+  reported.issuer_gid = view().gid(0);
+  subscriptions_.report(records_.manager_lid(), reported);
 }
 
 void Administration::report_from_node(const wire::Notice& notice) {
   wire::ReportedNotice reported;
   reported.notice = notice;
-  if (const auto node = view_.find_lid(notice.issuer_lid)) reported.issuer_gid = view_.gid(*node);
-  subscriptions_.report(own_lid_, reported);
+  if (const auto node = view().find_lid(notice.issuer_lid)) reported.issuer_gid = view().gid(*node);
+  subscriptions_.report(records_.manager_lid(), reported);
 }
 
 // --- datagrams ---
@@ -189,23 +186,10 @@ void Administration::answer_class_port_info(const Question& question) {
   send_record(question, info);
 }
 
-struct Administration::Search {
-  Packet packet;
-  wire::MadHeader header;
-  wire::AdministrationHeader administration;
-  Cursor cursor;
-  Rows rows;
-};
-
-Administration::Administration() : Administration(table_bytes_max) {}
-Administration::Administration(std::size_t table_bytes) : table_bytes_(table_bytes) {}
-Administration::Administration(Administration&&) noexcept = default;
-Administration& Administration::operator=(Administration&&) noexcept = default;
-Administration::~Administration() = default;
-
 // A port may have several LIDs.
 bool Administration::is_same_port(Lid a, Lid b) const {
-  return a == b || (view_.find_lid(a.value) && view_.find_lid(a.value) == view_.find_lid(b.value));
+  return a == b ||
+         (view().find_lid(a.value) && view().find_lid(a.value) == view().find_lid(b.value));
 }
 
 // Anybody may ask for all records or paths of a large subnet, and again.
@@ -222,13 +206,13 @@ void Administration::answer_query(Time now, const Question& question) {
   };
   if (std::ranges::any_of(searches_, is_same)) return;
   if (searches_.empty()) begin_turn(now);
-  const bool is_one = is_lookup(question);
+  const bool is_one = records_.is_lookup(question);
   Budget one{1, 1};
   // Who comes when others wait, waits behind them.
   const bool waits = !is_one && !searches_.empty();
   const auto status =
       waits ? std::nullopt
-            : collect({now, question, search.rows, search.cursor, is_one ? one : left_});
+            : records_.collect({now, question, search.rows, search.cursor, is_one ? one : left_});
   if (status) {
     return *status != 0 ? send_status(question, *status) : send_rows(now, question, search.rows);
   }
@@ -245,7 +229,7 @@ void Administration::answer_query(Time now, const Question& question) {
 bool Administration::begin_turn(Time now) {
   if (now <= turn_began_) return false;
   turn_began_ = now;
-  left_ = {};
+  left_ = {paths_in_a_turn, records_in_a_turn};
   return true;
 }
 
@@ -255,7 +239,7 @@ void Administration::search_on(Time now) {
   Search search = std::move(searches_.front());
   searches_.pop_front();
   const Question question{search.packet, search.header, search.administration};
-  const auto status = collect({now, question, search.rows, search.cursor, left_});
+  const auto status = records_.collect({now, question, search.rows, search.cursor, left_});
   // Others may have taken what there was when it began.
   const bool has_room =
       !question.wants_table() || search.rows.bytes().size() <= room_beside(taken_by(question));
@@ -292,7 +276,7 @@ std::size_t Administration::room_beside(const Taken& taken) const {
 }
 
 // An answer that is no table takes nothing of a share. Two records are too many for it.
-Administration::Rows Administration::rows_for(const Question& question, const Taken& taken) const {
+Rows Administration::rows_for(const Question& question, const Taken& taken) const {
   if (question.wants_table()) return Rows(room_beside(taken));
   constexpr std::size_t count = 2;
   return Rows(count * wire::administration_data_bytes, count);
@@ -334,7 +318,7 @@ void Administration::send_rows(Time now, const Question& question, const Rows& r
 
 Packet Administration::begin(const Question& question, std::uint16_t status) const {
   Packet packet = answer_to(question.packet);
-  if (packet.source.value == wire::permissive_lid) packet.source = own_lid_;
+  if (packet.source.value == wire::permissive_lid) packet.source = records_.manager_lid();
   packet.mad.fill(std::byte{0});
   wire::MadHeader header = question.header;
   header.method = answering_method(header.method);
@@ -365,8 +349,8 @@ void Administration::send_record(const Question& question, const Record& record)
 
 // Returns the GUID of the port that asks, for what each may have.
 std::uint64_t Administration::owner_of(const Question& question) const {
-  const auto node = view_.find_lid(question.packet.source.value);
-  return node ? view_.node(*node).port_guid() : 0;
+  const auto node = view().find_lid(question.packet.source.value);
+  return node ? view().node(*node).port_guid() : 0;
 }
 
 bool Administration::has_secret_key(const Question& question) const {
@@ -375,8 +359,8 @@ bool Administration::has_secret_key(const Question& question) const {
 
 // The fabric sees to it that no port sends from another's LID.
 bool Administration::is_of_asker(const Question& question, const wire::GidBytes& gid) const {
-  const auto asker = view_.find_lid(question.packet.source.value);
-  return asker && view_.find_gid(gid) == asker;
+  const auto asker = view().find_lid(question.packet.source.value);
+  return asker && view().find_gid(gid) == asker;
 }
 
 void Administration::change_service(Time now, const Question& question) {
@@ -384,7 +368,8 @@ void Administration::change_service(Time now, const Question& question) {
   const ServiceAsker asker{owner_of(question),
                            has_secret_key(question) || is_of_asker(question, record.gid)};
   const bool sets = question.header.method == method_set;
-  const auto outcome = sets ? services_.set(now, record, asker) : services_.remove(record, asker);
+  const auto outcome = sets ? records_.services().set(now, record, asker)
+                            : records_.services().remove(record, asker);
   if (outcome != ServiceOutcome::ok) return send_status(question, status_of(outcome));
   send_record(question, record);
 }
@@ -402,15 +387,15 @@ void Administration::change_member(const Question& question) {
   // IBTA 15.2.5.17 lets a port join for others of its partition (ProxyJoin), which this one does
   // not: a port could then end any membership. OpenSM, too, answers a stranger so.
   const bool is_of_another =
-      view_.find_gid(record.port_gid) && !is_of_asker(question, record.port_gid);
+      view().find_gid(record.port_gid) && !is_of_asker(question, record.port_gid);
   if (is_of_another && !has_secret_key(question)) {
     return send_status(question, wire::administration_bad_request);
   }
   bool is_other = false;  // the group is new, or has ended
   const bool joins = question.header.method == method_set;
   const GroupOutcome outcome =
-      joins ? groups_.join(view_, question.mask(), record, is_other, owner_of(question))
-            : groups_.leave(view_, question.mask(), record, is_other);
+      joins ? records_.groups().join(view(), question.mask(), record, is_other, owner_of(question))
+            : records_.groups().leave(view(), question.mask(), record, is_other);
   if (outcome != GroupOutcome::ok) return send_status(question, status_of(outcome));
   send_record(question, record);
   if (is_other) report(joins ? trap_group_created : trap_group_ended, record.group_gid);
@@ -433,14 +418,14 @@ std::optional<Packet> Administration::take_packet(Time now) {
 
 Time Administration::next_timeout() const {
   if (!outgoing_.empty()) return Time::zero();
-  Time next = std::min(services_.next_timeout(), subscriptions_.next_timeout());
+  Time next = std::min(records_.services().next_timeout(), subscriptions_.next_timeout());
   if (!searches_.empty()) next = std::min(next, turn_began_ + Time::picoseconds(1));
   for (const RmppSender& each : tables_) next = std::min(next, each.deadline());
   return next;
 }
 
 void Administration::expire(Time now) {
-  services_.expire(now);
+  records_.services().expire(now);
   subscriptions_.expire(now);
   if (begin_turn(now)) search_on(now);
   for (RmppSender& each : tables_) each.expire(now);

@@ -13,10 +13,10 @@
 
 #include "base/time.h"
 #include "management/administration/groups.h"
-#include "management/administration/paths.h"
-#include "management/administration/services.h"
+#include "management/administration/question.h"
+#include "management/administration/records.h"
+#include "management/administration/rows.h"
 #include "management/administration/subscriptions.h"
-#include "management/administration/view.h"
 #include "management/packet.h"
 #include "management/rmpp.h"
 #include "management/subnet/manager.h"
@@ -41,15 +41,12 @@ class Administration {
   // Searches that wait, of one port and of all.
   static constexpr std::size_t searches_of_port_max = 4;
   static constexpr std::size_t searches_max = 64;
-  // A question with this SM_Key learns the members of groups, as with OpenSM's usual key. It
-  // changes nothing of other ports: that takes the manager's own key, if it is a secret.
-  static constexpr std::uint64_t trusted_key = 1;
+  // A question with this SM_Key learns the members of groups. It changes nothing of other ports:
+  // that takes the manager's own key, if it is a secret.
+  static constexpr std::uint64_t trusted_key = Records::trusted_key;
 
-  Administration();
-  explicit Administration(std::size_t table_bytes);
-  Administration(Administration&&) noexcept;
-  Administration& operator=(Administration&&) noexcept;
-  ~Administration();
+  Administration() : Administration(table_bytes_max) {}
+  explicit Administration(std::size_t table_bytes) : table_bytes_(table_bytes) {}
 
   // Looks at what the manager has done since: its graph, and notices. Must be called before a
   // datagram is taken, and after the manager has worked. The manager must stay where it is.
@@ -61,47 +58,21 @@ class Administration {
   Time next_timeout() const;
   void expire(Time now);
 
-  const Groups& groups() const { return groups_; }
+  const Groups& groups() const { return records_.groups(); }
   // Returns the reports that had no room, because their subscribers did not answer earlier ones.
   std::uint64_t dropped_reports() const { return subscriptions_.dropped_reports(); }
 
  private:
-  struct Question {
-    const Packet& packet;
+  // A search that takes several turns.
+  struct Search {
+    Packet packet;
     wire::MadHeader header;
     wire::AdministrationHeader administration;
-
-    std::uint64_t mask() const { return administration.components; }
-    bool wants_table() const { return header.method == wire::method_get_table; }
-    template <typename Record>
-    Record record() const;
-  };
-  // What questions may still look at in this turn.
-  struct Budget {
-    std::size_t paths = paths_in_a_turn;
-    std::size_t records = records_in_a_turn;
-  };
-  // Records of an answer, each at a multiple of 8 bytes.
-  struct Rows;
-  // Where a search resumes.
-  struct Cursor {
-    PathCursor paths{};
-    std::uint32_t node = 0;
-    std::size_t place = 0;  // in the node
-    MemberCursor member{};
-    std::optional<ServiceKey> service{};
-  };
-  // A search that takes several turns.
-  struct Search;
-  // A question whose records are being collected.
-  struct Walk {
-    Time now;
-    const Question& question;
-    Rows& rows;
-    Cursor& cursor;
-    Budget& budget;
+    Records::Cursor cursor;
+    Rows rows;
   };
 
+  const View& view() const { return records_.view(); }
   void forget_subnet();
   void report_changes();
   void report(std::uint16_t trap, const wire::GidBytes& about);
@@ -110,35 +81,15 @@ class Administration {
   void answer(Time now, const Question& question);
   void answer_class_port_info(const Question& question);
   void answer_query(Time now, const Question& question);
-  bool is_lookup(const Question& question) const;
   bool is_same_port(Lid a, Lid b) const;
   std::uint64_t owner_of(const Question& question) const;
   bool has_secret_key(const Question& question) const;
   bool is_of_asker(const Question& question, const wire::GidBytes& gid) const;
   bool begin_turn(Time now);
   void search_on(Time now);
-  // Returns the status of the answer, or nothing if the budget was too little.
-  std::optional<std::uint16_t> collect(Walk walk) const;
   void change_service(Time now, const Question& question);
   void change_subscription(const Question& question);
   void change_member(const Question& question);
-
-  // These return false if the budget was too little.
-  bool collect_nodes(Walk& walk) const;
-  bool collect_ports(Walk& walk) const;
-  bool collect_switches(Walk& walk) const;
-  bool collect_tables(Walk& walk) const;
-  bool collect_links(Walk& walk) const;
-  bool collect_managers(Walk& walk) const;
-  bool collect_services(Walk& walk) const;
-  bool collect_members(Walk& walk) const;
-  std::optional<std::uint16_t> collect_paths(Walk& walk) const;
-  MemberQuestion member_question(const Question& question) const;
-
-  // Visits the places of the nodes until the answer is full or the budget is used up. A question
-  // that names a LID is spared the other nodes.
-  template <typename PlacesOf, typename Visit>
-  bool for_each_place(Walk& walk, PlacesOf places_of, Visit visit) const;
 
   // What tables and searches have taken, in all and of one port.
   struct Taken {
@@ -165,19 +116,15 @@ class Administration {
   bool is_up_ = false;
   std::uint64_t sweeps_ = 0;         // of the graph that is shown
   std::uint64_t group_changes_ = 0;  // that the manager has been told of
-  wire::SmInfo manager_info_;
-  std::uint64_t secret_key_ = 0;  // of the manager; 0: none
-  Lid own_lid_;
-  View view_;
+  std::uint64_t secret_key_ = 0;     // of the manager; 0: none
+  Records records_;
   std::map<std::uint64_t, wire::GidBytes> ports_;  // by GUID: the GIDs that are in service
-  Groups groups_;
-  Services services_;
   Subscriptions subscriptions_;
   std::deque<Packet> outgoing_;
   std::deque<RmppSender> tables_;
   std::deque<Search> searches_;  // the first one is under way
   Time turn_began_ = Time::zero();
-  Budget left_;
+  Budget left_{paths_in_a_turn, records_in_a_turn};
 };
 
 }  // namespace tulle::management::administration

@@ -105,6 +105,20 @@ TEST_F(AdministrationTest, PathsHaveTheLinksLimits) {
   EXPECT_EQ(ask(question(method_get, wire::attribute_path_record, mask, wanted)).status, 0x0500);
 }
 
+// A lease may end later than Time can say, and the manager's clock may be weeks old.
+TEST_F(AdministrationTest, ALeaseLongerThanTimeDoesNotEnd) {
+  bring_up();
+  now += Time::seconds(20 * 24 * 3'600);
+  wire::ServiceRecord service;
+  service.id = 5;
+  service.gid = gid(1);
+  service.lease_seconds = 90 * 24 * 3'600;
+  EXPECT_EQ(ask(question(method_set, wire::attribute_service_record, 0, service)).status, 0);
+  administration.expire(now);
+  EXPECT_EQ(ask(question(method_get, wire::attribute_service_record, 1, service)).status, 0);
+  EXPECT_TRUE(administration.next_timeout().is_never());
+}
+
 TEST_F(AdministrationTest, ServicesEndWithTheirLease) {
   bring_up();
   wire::ServiceRecord service;

@@ -1,11 +1,11 @@
-// This file has the records that subnet administration makes of the manager's graph.
+#include "management/administration/records.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "management/administration/components.h"
 #include "management/administration/paths.h"
-#include "management/administration/rows.h"
+#include "management/subnet/plan.h"
 
 namespace tulle::management::administration {
 namespace {
@@ -49,8 +49,13 @@ ServiceKeys keys_asked_for(std::uint64_t mask, const wire::ServiceRecord& wanted
 
 }  // namespace
 
-// Returns true if a question names what it asks for so closely that one look is enough.
-bool Administration::is_lookup(const Question& question) const {
+void Records::show(const subnet::Graph& graph) {
+  view_.show(graph);
+  manager_lid_ = Lid(graph.nodes[0].lid);
+  groups_.forget_absent(view_);
+}
+
+bool Records::is_lookup(const Question& question) const {
   const auto has = [mask = question.mask()](std::uint64_t components) {
     return (mask & components) == components;
   };
@@ -77,7 +82,7 @@ bool Administration::is_lookup(const Question& question) const {
 }
 
 template <typename PlacesOf, typename Visit>
-bool Administration::for_each_place(Walk& walk, PlacesOf places_of, Visit visit) const {
+bool Records::for_each_place(Walk& walk, PlacesOf places_of, Visit visit) const {
   std::uint32_t& index = walk.cursor.node;
   std::size_t& place = walk.cursor.place;
   std::uint32_t end = view_.size();
@@ -102,7 +107,7 @@ bool Administration::for_each_place(Walk& walk, PlacesOf places_of, Visit visit)
   return true;
 }
 
-std::optional<std::uint16_t> Administration::collect(Walk walk) const {
+std::optional<std::uint16_t> Records::collect(Walk walk) const {
   const auto status = [](bool is_done) {
     return is_done ? std::optional<std::uint16_t>(0) : std::nullopt;
   };
@@ -131,7 +136,7 @@ std::optional<std::uint16_t> Administration::collect(Walk walk) const {
 }
 
 // The LID of the question has found the node, and may be any of the node's.
-bool Administration::collect_nodes(Walk& walk) const {
+bool Records::collect_nodes(Walk& walk) const {
   const auto wanted = walk.question.record<wire::NodeRecord>();
   const std::uint64_t mask = walk.question.mask() & ~lid_component;
   const auto places = [](const subnet::GraphNode&) { return Places{0, 1}; };
@@ -146,7 +151,7 @@ bool Administration::collect_nodes(Walk& walk) const {
   });
 }
 
-bool Administration::collect_ports(Walk& walk) const {
+bool Records::collect_ports(Walk& walk) const {
   const auto wanted = walk.question.record<wire::PortInfoRecord>();
   std::uint64_t mask = walk.question.mask() & ~lid_component;
   const bool by_bits = (walk.question.header.attribute_modifier & matches_capabilities) != 0 &&
@@ -170,7 +175,7 @@ bool Administration::collect_ports(Walk& walk) const {
   });
 }
 
-bool Administration::collect_switches(Walk& walk) const {
+bool Records::collect_switches(Walk& walk) const {
   const auto wanted = walk.question.record<wire::SwitchInfoRecord>();
   const auto places = [](const subnet::GraphNode& node) {
     return Places{0, node.is_switch() ? 1u : 0u};
@@ -185,7 +190,7 @@ bool Administration::collect_switches(Walk& walk) const {
   });
 }
 
-bool Administration::collect_tables(Walk& walk) const {
+bool Records::collect_tables(Walk& walk) const {
   const auto wanted = walk.question.record<wire::LinearTableRecord>();
   constexpr std::size_t in_block = wire::linear_entries_in_block;
   const auto places = [&](const subnet::GraphNode& node) {
@@ -206,7 +211,7 @@ bool Administration::collect_tables(Walk& walk) const {
   });
 }
 
-bool Administration::collect_links(Walk& walk) const {
+bool Records::collect_links(Walk& walk) const {
   const auto wanted = walk.question.record<wire::LinkRecord>();
   const std::uint64_t mask = walk.question.mask() & ~lid_component;
   const auto places = [&](const subnet::GraphNode& node) {
@@ -225,10 +230,10 @@ bool Administration::collect_links(Walk& walk) const {
   });
 }
 
-bool Administration::collect_managers(Walk& walk) const {
+bool Records::collect_managers(Walk& walk) const {
   wire::SmInfoRecord record;
-  record.lid = own_lid_.value;
-  record.info = manager_info_;
+  record.lid = manager_lid_.value;
+  record.info = manager_;
   record.info.key = 0;  // IBTA 15.4.1: keys are for those who are trusted
   const auto wanted = walk.question.record<wire::SmInfoRecord>();
   if (is_asked_for(wire::attribute_sm_info_record, walk.question.mask(), wanted, record)) {
@@ -237,7 +242,7 @@ bool Administration::collect_managers(Walk& walk) const {
   return true;
 }
 
-bool Administration::collect_services(Walk& walk) const {
+bool Records::collect_services(Walk& walk) const {
   const auto wanted = walk.question.record<wire::ServiceRecord>();
   const std::uint64_t mask = walk.question.mask();
   const auto take = [&](wire::ServiceRecord record) {
@@ -252,7 +257,7 @@ bool Administration::collect_services(Walk& walk) const {
 }
 
 // Returns the memberships among which the answer is.
-MemberQuestion Administration::member_question(const Question& question) const {
+MemberQuestion Records::member_question(const Question& question) const {
   const auto wanted = question.record<wire::MemberRecord>();
   MemberQuestion members;
   members.is_trusted = question.administration.key == trusted_key;
@@ -263,7 +268,7 @@ MemberQuestion Administration::member_question(const Question& question) const {
   return members;
 }
 
-bool Administration::collect_members(Walk& walk) const {
+bool Records::collect_members(Walk& walk) const {
   const auto wanted = walk.question.record<wire::MemberRecord>();
   const auto take = [&](const wire::MemberRecord& record) {
     const std::uint64_t mask = walk.question.mask();
@@ -274,7 +279,7 @@ bool Administration::collect_members(Walk& walk) const {
                        walk.budget.records, take);
 }
 
-std::optional<std::uint16_t> Administration::collect_paths(Walk& walk) const {
+std::optional<std::uint16_t> Records::collect_paths(Walk& walk) const {
   const auto wanted = walk.question.record<wire::PathRecord>();
   const bool wants_one = !walk.question.wants_table();
   const auto take = [&](const auto& record) {

@@ -1,17 +1,15 @@
 #pragma once
 
-// Internal to this folder: the records of an answer, one behind the other, and a question's record.
+// The records of an answer, one behind the other, each at a multiple of 8 bytes.
 
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <vector>
 
-#include "management/administration/administration.h"
-
 namespace tulle::management::administration {
 
-struct Administration::Rows {
+class Rows {
  public:
   static constexpr std::size_t any_count = std::numeric_limits<std::size_t>::max();
 
@@ -47,13 +45,5 @@ struct Administration::Rows {
   std::size_t count_ = 0;
   bool is_full_ = false;
 };
-
-template <typename Record>
-Record Administration::Question::record() const {
-  static_assert(sizeof(Record) <= wire::administration_data_bytes);
-  Record out;
-  std::memcpy(&out, packet.mad.data() + wire::administration_data_offset, sizeof out);
-  return out;
-}
 
 }  // namespace tulle::management::administration

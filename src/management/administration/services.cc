@@ -29,9 +29,9 @@ ServiceOutcome Services::set(Time now, const wire::ServiceRecord& record,
   constexpr std::int64_t longest = 90 * 24 * 3'600;  // less than Time holds
   const std::uint32_t seconds = record.lease_seconds;
   const bool is_endless = seconds == wire::ServiceRecord::for_ever || seconds > longest;
-  const Time end = is_endless ? Time::never() : now + Time::seconds(seconds);
+  const Time end = is_endless ? Time::never() : sum_or_never(now, Time::seconds(seconds));
   services_[key_of(record)] = {record, end, owner};
-  if (!is_endless) ends_.emplace(end, key_of(record));
+  if (!end.is_never()) ends_.emplace(end, key_of(record));
   return ServiceOutcome::ok;
 }
 

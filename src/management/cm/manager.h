@@ -71,15 +71,19 @@ class Manager {
   };
   explicit Manager(const Settings& settings);
 
+  static constexpr Gid any_address{};
+
   // Starts and stops offering a service. Requests for other services are refused without an event.
   // The calls may be nested.
-  void listen(Time now, std::uint64_t service_id);
+  void listen(Time now, std::uint64_t service_id, const Gid& address = any_address);
   void stop_listening(std::uint64_t service_id);
   // Expects a service to be offered again: a request that comes within `return_window` waits for
   // listen(), for `return_patience`. When there are `held_max`, the one of the owner who has most
   // makes room that would end first; and so does the oldest request that waits, of the address that
-  // has most. `owner` is a user's number.
-  void expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner = 0);
+  // has most. `owner` is a user's number. At one address, as with listen(), or at any: other
+  // services have the same ID there.
+  void expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner = 0,
+                       const Gid& address = any_address);
 
   // Commands return false if the connection is in the wrong state. Private data that is too long is
   // a bug of the caller.
@@ -273,7 +277,8 @@ class Manager {
   std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
   std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
   std::map<std::uint64_t, unsigned> services_;
-  std::map<std::uint64_t, Expected> expected_;  // services that may return
+  using ServiceAt = std::pair<std::uint64_t, Gid>;  // an ID and an address
+  std::map<ServiceAt, Expected> expected_;          // services that may return
   std::vector<Held> held_;
   UnaskedMessages unasked_;
   Timers timers_;

@@ -9,12 +9,15 @@
 namespace tulle::management::cm {
 
 // Requests that came while there was no listener go first, in order.
-void Manager::listen(Time now, std::uint64_t service_id) {
+void Manager::listen(Time now, std::uint64_t service_id, const Gid& address) {
   ++services_[service_id];
-  expected_.erase(service_id);
+  const auto serves = [&](const Gid& other) { return address == any_address || other == address; };
+  std::erase_if(expected_, [&](const auto& entry) {
+    return entry.first.first == service_id && serves(entry.first.second);
+  });
   std::vector<Held> returned;
   std::erase_if(held_, [&](const Held& held) {
-    if (held.service_id != service_id) return false;
+    if (held.service_id != service_id || !serves(held.route.local)) return false;
     returned.push_back(held);
     return true;
   });
@@ -27,10 +30,11 @@ void Manager::stop_listening(std::uint64_t service_id) {
   if (--found->second == 0) services_.erase(found);
 }
 
-void Manager::expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner) {
+void Manager::expect_listener(Time now, std::uint64_t service_id, std::uint32_t owner,
+                              const Gid& address) {
   std::erase_if(expected_, [&](const auto& entry) { return entry.second.deadline <= now; });
   if (expected_.size() >= settings_.held_max) make_room_to_expect();
-  expected_[service_id] = {now + settings_.return_window, owner};
+  expected_[{service_id, address}] = {now + settings_.return_window, owner};
 }
 
 // Returns the first element, in their order, of the group that has most of them. Of groups that
@@ -71,8 +75,11 @@ bool Manager::make_room_to_hold(const Route& route) {
 // Returns true if the request waits, or repeats one that waits.
 bool Manager::hold(const Received& received, std::uint64_t service_id, const RemoteKey& from) {
   if (services_.contains(service_id)) return false;
-  const auto expected = expected_.find(service_id);
-  if (expected == expected_.end() || expected->second.deadline <= received.now) return false;
+  const auto is_expected_at = [&](const Gid& address) {
+    const auto found = expected_.find({service_id, address});
+    return found != expected_.end() && found->second.deadline > received.now;
+  };
+  if (!is_expected_at(received.route.local) && !is_expected_at(any_address)) return false;
   const bool is_known =
       std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.from == from; });
   if (is_known) {
@@ -110,7 +117,10 @@ void Manager::refuse_overdue(Time now) {
     overdue.push_back(held);
     return true;
   });
-  for (const Held& held : overdue) expected_.erase(held.service_id);
+  for (const Held& held : overdue) {
+    expected_.erase({held.service_id, held.route.local});
+    expected_.erase({held.service_id, any_address});
+  }
   for (const Held& held : overdue) handle_held(now, held);
 }
 

@@ -112,6 +112,34 @@ TEST_F(ServicesTest, ARequestWaitsForTheNextListener) {
   EXPECT_EQ(b.counters().received, 1u);
 }
 
+// Services at other addresses have the same ID: a stranger's neither returns for this one, nor takes
+// its place.
+TEST_F(ServicesTest, AnotherAddressIsAnotherService) {
+  const Gid other = Gid::from_ipv4(0x0A00'0003);
+  b.listen(now, service);
+  b.stop_listening(service);
+  b.expect_listener(now, service, 1, address_b);
+  b.expect_listener(now, service, 2, other);
+  b.listen(now, service, other);
+  b.stop_listening(service);
+  connect();
+  ask_b();
+  EXPECT_EQ(b.counters().held, 1u);
+  b.listen(now, service, other);
+  EXPECT_FALSE(next(b));
+  b.listen(now, service, address_b);
+  EXPECT_EQ(next(b), Kind::request);
+}
+
+TEST_F(ServicesTest, ARequestForAnotherAddressDoesNotWait) {
+  b.listen(now, service);
+  b.stop_listening(service);
+  b.expect_listener(now, service, 1, Gid::from_ipv4(0x0A00'0003));
+  connect();
+  ask_b();
+  EXPECT_EQ(b.counters().held, 0u);
+}
+
 TEST_F(ServicesTest, AQuestionWaitsToo) {
   ask();
   ask_b();

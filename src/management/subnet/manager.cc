@@ -5,40 +5,20 @@
 
 #include "base/check.h"
 #include "management/subnet/header.h"
+#include "management/subnet/ways.h"
 
 namespace tulle::management::subnet {
 namespace {
 
-bool goes_by_directed_route(const Packet& packet) {
-  return header_of(packet.mad).management_class == wire::subnet_directed_class;
+bool has_changed(const wire::SwitchInfo& info, const wire::SwitchInfo& before) {
+  return (info.life_and_change & wire::SwitchInfo::port_state_change) != 0 ||
+         info.linear_top != before.linear_top;
 }
 
-// Returns the route to the sender of a datagram that came by a directed route: its way back, which
-// each node has written down.
-Route way_back(const Packet& packet) {
-  const unsigned hops =
-      std::min<unsigned>(wire::hop_count_of(header_of(packet.mad).class_specific), wire::hops_max);
-  Route route;
-  route.hops = static_cast<std::uint8_t>(hops);
-  for (unsigned hop = 1; hop <= hops; ++hop) {
-    route.ports[hop] =
-        std::to_integer<std::uint8_t>(packet.mad[wire::return_path_offset + hops + 1 - hop]);
-  }
-  return route;
-}
-
-// Returns the node where a route from the manager's node ends, or no_node.
-std::uint32_t end_of(const Graph& graph, const Route& route) {
-  if (graph.nodes.empty()) return no_node;
-  std::uint32_t at = 0;
-  for (unsigned hop = 1; hop <= route.hops; ++hop) {
-    const GraphNode& node = graph.nodes[at];
-    const std::size_t place = node.place(route.ports[hop]);
-    const bool is_there = place < node.ports.size() && place >= node.first_link();
-    if (!is_there || !node.ports[place].has_peer()) return no_node;
-    at = node.ports[place].peer;
-  }
-  return at;
+bool has_changed(const wire::PortInfo& info, const wire::PortInfo& before) {
+  return info.speed_supported_and_state != before.speed_supported_and_state ||
+         info.management_key != before.management_key ||
+         wire::key_protection_of(info) != wire::key_protection_of(before);
 }
 
 }  // namespace
@@ -141,20 +121,11 @@ void Manager::receive_control(Time now, const Packet& packet, const wire::MadHea
   if (was_handed_over) acknowledge(packet);
 }
 
-// Only the master that a waiting manager polls may tell it something, and only once it has been
-// seen to be the master.
-bool Manager::is_from_master(const Packet& packet) const {
-  const Graph& graph = discovery_.graph();
-  if (!polled_is_master_ || polled_node_ >= graph.nodes.size()) return false;
-  if (goes_by_directed_route(packet)) return end_of(graph, way_back(packet)) == polled_node_;
-  return packet.source.value == graph.nodes[polled_node_].end_port().info.lid;
-}
-
 // IBTA 14.4.1: what the states of a manager let others tell it. A manager that looks for the others
 // knows no master yet, and obeys nobody.
 Status Manager::obey(Time now, wire::ManagerControl control, const Packet& packet) {
   const bool waits = state_ == State::standby || state_ == State::not_active;
-  if (state_ == State::discovering || (waits && !is_from_master(packet))) {
+  if (state_ == State::discovering || (waits && !polled_.has_sent(discovery_.graph(), packet))) {
     return Status::invalid_value;
   }
   switch (control) {
@@ -218,9 +189,8 @@ Time Manager::next_timeout() const {
   if (!is_allowed_) return exchange_.next_timeout();
   if (!outgoing_.empty()) return Time::zero();
   Time next = phase_ == Phase::idle ? due_ : Time::never();
-  if (has_groups_to_set()) next = std::min(next, next_groups_);
-  const bool has_to_rest = phase_ == Phase::idle && groups_began_;
-  if (has_to_rest) next = std::min(next, *groups_began_ + Time::picoseconds(1));
+  if (has_groups_to_set()) next = std::min(next, group_times_.next());
+  if (phase_ == Phase::idle) next = std::min(next, group_times_.next_end());
   return std::min(next, exchange_.next_timeout());
 }
 
@@ -228,11 +198,11 @@ void Manager::expire(Time now, const CollectMembers& members) {
   while (const auto reply = exchange_.expire(now)) receive_reply(now, *reply);
   advance(now);
   if (!is_allowed_) return;
-  rest_from_groups(now);
+  if (phase_ == Phase::idle) group_times_.end(now);
   // What is due comes first: programs can change groups without end.
   if (phase_ == Phase::idle && due_ <= now) begin_due(now);
   advance(now);
-  if (has_groups_to_set() && now >= next_groups_) begin_groups(now, members);
+  if (has_groups_to_set() && now >= group_times_.next()) begin_groups(now, members);
   advance(now);
 }
 
@@ -273,7 +243,8 @@ void Manager::begin_due(Time now) {
     // One that a master has disabled works again when that is no master any more.
     case State::not_active:
     case State::standby:
-      return begin_poll();
+      phase_ = Phase::polling;
+      return exchange_.ask(polled_.poll());
     case State::discovering:
       return begin_discovery(now);
     case State::master:
@@ -389,7 +360,7 @@ const OtherManager* Manager::master_or_preferred() const {
     if (other.info.guid == settings_.port_guid || other.state() == State::not_active) continue;
     if (settings_.shares_keys && other.info.key != settings_.manager_key) continue;
     const bool is_master = other.state() == State::master;
-    if (!is_master && (other.info.guid == passed_over_guid_ || !has_precedence(other))) continue;
+    if (!is_master && (polled_.is_passed_over(other.info.guid) || !has_precedence(other))) continue;
     // If two managers are masters, the one with precedence waits for the other to hand over.
     if (state_ == State::master && !has_precedence(other)) continue;
     if (best == nullptr || (is_master && best->state() != State::master)) best = &other;
@@ -401,21 +372,13 @@ void Manager::stand_by(Time now, const OtherManager& other) {
   state_ = State::standby;
   is_new_master_ = true;
   is_up_ = false;
-  polled_ = discovery_.graph().nodes[other.node].route;
-  polled_guid_ = other.info.guid;
-  polled_node_ = other.node;
-  polled_is_master_ = other.state() == State::master;
-  polls_in_vain_ = 0;
+  polled_.choose(discovery_.graph(), other, other.state() == State::master);
   rest(now + poll_pause);
 }
 
 void Manager::release(const OtherManager& other) {
   phase_ = Phase::releasing;
-  polled_ = discovery_.graph().nodes[other.node].route;
-  polled_guid_ = other.info.guid;
-  polled_node_ = other.node;
-  polled_is_master_ = false;
-  polls_in_vain_ = 0;
+  polled_.choose(discovery_.graph(), other, false);
   has_released_ = true;
   ask_to_release(discovery_.graph());
 }
@@ -427,7 +390,7 @@ void Manager::ask_to_release(const Graph& graph) {
 
 void Manager::hand_over() {
   phase_ = Phase::handing_over;
-  exchange_.ask(set_question(polled_, wire::attribute_sm_info,
+  exchange_.ask(set_question(polled_.route(), wire::attribute_sm_info,
                              static_cast<std::uint32_t>(wire::ManagerControl::handover), info()));
 }
 
@@ -501,18 +464,9 @@ void Manager::end_sweep(Time now) {
 
 // --- groups, light sweeps and polls ---
 
-// Groups that were set took until now, collecting members and computing trees among it. All calls
-// of one pass of the fabric's process have the same time, which says nothing about how long they
-// took.
-void Manager::rest_from_groups(Time now) {
-  if (phase_ != Phase::idle || !groups_began_ || now <= *groups_began_) return;
-  next_groups_ = now + std::min(now - *groups_began_, groups_pause_max);
-  groups_began_.reset();
-}
-
 // Setting groups does not put off the sweeps and polls that are due.
 void Manager::begin_groups(Time now, const CollectMembers& members) {
-  groups_began_ = now;
+  group_times_.begin(now);
   if (are_members_old_) {
     TULLE_CHECK(members != nullptr);
     set_members(members());
@@ -549,41 +503,15 @@ void Manager::look_at(const Reply& reply) {
   }
   const GraphNode& node = graph_.nodes[reply.question.node];
   if (reply.question.attribute == wire::attribute_switch_info) {
-    const auto info = reply.as<wire::SwitchInfo>();
-    const bool has_changed = (info.life_and_change & wire::SwitchInfo::port_state_change) != 0 ||
-                             info.linear_top != node.switch_info.linear_top;
-    wants_sweep_ = wants_sweep_ || has_changed;
+    wants_sweep_ |= has_changed(reply.as<wire::SwitchInfo>(), node.switch_info);
   } else {
-    const auto info = reply.as<wire::PortInfo>();
-    const wire::PortInfo& before = node.end_port().info;
-    const bool has_changed = info.speed_supported_and_state != before.speed_supported_and_state ||
-                             info.management_key != before.management_key ||
-                             wire::key_protection_of(info) != wire::key_protection_of(before);
-    wants_sweep_ = wants_sweep_ || has_changed;
+    wants_sweep_ |= has_changed(reply.as<wire::PortInfo>(), node.end_port().info);
   }
-}
-
-void Manager::begin_poll() {
-  phase_ = Phase::polling;
-  Question question;
-  question.route = polled_;
-  question.attribute = wire::attribute_sm_info;
-  exchange_.ask(question);
 }
 
 void Manager::receive_poll(Time now, const Reply& reply) {
-  const OtherManager other{no_node, reply.as<wire::SmInfo>()};
-  const bool is_there = reply.is_good() && other.info.guid == polled_guid_;
-  polled_is_master_ = is_there && other.state() == State::master;
-  if (polled_is_master_) {
-    polls_in_vain_ = 0;
-    passed_over_guid_ = 0;
-    return;
-  }
-  const bool may_become = is_there && other.state() != State::not_active && has_precedence(other);
-  if (may_become && ++polls_in_vain_ < polls_max) return;
-  if (may_become) passed_over_guid_ = polled_guid_;
-  restart(now, State::discovering);
+  const auto precedes = [this](const OtherManager& other) { return has_precedence(other); };
+  if (!polled_.receive(reply, precedes)) restart(now, State::discovering);
 }
 
 }  // namespace tulle::management::subnet

@@ -18,9 +18,11 @@
 #include "management/subnet/discovery.h"
 #include "management/subnet/exchange.h"
 #include "management/subnet/graph.h"
+#include "management/subnet/group_times.h"
 #include "management/subnet/lid_assignment.h"
 #include "management/subnet/multicast.h"
 #include "management/subnet/plan.h"
+#include "management/subnet/polled_manager.h"
 
 namespace tulle::management::subnet {
 
@@ -60,13 +62,10 @@ class Manager {
   static constexpr Time light_sweep_pause = Time::seconds(10);
   // Traps cannot make sweeps follow one another faster than so, nor busier than half of the time.
   static constexpr Time sweep_pause = Time::milliseconds(100);
-  // Changes of groups do not keep it busier than half of the time either, but wait no longer. What
-  // counts is the time from when groups begin to be set until the first call at a later time.
-  static constexpr Time groups_pause_max = Time::milliseconds(100);
+  static constexpr Time groups_pause_max = GroupTimes::pause_max;
   // A manager in standby asks the master so often whether it is there.
   static constexpr Time poll_pause = Time::seconds(2);
-  // A manager with precedence that does not become master within so many questions is passed over.
-  static constexpr int polls_max = 5;
+  static constexpr int polls_max = PolledManager::polls_max;
   static constexpr std::size_t outgoing_max = 1'024;
   static constexpr std::size_t notices_max = 1'024;
 
@@ -141,13 +140,10 @@ class Manager {
   void begin_due(Time now);
   void begin_discovery(Time now);
   void begin_groups(Time now, const CollectMembers& members);
-  void rest_from_groups(Time now);
   void begin_light_sweep();
-  void begin_poll();
   void decide(Time now);
   const OtherManager* master_or_preferred() const;
   bool has_keys_of(const Packet& packet) const;
-  bool is_from_master(const Packet& packet) const;
   void replace_shown_key();
   bool has_precedence(const OtherManager& other) const;
   void stand_by(Time now, const OtherManager& other);
@@ -183,13 +179,7 @@ class Manager {
   Time due_ = Time::zero();  // when an idle manager begins its next work
   Time sweep_began_ = Time::zero();
   Time next_sweep_ = Time::zero();  // no sweep begins earlier
-  // In standby: the manager that is polled, and how often it was no master.
-  Route polled_;
-  std::uint64_t polled_guid_ = 0;
-  std::uint32_t polled_node_ = no_node;  // in the graph of the last discovery
-  bool polled_is_master_ = false;        // when it last answered
-  int polls_in_vain_ = 0;
-  std::uint64_t passed_over_guid_ = 0;
+  PolledManager polled_;            // in standby
   std::uint64_t sweeps_ = 0;
   std::uint32_t activity_ = 0;
   std::uint32_t errors_ = 0;
@@ -200,8 +190,7 @@ class Manager {
   bool is_urgent_ = false;  // something has changed; otherwise a sweep repairs the last one
   bool wants_groups_ = false;
   bool are_members_old_ = false;
-  std::optional<Time> groups_began_;  // set until they are set and a later call has come
-  Time next_groups_;
+  GroupTimes group_times_;
 };
 
 }  // namespace tulle::management::subnet

@@ -88,15 +88,7 @@ Node::Node(const NodeSettings& settings) : settings_(settings), ports_(settings.
     }
   }
   if (!is_switch()) return;
-  linear_.assign(settings.linear_entries, no_port);
-  for (auto& masks : multicast_) masks.assign(settings.multicast_entries, 0);
-  switch_info_.linear_entries_max = settings.linear_entries;
-  switch_info_.multicast_entries_max = settings.multicast_entries;
-  switch_info_.lids_per_port = 0;
-  switch_info_.default_port = switch_info_.default_multicast_primary_port =
-      switch_info_.default_multicast_other_port = no_port;
-  switch_info_.pkey_entries_max = wire::pkeys_in_block;
-  switch_info_.flags = wire::SwitchInfo::enforces_inbound | wire::SwitchInfo::enforces_outbound;
+  tables_ = ForwardingTables(ports(), settings.linear_entries, settings.multicast_entries);
 }
 
 std::uint64_t Node::port_guid(std::uint8_t port) const {
@@ -117,13 +109,6 @@ Lid Node::own_lid(std::uint8_t port) const { return Lid(ports_[addressed_port(po
 bool Node::has_lid(std::uint8_t port, Lid lid) const {
   const wire::PortInfo& info = ports_[port].info;
   return info.lid != 0 && base_of(lid, lmc_of(info)).value == info.lid;
-}
-
-std::uint8_t Node::output_port(Lid lid) const {
-  if (has_lid(0, lid)) return 0;
-  if (lid.value > switch_info_.linear_top || lid.value >= linear_.size()) return no_port;
-  const std::uint8_t port = linear_[lid.value];
-  return port <= ports() ? port : no_port;
 }
 
 std::optional<std::uint8_t> Node::lane(std::uint8_t in_port, std::uint8_t out_port,
@@ -160,13 +145,6 @@ bool Node::lets_out(std::uint8_t port, Pkey pkey) const {
   return (flags & wire::PortInfo::enforces_outbound) == 0 || has_partition(port, pkey);
 }
 
-bool Node::forwards_multicast(Lid lid, std::uint8_t port) const {
-  if (lid.value <= wire::unicast_lid_max || lid.value == wire::permissive_lid) return false;
-  const std::size_t entry = lid.value - (wire::unicast_lid_max + 1u);
-  const auto& masks = multicast_[port / wire::multicast_ports_in_block];
-  return entry < masks.size() && (masks[entry] >> port % wire::multicast_ports_in_block & 1) != 0;
-}
-
 // --- links ---
 
 bool Node::is_enabled(std::uint8_t port) const { return ports_[port].is_enabled; }
@@ -182,7 +160,7 @@ void Node::set_state(Time now, std::uint8_t port, wire::PortState state,
   // IBTA 14.2.5.4: what a manager sets is no change of the port's state in this sense.
   const bool is_managers_own = state == wire::PortState::armed || state == wire::PortState::active;
   if (!changes || !is_switch() || is_managers_own) return;
-  switch_info_.life_and_change |= wire::SwitchInfo::port_state_change;
+  tables_.note_port_change();
   // IBTA 14.2.5.1, trap 128: the details begin with the switch's LID.
   const be16 details = own_lid(0).value;
   traps_.raise(now, TrapSender::Kind::link_state, 0,

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "management/answer.h"
+#include "management/subnet/forwarding_tables.h"
 #include "management/subnet/trap_sender.h"
 #include "rdma/wire/smp.h"
 
@@ -49,7 +50,7 @@ class Node {
     answered,     // the packet has become its answer
     for_manager,  // it is meant for a subnet manager at this node
   };
-  static constexpr std::uint8_t no_port = 0xFF;
+  static constexpr std::uint8_t no_port = ForwardingTables::no_port;
 
   explicit Node(const NodeSettings& settings);
 
@@ -71,9 +72,11 @@ class Node {
   bool has_lid(std::uint8_t port, Lid lid) const;
   // Switch: returns the output port of a unicast LID. 0 is the switch itself, and no_port means
   // that the table has none.
-  std::uint8_t output_port(Lid lid) const;
+  std::uint8_t output_port(Lid lid) const { return has_lid(0, lid) ? 0 : tables_.output_port(lid); }
   // Switch: returns true if packets of a multicast LID leave by the port.
-  bool forwards_multicast(Lid lid, std::uint8_t port) const;
+  bool forwards_multicast(Lid lid, std::uint8_t port) const {
+    return tables_.forwards_multicast(lid, port);
+  }
 
   // Returns the lane on which packets of a service level leave by a port, or nothing if there is
   // none (IBTA 7.6.6, 14.2.5.8). At a switch it depends on the port by which they came in.
@@ -168,15 +171,12 @@ class Node {
   Status set_link_states(Time now, std::uint8_t number, const wire::PortInfo& wanted);
   void set_addresses(std::uint8_t number, const wire::PortInfo& wanted);
   void set_link_limits(std::uint8_t number, const wire::PortInfo& wanted);
-  Status set_switch_info(const wire::SwitchInfo& wanted);
   void set_state(Time now, std::uint8_t port, wire::PortState state, wire::PhysicalState physical);
   Lid own_lid(std::uint8_t port) const;
 
   NodeSettings settings_;
   std::vector<Port> ports_;  // by number; an adapter does not use port 0
-  wire::SwitchInfo switch_info_;
-  std::vector<std::uint8_t> linear_;             // by LID
-  std::array<std::vector<be16>, 16> multicast_;  // by 16 ports, then by LID: a bit for each port
+  ForwardingTables tables_;  // of a switch
   TrapSender traps_;
   std::uint32_t arbitration_writes_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "management/subnet/node.h"
+#include "management/subnet/table_block.h"
 
 namespace tulle::management::subnet {
 
@@ -27,15 +28,6 @@ Attribute read_from(ConstData data) {
 template <typename Attribute>
 void write_to(const Attribute& attribute, Data data) {
   std::memcpy(data.data(), &attribute, sizeof attribute);
-}
-
-// Returns a block of a table, as many bytes as there are.
-template <typename Field>
-Data block_of(std::vector<Field>& table, std::size_t block, std::size_t entries) {
-  const std::size_t first = block * entries;
-  if (first >= table.size()) return {};
-  return std::as_writable_bytes(
-      std::span(table).subspan(first, std::min(entries, table.size() - first)));
 }
 
 }  // namespace
@@ -89,7 +81,7 @@ Status Node::get(const wire::MadHeader& header, const wire::SubnetHeader& subnet
       return Status::ok;
     case wire::attribute_switch_info:
       if (!is_switch()) return Status::attribute_not_supported;
-      write_to(switch_info_, data);
+      write_to(tables_.info(), data);
       return Status::ok;
     case wire::attribute_port_info: {
       const std::uint32_t number = port_of_modifier(header.attribute_modifier & 0xFF, in_port);
@@ -109,7 +101,7 @@ Status Node::set(Time now, const wire::MadHeader& header, std::uint8_t in_port, 
   switch (header.attribute_id) {
     case wire::attribute_switch_info:
       if (!is_switch()) return Status::attribute_not_supported;
-      return set_switch_info(read_from<wire::SwitchInfo>(data));
+      return tables_.set_info(read_from<wire::SwitchInfo>(data));
     case wire::attribute_port_info: {
       const std::uint32_t number = port_of_modifier(header.attribute_modifier & 0xFF, in_port);
       if (!has_port(number)) return Status::invalid_value;
@@ -161,32 +153,13 @@ Node::Block Node::block_at(const wire::MadHeader& header, std::uint8_t in_port) 
     }
     case wire::attribute_linear_forwarding:
       if (!is_switch()) return {{}, Status::attribute_not_supported};
-      return found(block_of(linear_, modifier, wire::linear_entries_in_block));
-    case wire::attribute_multicast_forwarding: {
-      // IBTA 14.2.5.11: bits 8:0 are the block, and bits 31:28 the group of ports.
+      return found(tables_.linear_block(modifier));
+    case wire::attribute_multicast_forwarding:
       if (!is_switch()) return {{}, Status::attribute_not_supported};
-      auto& masks = multicast_[modifier >> 28];
-      return found(block_of(masks, modifier & 0x1FF, wire::multicast_entries_in_block));
-    }
+      return found(tables_.multicast_block(modifier));
     default:
       return {{}, Status::attribute_not_supported};
   }
-}
-
-Status Node::set_switch_info(const wire::SwitchInfo& wanted) {
-  if (wanted.linear_top >= switch_info_.linear_entries_max) return Status::invalid_value;
-  switch_info_.linear_top = wanted.linear_top;
-  switch_info_.default_port = wanted.default_port;
-  switch_info_.default_multicast_primary_port = wanted.default_multicast_primary_port;
-  switch_info_.default_multicast_other_port = wanted.default_multicast_other_port;
-  switch_info_.multicast_top = wanted.multicast_top;
-  // IBTA 14.2.5.4: writing a one to PortStateChange takes it back.
-  constexpr std::uint8_t life_time = 0xF8;
-  const std::uint8_t change = switch_info_.life_and_change & wire::SwitchInfo::port_state_change &
-                              static_cast<std::uint8_t>(~wanted.life_and_change);
-  switch_info_.life_and_change =
-      static_cast<std::uint8_t>((wanted.life_and_change & life_time) | change);
-  return Status::ok;
 }
 
 // --- PortInfo ---

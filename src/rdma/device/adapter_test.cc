@@ -447,7 +447,7 @@ TEST(Adapter, ADestroyedQueuePairGetsNoPackets) {
 
 TEST(Adapter, TheMemoryOfDestroyedQueuePairsIsUsedAgain) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer uses no memory again for a while.";
+  GTEST_SKIP() << "AddressSanitizer does not reuse memory for a while.";
 #endif
   Node node(0);
   std::set<const transport::QueuePair*> places;

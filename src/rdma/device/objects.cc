@@ -108,7 +108,8 @@ VerbsStatus Objects::reregister(verbs::MemoryRegion& region, const Reregistratio
 
 // Returns false if a process of this host may still write to the region.
 bool Objects::withdraw(const verbs::MemoryRegion& region) {
-  if (environment_->withheld != nullptr) environment_->withheld->release_all();
+  if (environment_->withheld != nullptr)
+    environment_->withheld->release_all({region.memory, region.length});
   return environment_->direct == nullptr || environment_->direct->withdraw(region);
 }
 

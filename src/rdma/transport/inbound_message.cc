@@ -184,12 +184,28 @@ bool InboundMessage::write(QueuePair& qp, std::byte* memory, Payload payload,
   if (info.starts_message()) {
     withheld->drop_first_packet(qp.number);  // of one that was abandoned
     if (!info.ends_message() &&
-        withheld->keep_first_packet(qp.number, memory, payload.data, payload.bytes)) {
+        withheld->keep_first_packet(qp.number, write_key_, write_address_, memory,
+                                    {payload.data, payload.bytes})) {
       return true;
     }
   }
   return copy_guarded(memory, payload.data, payload.bytes) &&
-         (!info.ends_message() || withheld->write_first_packet(qp.number));
+         (!info.ends_message() || write_first_packet(qp, *withheld));
+}
+
+// Since the packet came, its right may have been revoked, and its key may have become good for
+// other memory, as that of a window that was bound again.
+bool InboundMessage::write_first_packet(QueuePair& qp, Withheld& withheld) {
+  const Withheld::FirstPacket* const packet = withheld.first_packet(qp.number);
+  if (packet == nullptr) return true;
+  const auto access =
+      qp.environment.keys.remote(packet->key, *qp.init.pd, qp.number, packet->address,
+                                 packet->bytes.size(), Access::remote_write);
+  const bool may_write =
+      access.verdict == verbs::KeyTable::Verdict::ok && access.memory == packet->memory;
+  if (may_write) return withheld.write_first_packet(qp.number);
+  withheld.drop_first_packet(qp.number);
+  return false;
 }
 
 // Writes the next bytes of a SEND to the receive request.

@@ -11,6 +11,7 @@
 namespace tulle::transport {
 
 class QueuePair;
+class Withheld;
 
 // The errors that a responder finds in a request, in the terms of IBTA 9.7.4.1 and 9.9.3.
 enum class RequestVerdict : std::uint8_t {
@@ -82,6 +83,7 @@ class InboundMessage {
   RequestVerdict take_receive(QueuePair& qp, const wire::OpcodeInfo& info, Payload payload);
   bool place(QueuePair& qp, Payload payload, const wire::OpcodeInfo& info);
   bool write(QueuePair& qp, std::byte* memory, Payload payload, const wire::OpcodeInfo& info);
+  static bool write_first_packet(QueuePair& qp, Withheld& withheld);
   RequestVerdict check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
                            const wire::Packet& packet) const;
   void complete(QueuePair& qp, const wire::Packet& packet, const wire::OpcodeInfo& info);

@@ -35,29 +35,37 @@ bool Withheld::keep(QpNumber qp, bool is_receive, std::byte* memory, const std::
   return false;
 }
 
-bool Withheld::keep_first_packet(QpNumber qp, std::byte* memory, const std::byte* from,
-                                 std::uint32_t bytes) try {
-  Kept& kept = queue_pairs_[qp.value];
-  kept.first_packet.assign(from, from + bytes);
-  kept.first_memory = memory;
+bool Withheld::keep_first_packet(QpNumber qp, RemoteKey key, std::uint64_t address,
+                                 std::byte* memory, std::span<const std::byte> bytes) try {
+  FirstPacket& packet = queue_pairs_[qp.value].first_packet;
+  packet.bytes.assign(bytes.begin(), bytes.end());
+  packet.key = key;
+  packet.address = address;
+  packet.memory = memory;
   return true;
 } catch (const std::bad_alloc&) {
   return false;
 }
 
-bool Withheld::write_first_packet(QpNumber qp) {
+const Withheld::FirstPacket* Withheld::first_packet(QpNumber qp) const {
   const auto found = queue_pairs_.find(qp.value);
-  if (found == queue_pairs_.end() || found->second.first_packet.empty()) return true;
+  const bool is_kept = found != queue_pairs_.end() && !found->second.first_packet.bytes.empty();
+  return is_kept ? &found->second.first_packet : nullptr;
+}
+
+bool Withheld::write_first_packet(QpNumber qp) {
+  const FirstPacket* const packet = first_packet(qp);
+  if (packet == nullptr) return true;
   for (int i = 0; i < pauses_before_first_packet; ++i) pause_processor();
-  std::vector<std::byte>& packet = found->second.first_packet;
-  const bool is_there = copy_guarded(found->second.first_memory, packet.data(), packet.size());
-  packet.clear();
+  const bool is_there = packet->memory != nullptr &&
+                        copy_guarded(packet->memory, packet->bytes.data(), packet->bytes.size());
+  drop_first_packet(qp);
   return is_there;
 }
 
 void Withheld::drop_first_packet(QpNumber qp) {
   if (const auto found = queue_pairs_.find(qp.value); found != queue_pairs_.end()) {
-    found->second.first_packet.clear();
+    found->second.first_packet.bytes.clear();
   }
 }
 
@@ -120,8 +128,13 @@ void Withheld::release_all(QpNumber qp) {
   }
 }
 
-void Withheld::release_all() {
-  for (auto& [number, kept] : queue_pairs_) write_all(kept);
+void Withheld::release_all(std::span<const std::byte> region) {
+  for (auto& [number, kept] : queue_pairs_) {
+    write_all(kept);
+    const std::byte* const first = kept.first_packet.memory;
+    const bool is_inside = first >= region.data() && first < region.data() + region.size();
+    if (is_inside) kept.first_packet.memory = nullptr;
+  }
 }
 
 void Withheld::forget(QpNumber qp) {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -44,13 +45,23 @@ class Withheld {
   // completes to several queues and must not keep any.
   [[nodiscard]] bool keep(QpNumber qp, bool is_receive, std::byte* memory, const std::byte* from,
                           std::uint32_t bytes);
-  // Keeps the first packet of a WRITE until the last one has been written. Nothing else writes it:
-  // the peer's right to write is looked at again with the last packet.
-  [[nodiscard]] bool keep_first_packet(QpNumber qp, std::byte* memory, const std::byte* from,
-                                       std::uint32_t bytes);
+  // The first packet of a WRITE, where it goes, and the key and address by which it may. The memory
+  // is null once its region has gone away.
+  struct FirstPacket {
+    RemoteKey key;
+    std::uint64_t address = 0;
+    std::byte* memory = nullptr;
+    std::vector<std::byte> bytes;
+  };
+  // Keeps the first packet of a WRITE until the last one has been written. Nothing else writes it.
+  // The caller must look at the peer's right to write it again before write_first_packet().
+  [[nodiscard]] bool keep_first_packet(QpNumber qp, RemoteKey key, std::uint64_t address,
+                                       std::byte* memory, std::span<const std::byte> bytes);
+  // Returns null if there is none.
+  const FirstPacket* first_packet(QpNumber qp) const;
   // The last packet of that WRITE has been written. Returns false if the memory is gone.
   [[nodiscard]] bool write_first_packet(QpNumber qp);
-  // The WRITE has been abandoned, or its memory belongs to a region that goes away.
+  // The WRITE has been abandoned, or may no longer be written.
   void drop_first_packet(QpNumber qp);
 
   // A completion has been queued; what was kept before belongs to it.
@@ -62,8 +73,8 @@ class Withheld {
   void release_under(QpNumber qp, const std::byte* memory, std::uint32_t bytes);
   // Writes what is kept for a queue pair: its peer reads, or a fence has been passed.
   void release_all(QpNumber qp);
-  // A memory region goes away.
-  void release_all();
+  // A memory region goes away. First packets for it are not written.
+  void release_all(std::span<const std::byte> region);
   // The queue pair goes away or is reset: what is kept is written, and its completions are of
   // the past.
   void forget(QpNumber qp);
@@ -82,8 +93,7 @@ class Withheld {
   struct Kept {
     Queue sends;
     Queue receives;
-    std::byte* first_memory = nullptr;
-    std::vector<std::byte> first_packet;
+    FirstPacket first_packet;
   };
 
   static bool is_receive(const verbs::Completion& completion);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 
 namespace tulle::transport {
 namespace {
@@ -105,7 +106,7 @@ TEST_F(WithheldTest, AllOfAQueuePairCanBeShownAndItsCompletionsComeAfterwards) {
 TEST_F(WithheldTest, MemoryThatGoesAwayShowsAll) {
   keep(0, true);
   keep(1, false, other_qp);
-  withheld_.release_all();
+  withheld_.release_all(memory_);
   EXPECT_TRUE(has(0) && has(1));
 }
 
@@ -139,7 +140,7 @@ TEST_F(WithheldTest, APeerThatEndsNoMessageFillsNoMemory) {
 TEST_F(WithheldTest, TheFirstPacketOfAWriteAppearsLast) {
   std::array<std::byte, 4> packet;
   packet.fill(std::byte{1});
-  ASSERT_TRUE(withheld_.keep_first_packet(qp, memory_.data(), packet.data(), packet.size()));
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, {}, 0, memory_.data(), packet));
   EXPECT_FALSE(has(0));
   EXPECT_TRUE(withheld_.write_first_packet(qp));
   EXPECT_TRUE(has(0) && has(3));
@@ -150,18 +151,26 @@ TEST_F(WithheldTest, TheFirstPacketOfAWriteAppearsLast) {
 }
 
 TEST_F(WithheldTest, OnlyTheLastPacketOfAWriteBringsTheFirst) {
-  const std::byte one{1};
-  ASSERT_TRUE(withheld_.keep_first_packet(qp, memory_.data(), &one, 1));
+  const std::array<std::byte, 1> one{std::byte{1}};
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, {}, 0, memory_.data(), one));
   withheld_.release_all(qp);
-  withheld_.release_all();
+  withheld_.release_all(std::span(memory_).subspan(1));
   EXPECT_FALSE(has(0)) << "the right to write may be gone";
   withheld_.drop_first_packet(qp);
   EXPECT_TRUE(withheld_.write_first_packet(qp));
   EXPECT_FALSE(has(0));
-  ASSERT_TRUE(withheld_.keep_first_packet(qp, memory_.data(), &one, 1));
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, {}, 0, memory_.data(), one));
   withheld_.forget(qp);
   EXPECT_TRUE(withheld_.write_first_packet(qp));
   EXPECT_FALSE(has(0));
+}
+
+TEST_F(WithheldTest, TheFirstPacketForMemoryThatGoesAwayIsNotWritten) {
+  const std::array<std::byte, 1> one{std::byte{1}};
+  ASSERT_TRUE(withheld_.keep_first_packet(qp, {}, 0, &memory_[4], one));
+  withheld_.release_all(std::span(memory_).subspan(4, 1));
+  EXPECT_FALSE(withheld_.write_first_packet(qp));
+  EXPECT_FALSE(has(4));
 }
 
 TEST_F(WithheldTest, ALaterRequestForTheSameMemoryFindsWhatCameBefore) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "os/cancellation.h"
 #include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 
@@ -72,6 +73,7 @@ int result_of(int error, int agent) {
 // Returns 0, or an errno if nothing can be read.
 int wait_for(int descriptor, int timeout_milliseconds) {
   pollfd entry{descriptor, POLLIN, 0};
+  const CancellationPoint point;
   const int ready = ::poll(&entry, 1, timeout_milliseconds);
   if (ready == 0) return ETIMEDOUT;
   return ready == 1 ? 0 : EIO;
@@ -84,6 +86,7 @@ extern "C" {
 // Besides the documented errors, this returns -EIO where no sockets can be had (EMFILE and the
 // like).
 int umad_open_port(const char* ca_name, int portnum) try {
+  const NoCancellation no_cancellation;
   const auto all = devices();
   const Device* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
@@ -103,6 +106,7 @@ int umad_open_port(const char* ca_name, int portnum) try {
 }
 
 int umad_close_port(int portid) {
+  const NoCancellation no_cancellation;
   std::shared_ptr<OpenPort> closed;
   {
     const std::lock_guard lock(ports().mutex);
@@ -118,6 +122,7 @@ int umad_close_port(int portid) {
 int umad_get_fd(int portid) { return find_port(portid) != nullptr ? portid : fail(EINVAL); }
 
 int umad_poll(int portid, int timeout_ms) {
+  const NoCancellation no_cancellation;
   if (find_port(portid) == nullptr) return fail(EINVAL);
   const int error = wait_for(portid, timeout_ms);
   return error == 0 ? 0 : fail(error);
@@ -125,6 +130,7 @@ int umad_poll(int portid, int timeout_ms) {
 
 int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t rmpp_version,
                   long method_mask[16 / sizeof(long)]) try {
+  const NoCancellation no_cancellation;
   int agent = -1;
   const int error = register_agent(portid, registration_of(method_mask, rmpp_version), mgmt_class,
                                    mgmt_version, agent);
@@ -135,6 +141,7 @@ int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t rmpp_ver
 
 int umad_register_oui(int portid, int mgmt_class, uint8_t rmpp_version, uint8_t oui[3],
                       long method_mask[16 / sizeof(long)]) try {
+  const NoCancellation no_cancellation;
   const bool has_oui = oui != nullptr && mgmt_class >= UMAD_CLASS_VENDOR_RANGE2_START &&
                        mgmt_class <= UMAD_CLASS_VENDOR_RANGE2_END;
   if (!has_oui) return fail(EINVAL);
@@ -148,6 +155,7 @@ int umad_register_oui(int portid, int mgmt_class, uint8_t rmpp_version, uint8_t 
 }
 
 int umad_register2(int port_fd, umad_reg_attr* attr, uint32_t* agent_id) try {
+  const NoCancellation no_cancellation;
   if (attr == nullptr || agent_id == nullptr) return EINVAL;
   const bool wants_oui = attr->mgmt_class >= UMAD_CLASS_VENDOR_RANGE2_START &&
                          attr->mgmt_class <= UMAD_CLASS_VENDOR_RANGE2_END;
@@ -172,6 +180,7 @@ int umad_register2(int port_fd, umad_reg_attr* attr, uint32_t* agent_id) try {
 }
 
 int umad_unregister(int portid, int agentid) try {
+  const NoCancellation no_cancellation;
   const auto port = find_port(portid);
   const int error = port == nullptr ? EINVAL : port->remove(agentid);
   return error == 0 ? 0 : fail(EINVAL);
@@ -180,6 +189,7 @@ int umad_unregister(int portid, int agentid) try {
 }
 
 int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, int retries) try {
+  const NoCancellation no_cancellation;
   const auto port = find_port(portid);
   if (umad == nullptr || port == nullptr || !port->has(agentid)) return fail(EINVAL);
   if (length < static_cast<int>(least_sent_bytes) || length > static_cast<int>(port->longest())) {
@@ -202,6 +212,7 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
 }
 
 int umad_recv(int portid, void* umad, int* length, int timeout_ms) try {
+  const NoCancellation no_cancellation;
   const auto port = find_port(portid);
   const bool makes_sense =
       umad != nullptr && length != nullptr && *length >= static_cast<int>(Envelope::usual_bytes);

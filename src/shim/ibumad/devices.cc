@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
@@ -155,6 +156,7 @@ int umad_init() { return 0; }
 int umad_done() { return 0; }
 
 int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) try {
+  const NoCancellation no_cancellation;
   auto list = find_devices();
   if (!list) say_once(list.error());
   if (!list || cas == nullptr || max < 0) {
@@ -170,6 +172,7 @@ int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) try {
 
 // The first entry is that of port 0, which only switches have.
 int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) try {
+  const NoCancellation no_cancellation;
   const auto all = devices();
   const Device* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
@@ -183,6 +186,7 @@ int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) try {
 }
 
 int umad_get_ca(const char* ca_name, umad_ca_t* ca) try {
+  const NoCancellation no_cancellation;
   if (ca == nullptr) return fail(EINVAL);
   const auto all = devices();
   const Device* device = find_device(all, ca_name);
@@ -207,6 +211,7 @@ int umad_get_ca(const char* ca_name, umad_ca_t* ca) try {
 }
 
 int umad_release_ca(umad_ca_t* ca) {
+  const NoCancellation no_cancellation;
   if (ca == nullptr) return fail(ENODEV);
   for (umad_port_t*& port : ca->ports) {
     if (port == nullptr) continue;
@@ -218,6 +223,7 @@ int umad_release_ca(umad_ca_t* ca) {
 }
 
 int umad_get_port(const char* ca_name, int portnum, umad_port_t* port) try {
+  const NoCancellation no_cancellation;
   if (port == nullptr || !is_port(portnum)) return fail(EINVAL);
   const auto all = devices();
   const Device* device = find_device(all, ca_name);
@@ -228,6 +234,7 @@ int umad_get_port(const char* ca_name, int portnum, umad_port_t* port) try {
 }
 
 int umad_release_port(umad_port_t* port) {
+  const NoCancellation no_cancellation;
   if (port == nullptr) return fail(ENODEV);
   std::free(port->pkeys);
   port->pkeys = nullptr;
@@ -237,6 +244,7 @@ int umad_release_port(umad_port_t* port) {
 
 // A subnet manager shows by holding this file open that it runs. A RoCE port's network has none.
 int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) try {
+  const NoCancellation no_cancellation;
   if (path == nullptr || max <= 0 || !is_port(portnum)) return fail(EINVAL);
   const auto all = devices();
   const Device* device = find_device(all, ca_name);
@@ -251,6 +259,7 @@ int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) t
 
 // Returns null with errno 0 if there are none.
 umad_device_node* umad_get_ca_device_list() try {
+  const NoCancellation no_cancellation;
   auto list = find_devices();
   if (!list) {
     say_once(list.error());
@@ -279,6 +288,7 @@ umad_device_node* umad_get_ca_device_list() try {
 }
 
 void umad_free_ca_device_list(umad_device_node* head) {
+  const NoCancellation no_cancellation;
   while (head != nullptr) {
     umad_device_node* next = head->next;
     std::free(const_cast<char*>(head->ca_name));
@@ -289,6 +299,7 @@ void umad_free_ca_device_list(umad_device_node* head) {
 
 // Sorts the list by name. `size` is its length, or 0 if that is not known.
 int umad_sort_ca_device_list(umad_device_node** head, size_t size) {
+  const NoCancellation no_cancellation;
   if (head == nullptr) return EINVAL;
   std::size_t length = 0;
   for (umad_device_node* node = *head; node != nullptr; node = node->next) ++length;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <span>
 
+#include "os/cancellation.h"
 #include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 
@@ -45,10 +46,12 @@ std::uint32_t port_with_a_link(const Device& device) {
 extern "C" {
 
 int umad_open_smi_port(const char* ca_name, int portnum) {
+  const NoCancellation no_cancellation;
   return umad_open_port(ca_name, portnum);
 }
 
 int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) try {
+  const NoCancellation no_cancellation;
   if (cas == nullptr) {
     errno = EINVAL;
     return -1;
@@ -66,6 +69,7 @@ int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) try {
 // is no such device or port.
 int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, umad_ca_pair* pair,
                                      unsigned) try {
+  const NoCancellation no_cancellation;
   if (pair == nullptr) {
     errno = EINVAL;
     return -1;

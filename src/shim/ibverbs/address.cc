@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
@@ -115,6 +116,7 @@ void from_address_vector(const verbs::AddressVector& from, ibv_ah_attr& to) {
 extern "C" {
 
 ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv_pd) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
@@ -147,6 +149,7 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
 }
 
 int ibv_destroy_ah(ibv_ah* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Ah& ah = Ah::of(ibv);
   Context& context = Context::of(ah.context);
@@ -162,6 +165,7 @@ int ibv_destroy_ah(ibv_ah* ibv) {
 
 int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
                         ibv_ah_attr* out) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || wc == nullptr || out == nullptr) return fail_with_minus_one(EINVAL);
   *out = {};
   out->dlid = wc->slid;
@@ -191,6 +195,7 @@ int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh
 }
 
 ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port) {
+  const NoCancellation no_cancellation;
   if (pd == nullptr) return fail(EINVAL);
   ibv_ah_attr attributes;
   if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attributes) != 0) return nullptr;
@@ -199,6 +204,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t
 
 // Providers have a kernel look this up. Here the live device finds the way to a GID by itself.
 int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {
+  const NoCancellation no_cancellation;
   return fail_with_minus_one(EOPNOTSUPP);
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
@@ -62,6 +63,7 @@ extern "C" {
 
 // ibv_reg_mr(3): registers memory of the program, or of a DMA buffer by its descriptor, never both.
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attributes) {
+  const NoCancellation no_cancellation;
   if (pd == nullptr || attributes == nullptr) return fail(EINVAL);
   const auto& request = *reinterpret_cast<const RegionRequest*>(attributes);
   constexpr std::uint64_t served = region_field::iova | region_field::address | region_field::fd |
@@ -75,6 +77,7 @@ ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attributes) {
 }
 
 void* ibv_alloc_buf(ibv_pd* pd, std::size_t size, ibv_buf** out) {
+  const NoCancellation no_cancellation;
   if (pd == nullptr || size == 0 || out == nullptr) return fail(EINVAL);
   std::unique_ptr<ibv_buf> buffer(new (std::nothrow) ibv_buf);
   if (buffer == nullptr) return fail(ENOMEM);
@@ -87,12 +90,14 @@ void* ibv_alloc_buf(ibv_pd* pd, std::size_t size, ibv_buf** out) {
 }
 
 void ibv_free_buf(ibv_buf* buffer) {
+  const NoCancellation no_cancellation;
   if (buffer == nullptr) return;
   std::free(buffer->memory);
   delete buffer;
 }
 
 ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, std::size_t length, int access) {
+  const NoCancellation no_cancellation;
   RegionRequest request = {};
   request.length = length;
   request.access = access;
@@ -104,6 +109,7 @@ ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, std::size_t l
 
 // ibv_alloc_buf(3): ENODATA says that no DMA buffer is behind the buffer.
 int ibv_export_buf_dmabuf_fd(ibv_buf* buffer) {
+  const NoCancellation no_cancellation;
   return fail_with_minus_one(buffer != nullptr ? ENODATA : EINVAL);
 }
 

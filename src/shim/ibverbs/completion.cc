@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
@@ -178,7 +179,7 @@ void serve_completions(Context& context) {
   context.modify_cq = guarded<modify_cq>;
   context.create_cq_ex = guarded<create_cq_ex>;
   context.context.ops.poll_cq = poll_cq;
-  context.context.ops.req_notify_cq = request_notification;
+  context.context.ops.req_notify_cq = guarded<request_notification>;
 }
 
 bool may_have_come(Cq& cq, std::unique_lock<std::mutex>& held) {
@@ -239,6 +240,7 @@ extern "C" {
 
 ibv_cq* ibv_create_cq(ibv_context* ibv, int entries, void* cq_context, ibv_comp_channel* channel,
                       int vector) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || entries <= 0 || vector < 0) return fail(EINVAL);
   Cq* cq = create(Context::of(ibv), static_cast<std::uint32_t>(entries), cq_context, channel,
                   static_cast<std::uint32_t>(vector));
@@ -248,6 +250,7 @@ ibv_cq* ibv_create_cq(ibv_context* ibv, int entries, void* cq_context, ibv_comp_
 }
 
 int ibv_resize_cq(ibv_cq* ibv, int entries) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || entries <= 0) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
@@ -261,6 +264,7 @@ int ibv_resize_cq(ibv_cq* ibv, int entries) try {
 }
 
 int ibv_destroy_cq(ibv_cq* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "rdma/verbs/types.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
@@ -271,8 +272,8 @@ void free_all(Context& context) {
 }  // namespace
 
 void serve_queries(Context& context) {
-  context.query_device_ex = query_device_ex;
-  context.query_port = query_port;
+  context.query_device_ex = guarded<query_device_ex>;
+  context.query_port = guarded<query_port>;
   context.context.ops._compat_query_device = query_device_slot;
   context.context.ops._compat_query_port = query_port_slot;
 }
@@ -280,6 +281,7 @@ void serve_queries(Context& context) {
 extern "C" {
 
 int ibv_close_device(ibv_context* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);
   forget(context);
@@ -296,6 +298,7 @@ int ibv_close_device(ibv_context* ibv) {
 }
 
 int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
@@ -305,17 +308,20 @@ int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
 
 // Programs that were built before the struct grew have room only for its first 48 bytes.
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
+  const NoCancellation no_cancellation;
   return query_port(context, port, reinterpret_cast<ibv_port_attr*>(out),
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
 
 int ibv_query_port_speed(ibv_context* ibv, std::uint32_t port, std::uint64_t* out) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   *out = link_speed_100_megabits;
   return 0;
 }
 
 int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr || port != only_port || index < 0) {
     return fail_with_minus_one(EINVAL);
   }
@@ -331,6 +337,7 @@ int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) 
 
 int _ibv_query_gid_ex(ibv_context* ibv, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out,
                       std::uint32_t flags, std::size_t entry_bytes) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return report(EOPNOTSUPP);
   Context& context = Context::of(ibv);
@@ -346,6 +353,7 @@ int _ibv_query_gid_ex(ibv_context* ibv, std::uint32_t port, std::uint32_t index,
 // Returns the number of entries, or a negative errno.
 ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size_t capacity,
                              std::uint32_t flags, std::size_t entry_bytes) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || (entries == nullptr && capacity > 0)) return -EINVAL;
   if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return -EOPNOTSUPP;
   Context& context = Context::of(ibv);
@@ -367,6 +375,7 @@ ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size
 // This function is of the private node, but ibv_devinfo calls it. Type 0 means InfiniBand and RoCE
 // v1, type 1 RoCE v2.
 int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int* type) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || type == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
@@ -381,6 +390,7 @@ int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int*
 TULLE_SINCE_34(ibv_query_gid_type)
 
 int ibv_query_pkey(ibv_context* ibv, std::uint8_t port, int index, __be16* out) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr || port != only_port || index < 0) {
     return fail_with_minus_one(EINVAL);
   }
@@ -393,6 +403,7 @@ int ibv_query_pkey(ibv_context* ibv, std::uint8_t port, int index, __be16* out) 
 }
 
 int ibv_get_pkey_index(ibv_context* ibv, std::uint8_t port, __be16 pkey) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
@@ -129,6 +130,7 @@ Context* make_context(Device& device) {
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* device_count) try {
+  const NoCancellation no_cancellation;
   if (device_count != nullptr) *device_count = 0;
   auto found = live::devices();
   if (!found) {
@@ -150,14 +152,17 @@ ibv_device** ibv_get_device_list(int* device_count) try {
 void ibv_free_device_list(ibv_device** list) { std::free(list); }
 
 const char* ibv_get_device_name(ibv_device* device) {
+  const NoCancellation no_cancellation;
   return device != nullptr ? device->name : fail(EINVAL);
 }
 
 int ibv_get_device_index(ibv_device* device) {
+  const NoCancellation no_cancellation;
   return device != nullptr ? Device::of(device).index : fail_with_minus_one(EINVAL);
 }
 
 __be64 ibv_get_device_guid(ibv_device* device) {
+  const NoCancellation no_cancellation;
   if (device == nullptr) return 0;
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
@@ -165,6 +170,7 @@ __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 ibv_context* ibv_open_device(ibv_device* device) try {
+  const NoCancellation no_cancellation;
   if (device == nullptr) return fail(EINVAL);
   Context* context = make_context(Device::of(device));
   if (context == nullptr) return nullptr;
@@ -182,6 +188,7 @@ const char* ibv_get_sysfs_path() { return "/sys"; }
 
 int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer,
                         std::size_t size) try {
+  const NoCancellation no_cancellation;
   if (directory == nullptr || file == nullptr || buffer == nullptr || size == 0) {
     return fail_with_minus_one(EINVAL);
   }

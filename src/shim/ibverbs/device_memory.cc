@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -77,7 +78,7 @@ ibv_dm* alloc_dm(ibv_context* ibv, ibv_alloc_dm_attr* attributes) {
   memory->bytes.reset(bytes);
   memory->length = attributes->length;
   bytes_in_use += memory->length;
-  return add_dm(context, std::move(memory), context.file->next_handle++);
+  return add_dm(context, std::move(memory), context.file->new_handle(context.file->dms));
 }
 
 int free_dm(ibv_dm* ibv) {
@@ -124,7 +125,7 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
   mr->length = length;
   mr->shared->device_memory = dm.memory;
   ++dm.memory->regions;
-  return add_mr(context, std::move(mr), context.file->next_handle++);
+  return add_mr(context, std::move(mr), context.file->new_handle(context.file->mrs));
 }
 
 }  // namespace
@@ -133,13 +134,14 @@ DeviceMemory::~DeviceMemory() { bytes_in_use -= length; }
 
 void serve_device_memory(Context& context) {
   context.alloc_dm = guarded<alloc_dm>;
-  context.free_dm = free_dm;
+  context.free_dm = guarded<free_dm>;
   context.reg_dm_mr = guarded<reg_dm_mr>;
 }
 
 extern "C" {
 
 ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
@@ -151,6 +153,7 @@ ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) try {
 }
 
 void ibv_unimport_dm(ibv_dm* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return;
   Dm& dm = Dm::of(ibv);
   Context& context = Context::of(dm.context);

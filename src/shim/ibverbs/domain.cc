@@ -58,7 +58,7 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv, ibv_parent_domain_init_attr* attri
     if (!has_context) pd->allocator->calls.pd_context = nullptr;
   }
   const auto guard = context.lock();
-  Pd* added = add_pd(context, std::move(pd), context.file->next_handle++);
+  Pd* added = add_pd(context, std::move(pd), context.file->new_handle(context.file->pds));
   ++base.parents;
   if (added->td != nullptr) ++added->td->parents;
   return added;
@@ -68,7 +68,7 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv, ibv_parent_domain_init_attr* attri
 
 void serve_domains(Context& context) {
   context.alloc_td = guarded<alloc_td>;
-  context.dealloc_td = dealloc_td;
+  context.dealloc_td = guarded<dealloc_td>;
   context.alloc_parent_domain = guarded<alloc_parent_domain>;
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
 
@@ -176,6 +177,7 @@ void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition
 extern "C" {
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail(EINVAL);
   auto events = live::EventChannel::create();
   if (!events) return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
@@ -190,6 +192,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) try {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return report(EINVAL);
   {
     const auto guard = Context::of(ibv->context).lock();
@@ -201,6 +204,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
 }
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** out, void** cq_context) {
+  const NoCancellation no_cancellation;
   if (channel == nullptr || out == nullptr || cq_context == nullptr) {
     return fail_with_minus_one(EINVAL);
   }
@@ -219,11 +223,13 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** out, void** cq_context)
 }
 
 void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
+  const NoCancellation no_cancellation;
   if (cq == nullptr || count == 0) return;
   acknowledge(cq->mutex, cq->cond, cq->comp_events_completed, count);
 }
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  const NoCancellation no_cancellation;
   if (context == nullptr || event == nullptr) return fail_with_minus_one(EINVAL);
   hand_over(context);
   live::EventChannel::Item item;
@@ -253,6 +259,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {
+  const NoCancellation no_cancellation;
   if (event == nullptr) return;
   switch (element_of(event->event_type)) {
     case Element::cq: {

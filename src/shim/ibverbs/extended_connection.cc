@@ -145,8 +145,8 @@ ibv_qp* open_qp(ibv_context* ibv, ibv_qp_open_attr* attributes) {
 
 void serve_extended_connections(Context& context) {
   context.open_xrcd = guarded<open_xrcd>;
-  context.close_xrcd = close_xrcd;
-  context.get_srq_num = get_srq_number;
+  context.close_xrcd = guarded<close_xrcd>;
+  context.get_srq_num = guarded<get_srq_number>;
   context.open_qp = guarded<open_qp>;
 }
 

@@ -280,7 +280,7 @@ void release(Context& context, Flow& flow) {
 
 void serve_flows(Context& context) {
   context.ibv_create_flow = guarded<create_flow>;
-  context.ibv_destroy_flow = destroy_flow;
+  context.ibv_destroy_flow = guarded<destroy_flow>;
 }
 
 }  // namespace tulle::shim

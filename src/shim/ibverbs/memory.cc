@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
@@ -236,19 +237,20 @@ Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* 
   mr->length = length;
   mr->region = region;
   mr->shared = shared != nullptr ? std::move(shared) : std::make_shared<SharedMr>();
-  return add_mr(context, std::move(mr), context.file->next_handle++);
+  return add_mr(context, std::move(mr), context.file->new_handle(context.file->mrs));
 }
 
 void serve_memory(Context& context) {
   context.alloc_null_mr = guarded<alloc_null_mr>;
   context.context.ops.alloc_mw = guarded<alloc_mw>;
-  context.context.ops.dealloc_mw = dealloc_mw;
+  context.context.ops.dealloc_mw = guarded<dealloc_mw>;
   context.context.ops.bind_mw = guarded<bind_mw>;
 }
 
 extern "C" {
 
 ibv_pd* ibv_alloc_pd(ibv_context* ibv) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   auto pd = std::make_unique<Pd>();
@@ -259,12 +261,13 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) try {
   if (pd->pd == nullptr) return fail(to_errno(status));
   const OnThrow undo(
       [&, made = pd->pd] { (void)to_errno(context.adapter().objects().destroy(made)); });
-  return add_pd(context, std::move(pd), context.file->next_handle++);
+  return add_pd(context, std::move(pd), context.file->new_handle(context.file->pds));
 } catch (const std::bad_alloc&) {
   return fail(ENOMEM);
 }
 
 int ibv_dealloc_pd(ibv_pd* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Pd& pd = Pd::of(ibv);
   Context& context = Context::of(pd.context);
@@ -281,23 +284,27 @@ int ibv_dealloc_pd(ibv_pd* ibv) {
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  const NoCancellation no_cancellation;
   return register_region(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
                          static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                         int access) {
+  const NoCancellation no_cancellation;
   return register_region(pd, address, length, iova, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned access) {
+  const NoCancellation no_cancellation;
   return register_region(pd, address, length, iova, access);
 }
 
 // Registers another device's buffer, if the kernel lets it be mapped.
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t length,
                           std::uint64_t iova, int fd, int flags) try {
+  const NoCancellation no_cancellation;
   if (ibv_pd == nullptr || length == 0 || offset + length < length) return fail(EINVAL);
   constexpr unsigned refused = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
   verbs::AccessFlags access;
@@ -326,6 +333,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t leng
 // The returned code says what became of the region. Here it is as before wherever the call fails.
 int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::size_t length,
                  int access) try {
+  const NoCancellation no_cancellation;
   const auto refuse = [](int error) {
     errno = error;
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -381,6 +389,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
 }
 
 int ibv_dereg_mr(ibv_mr* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Mr& mr = Mr::of(ibv);
   Context& context = Context::of(mr.context);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
 
@@ -21,6 +22,7 @@ extern "C" {
 
 // A RoCE port has no LIDs, so that the group's LID is ignored.
 int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || gid == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
@@ -46,6 +48,7 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) try {
 }
 
 int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || gid == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);

@@ -223,6 +223,12 @@ struct CommandFile {
   Device* device = nullptr;
   bool is_infiniband = false;  // the port's link layer; false: RoCE
   std::uint32_t next_handle = 1;
+  // Returns a handle that none of those objects has. After 2^32 objects, handles come again.
+  template <typename Objects>
+  std::uint32_t new_handle(const Objects& objects) {
+    while (objects.contains(next_handle)) ++next_handle;
+    return next_handle++;
+  }
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedPd>> pds;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedMr>> mrs;
   std::unordered_map<std::uint32_t, std::shared_ptr<DeviceMemory>> dms;

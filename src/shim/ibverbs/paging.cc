@@ -48,6 +48,6 @@ int advise_mr(ibv_pd* ibv_pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
 
 }  // namespace
 
-void serve_paging(Context& context) { context.advise_mr = advise_mr; }
+void serve_paging(Context& context) { context.advise_mr = guarded<advise_mr>; }
 
 }  // namespace tulle::shim

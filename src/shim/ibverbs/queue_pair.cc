@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
@@ -406,6 +407,7 @@ void serve_queue_pairs(Context& context) { context.create_qp_ex = guarded<create
 extern "C" {
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) try {
+  const NoCancellation no_cancellation;
   if (attributes == nullptr) return fail(EINVAL);
   Qp* qp = create(pd, *attributes);
   return qp != nullptr ? qp->as_qp() : nullptr;
@@ -414,11 +416,13 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) try {
 }
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  const NoCancellation no_cancellation;
   if (qp == nullptr || !Qp::of(qp).extended) return nullptr;
   return &Qp::of(qp);
 }
 
 int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv) || attributes == nullptr) return report(EINVAL);
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
@@ -453,6 +457,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
 }
 
 int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv) || attributes == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   if (qp.spreads) return report(EOPNOTSUPP);
@@ -467,6 +472,7 @@ int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_att
 }
 
 int ibv_destroy_qp(ibv_qp* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
@@ -495,6 +501,7 @@ int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0
 // There are no enhancements that peers of one vendor could agree upon.
 int ibv_set_ece(ibv_qp*, ibv_ece*) { return report(EOPNOTSUPP); }
 int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
+  const NoCancellation no_cancellation;
   if (ece != nullptr) *ece = {};
   return report(EOPNOTSUPP);
 }

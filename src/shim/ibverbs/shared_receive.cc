@@ -1,5 +1,6 @@
 // Shared receive queues.
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/known.h"
 #include "shim/ibverbs/objects.h"
@@ -53,6 +54,7 @@ void serve_receives(Context& context) { context.create_srq_ex = guarded<create_s
 extern "C" {
 
 ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) try {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv_pd) || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
@@ -71,6 +73,7 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) try {
 }
 
 int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) try {
+  const NoCancellation no_cancellation;
   constexpr int known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
   if (!is_known(ibv) || attributes == nullptr || (mask & ~known) != 0) return report(EINVAL);
   Context& context = Context::of(ibv->context);
@@ -84,6 +87,7 @@ int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) try {
 }
 
 int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv) || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
@@ -95,6 +99,7 @@ int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
 }
 
 int ibv_destroy_srq(ibv_srq* ibv) {
+  const NoCancellation no_cancellation;
   if (!is_known(ibv)) return report(EINVAL);
   Srq& srq = Srq::of(ibv);
   Context& context = Context::of(ibv->context);

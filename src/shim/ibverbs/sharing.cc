@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "os/cancellation.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
 
@@ -145,6 +146,7 @@ extern "C" {
 
 // The context takes the descriptor over, and closes it.
 ibv_context* ibv_import_device(int cmd_fd) try {
+  const NoCancellation no_cancellation;
   auto file = find_file(cmd_fd);
   if (file == nullptr) return nullptr;
   Context* context = make_context(*file->device);
@@ -157,6 +159,7 @@ ibv_context* ibv_import_device(int cmd_fd) try {
 }
 
 ibv_pd* ibv_import_pd(ibv_context* ibv, std::uint32_t handle) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   auto pd = std::make_unique<Pd>();
@@ -173,6 +176,7 @@ ibv_pd* ibv_import_pd(ibv_context* ibv, std::uint32_t handle) try {
 }
 
 void ibv_unimport_pd(ibv_pd* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return;
   Pd& pd = Pd::of(ibv);
   Context& context = Context::of(pd.context);
@@ -185,6 +189,7 @@ void ibv_unimport_pd(ibv_pd* ibv) {
 
 // The region's address is unknown: the importer may see the memory elsewhere, or not at all.
 ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) try {
+  const NoCancellation no_cancellation;
   if (ibv_pd == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv_pd->context);
   auto mr = std::make_unique<Mr>();
@@ -202,6 +207,7 @@ ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) try {
 }
 
 void ibv_unimport_mr(ibv_mr* ibv) {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return;
   Mr& mr = Mr::of(ibv);
   Context& context = Context::of(mr.context);

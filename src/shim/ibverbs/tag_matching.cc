@@ -81,7 +81,7 @@ void read_tag(ibv_cq_ex* ibv, ibv_wc_tm_info* out) {
 
 }  // namespace
 
-void serve_tags(Context& context) { context.post_srq_ops = post_srq_ops; }
+void serve_tags(Context& context) { context.post_srq_ops = guarded<post_srq_ops>; }
 
 void serve_tags(Cq& cq) { cq.read_tm_info = read_tag; }
 

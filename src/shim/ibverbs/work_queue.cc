@@ -258,9 +258,9 @@ void release(Context& context, IndirectionTable& table) {
 void serve_work_queues(Context& context) {
   context.create_wq = guarded<create_wq>;
   context.modify_wq = guarded<modify_wq>;
-  context.destroy_wq = destroy_wq;
+  context.destroy_wq = guarded<destroy_wq>;
   context.create_rwq_ind_table = guarded<create_table>;
-  context.destroy_rwq_ind_table = destroy_table;
+  context.destroy_rwq_ind_table = guarded<destroy_table>;
 }
 
 }  // namespace tulle::shim

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "rdma/verbs/types.h"
 #include "shim/rdmacm/objects.h"
 
@@ -181,6 +182,7 @@ int fill(Id& id, const live::EndpointStatus& status) try {
 extern "C" {
 
 int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(bind(Id::of(id), address));
 } catch (const std::bad_alloc&) {
@@ -191,6 +193,7 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) try {
 // administration for the route, for three seconds at most.
 int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
                       int /*timeout*/) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(resolve_address(Id::of(id), source, destination));
 } catch (const std::bad_alloc&) {
@@ -198,6 +201,7 @@ int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
 }
 
 int rdma_resolve_route(rdma_cm_id* id, int /*timeout*/) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->verbs == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   const int error = known.agent().resolve_route(known.endpoint);
@@ -207,15 +211,18 @@ int rdma_resolve_route(rdma_cm_id* id, int /*timeout*/) try {
 }
 
 __be16 rdma_get_src_port(rdma_cm_id* id) {
+  const NoCancellation no_cancellation;
   return id != nullptr ? port_of(id->route.addr.src_storage) : __be16{0};
 }
 
 __be16 rdma_get_dst_port(rdma_cm_id* id) {
+  const NoCancellation no_cancellation;
   return id != nullptr ? port_of(id->route.addr.dst_storage) : __be16{0};
 }
 
 // The host agent knows which options there are and what their bytes mean.
 int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || value == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   known.has_set_option = true;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 
@@ -132,6 +133,7 @@ extern "C" {
 // gai_strerror() puts into words.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** out) try {
+  const NoCancellation no_cancellation;
   if (out == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
     return answer(EINVAL);
   }
@@ -155,6 +157,7 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
 }
 
 void rdma_freeaddrinfo(rdma_addrinfo* list) {
+  const NoCancellation no_cancellation;
   while (list != nullptr) {
     rdma_addrinfo* next = list->ai_next;
     std::free(list->ai_connect);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -132,6 +133,7 @@ int next_request(Id& listener, rdma_cm_id*& out) {
 extern "C" {
 
 int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(connect(Id::of(id), parameters));
 } catch (const std::bad_alloc&) {
@@ -139,6 +141,7 @@ int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) try {
 }
 
 int rdma_listen(rdma_cm_id* id, int backlog) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   const int error = known.agent().listen(known.endpoint, backlog);
@@ -148,6 +151,7 @@ int rdma_listen(rdma_cm_id* id, int backlog) try {
 }
 
 int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) try {
+  const NoCancellation no_cancellation;
   if (listener == nullptr || out == nullptr) return answer(EINVAL);
   return answer(next_request(Id::of(listener), *out));
 } catch (const std::bad_alloc&) {
@@ -155,6 +159,7 @@ int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) try {
 }
 
 int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(accept(Id::of(id), parameters));
 } catch (const std::bad_alloc&) {
@@ -162,14 +167,17 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) try {
 }
 
 int rdma_reject(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
+  const NoCancellation no_cancellation;
   return reject(id, data, bytes, 0);
 }
 
 int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
+  const NoCancellation no_cancellation;
   return reject(id, data, bytes, vendor_option_not_supported);
 }
 
 int rdma_establish(rdma_cm_id* id) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->qp != nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   return answer(known.agent().establish(known.endpoint));
@@ -178,6 +186,7 @@ int rdma_establish(rdma_cm_id* id) try {
 }
 
 int rdma_notify(rdma_cm_id* id, ibv_event_type event) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || event != IBV_EVENT_COMM_EST) return answer(EINVAL);
   Id& known = Id::of(id);
   return answer(known.agent().notify_established(known.endpoint));
@@ -186,6 +195,7 @@ int rdma_notify(rdma_cm_id* id, ibv_event_type event) try {
 }
 
 int rdma_disconnect(rdma_cm_id* id) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(disconnect(Id::of(id)));
 } catch (const std::bad_alloc&) {

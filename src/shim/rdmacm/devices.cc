@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rsockets/sockets/socket.h"
 
@@ -99,6 +100,7 @@ int open_xrc_domain(Device& device) {
 extern "C" {
 
 ibv_context** rdma_get_devices(int* count) try {
+  const NoCancellation no_cancellation;
   if (count != nullptr) *count = 0;
   OpenDevices& all = open_devices();
   const std::lock_guard guard(all.mutex);

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -55,6 +56,7 @@ extern "C" {
 
 int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* from, ibv_pd* pd,
                    ibv_qp_init_attr* attributes) try {
+  const NoCancellation no_cancellation;
   if (out == nullptr || from == nullptr) return answer(EINVAL);
   Id* id = nullptr;
   int error = create_id(nullptr, nullptr, static_cast<rdma_port_space>(from->ai_port_space),
@@ -73,6 +75,7 @@ int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* from, ibv_pd* pd,
 }
 
 void rdma_destroy_ep(rdma_cm_id* id) {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return;
   rdma_destroy_qp(id);
   rdma_destroy_srq(id);

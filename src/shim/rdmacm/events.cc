@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -273,6 +274,7 @@ int complete(Id& id) {
 extern "C" {
 
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) try {
+  const NoCancellation no_cancellation;
   if (channel == nullptr || out == nullptr) return answer(EINVAL);
   const Waiting waiting(Channel::of(channel));
   return answer(next_event(Channel::of(channel), *out));
@@ -281,6 +283,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) try {
 }
 
 int rdma_ack_cm_event(rdma_cm_event* event) {
+  const NoCancellation no_cancellation;
   if (event == nullptr) return answer(EINVAL);
   const std::unique_ptr<Event> owned(&Event::of(event));
   acknowledge(*owned->counted_on, owned->group);

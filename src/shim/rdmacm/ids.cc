@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rsockets/sockets/socket.h"
 
@@ -241,6 +242,7 @@ void acknowledge(Id& id, Multicast* group) {
 extern "C" {
 
 rdma_event_channel* rdma_create_event_channel() try {
+  const NoCancellation no_cancellation;
   Channel* channel = nullptr;
   if (answer(create_channel(channel)) != 0) return nullptr;
   return channel;
@@ -249,6 +251,7 @@ rdma_event_channel* rdma_create_event_channel() try {
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  const NoCancellation no_cancellation;
   if (channel == nullptr) return;
   Channel& gone = Channel::of(channel);
   {
@@ -261,6 +264,7 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                    rdma_port_space port_space) try {
+  const NoCancellation no_cancellation;
   if (out == nullptr) return answer(EINVAL);
   const bool is_datagram = port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB;
   Id* id = nullptr;
@@ -273,6 +277,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
 }
 
 int rdma_destroy_id(rdma_cm_id* id) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(destroy_id(Id::of(id)));
 } catch (const std::bad_alloc&) {
@@ -280,6 +285,7 @@ int rdma_destroy_id(rdma_cm_id* id) try {
 }
 
 int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(migrate_id(Id::of(id), channel));
 } catch (const std::bad_alloc&) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -61,6 +62,7 @@ int leave(Id& id, const sockaddr* address) {
 extern "C" {
 
 int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(join(Id::of(id), address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context));
 } catch (const std::bad_alloc&) {
@@ -68,6 +70,7 @@ int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) try {
 }
 
 int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
   constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
@@ -79,6 +82,7 @@ int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, 
 }
 
 int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr) return answer(EINVAL);
   return answer(leave(Id::of(id), address));
 } catch (const std::bad_alloc&) {

@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 
@@ -42,6 +43,7 @@ extern "C" {
 // ask for the subnet administrator, which no RoCE network has.
 int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service,
                           const rdma_addrinfo* hints) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr) return answer(EINVAL);
   if (hints != nullptr && (hints->ai_flags & by_subnet_administrator) != 0) return answer(ENOTSUP);
   Id& id = Id::of(ibv);
@@ -62,6 +64,7 @@ int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service
 // The caller frees the result. Fails with ENOENT if nothing was found, or if the result was taken
 // before.
 int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || out == nullptr) return answer(EINVAL);
   Id& id = Id::of(ibv);
   const std::lock_guard guard(id.mutex);
@@ -76,6 +79,7 @@ int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) try {
 
 int rdma_write_cm_event(rdma_cm_id* ibv, rdma_cm_event_type event, int status,
                         std::uint64_t arg) try {
+  const NoCancellation no_cancellation;
   if (ibv == nullptr || static_cast<int>(event) != static_cast<int>(ConnectionEventType::user)) {
     return answer(EINVAL);
   }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "os/cancellation.h"
 #include "rdma/verbs/types.h"
 #include "shim/rdmacm/objects.h"
 
@@ -241,11 +242,13 @@ int to_error(Id& id) {
 extern "C" {
 
 int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   return answer(create_qp(Id::of(id), *attributes));
 }
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   ibv_qp_init_attr_ex extended = {};
   // The extended struct starts with the fields of the plain one.
@@ -258,6 +261,7 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 
 void rdma_destroy_qp(rdma_cm_id* id) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->qp == nullptr) return;
   ibv_destroy_qp(id->qp);
   id->qp = nullptr;
@@ -265,11 +269,13 @@ void rdma_destroy_qp(rdma_cm_id* id) {
 }
 
 int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   return answer(create_srq(Id::of(id), *attributes));
 }
 
 int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   ibv_srq_init_attr_ex extended = {};
   std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
@@ -282,6 +288,7 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
 }
 
 void rdma_destroy_srq(rdma_cm_id* id) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->srq == nullptr) return;
   ibv_destroy_srq(id->srq);
   id->srq = nullptr;
@@ -289,6 +296,7 @@ void rdma_destroy_srq(rdma_cm_id* id) {
 }
 
 int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) try {
+  const NoCancellation no_cancellation;
   if (id == nullptr || attributes == nullptr || mask == nullptr) return answer(EINVAL);
   return answer(initialize_attributes(Id::of(id), attributes->qp_state, *attributes, *mask));
 } catch (const std::bad_alloc&) {
@@ -297,6 +305,7 @@ int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) try {
 
 // These two calls are for programs that make their queue pairs themselves.
 int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->qp != nullptr || ece == nullptr) return answer(EINVAL);
   if (ece->vendor_id == 0 || ece->comp_mask != 0) return answer(EINVAL);
   Id::of(id).local_ece = *ece;
@@ -304,6 +313,7 @@ int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
 }
 
 int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
+  const NoCancellation no_cancellation;
   if (id == nullptr || id->qp != nullptr || ece == nullptr) return answer(EINVAL);
   *ece = Id::of(id).remote_ece;
   ece->comp_mask = 0;

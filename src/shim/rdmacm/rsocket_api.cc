@@ -9,18 +9,17 @@
 #include <cstring>
 
 #include "live/settings.h"
+#include "os/cancellation.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
 #include "shim/rsockets/protocol/vectors.h"
-#include "shim/rsockets/sockets/cancellation.h"
 #include "shim/rsockets/sockets/poll_set.h"
 #include "shim/rsockets/sockets/stream.h"
 
 namespace tulle::shim::rdmacm {
 
 using rsockets::find_socket;
-using rsockets::NoCancellation;
 using rsockets::Socket;
 using rsockets::Stream;
 

@@ -8,15 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "os/cancellation.h"
 #include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
-#include "shim/rsockets/sockets/cancellation.h"
 #include "shim/rsockets/sockets/poll.h"
 #include "shim/rsockets/sockets/poll_set.h"
 
 namespace tulle::shim::rdmacm {
-
-using rsockets::NoCancellation;
 
 namespace {
 

@@ -8,13 +8,13 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "rdma/pcapng/erf.h"
 #include "rdma/port/framing/infiniband.h"
 #include "rdma/port/framing/roce_v1.h"
 #include "rdma/port/framing/roce_v2.h"
 #include "rdma/wire/ethernet.h"
 #include "rdma/wire/header.h"
 #include "rdma/wire/tcp.h"
-#include "study/report/erf.h"
 
 namespace tulle::experiment {
 namespace {
@@ -41,8 +41,8 @@ wire::Packet packet_of(const port::Frame& frame) {
 
 // True if bit errors damaged the frame and this is the receiving end. The sender of a frame does
 // not know that bits of it will be wrong at the receiver.
-bool is_found_damaged(const port::Frame& frame, report::Direction direction) {
-  return frame.damaged != 0 && direction == report::Direction::inbound;
+bool is_found_damaged(const port::Frame& frame, pcapng::Direction direction) {
+  return frame.damaged != 0 && direction == pcapng::Direction::inbound;
 }
 
 // Returns zeros, which represent the payload of a ghost.
@@ -99,10 +99,10 @@ Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
 
 void Capture::add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                             std::int64_t rate) {
-  report::CaptureInterface interface;
+  pcapng::CaptureInterface interface;
   interface.name = name;
   interface.link_type =
-      link_layer_ == sim::LinkLayer::ethernet ? report::LinkType::ethernet : report::LinkType::erf;
+      link_layer_ == sim::LinkLayer::ethernet ? pcapng::LinkType::ethernet : pcapng::LinkType::erf;
   interface.bits_per_second = static_cast<std::uint64_t>(rate);
   interface_of_[node][port] = pcapng_.interface(buffer_, interface);
 }
@@ -110,14 +110,14 @@ void Capture::add_interface(const std::string& name, std::uint32_t node, std::ui
 void Capture::sends(const sim::Sending& sending) {
   if (sending.frame == nullptr) return;
   const std::uint32_t out = interface_of_[sending.node][sending.port];
-  if (out != none) write(out, report::Direction::outbound, sending);
+  if (out != none) write(out, pcapng::Direction::outbound, sending);
   if (sending.lost) return;
   const auto& peer = wiring_.peer(sending.node, sending.port);
   const std::uint32_t in = interface_of_[peer.node][peer.port];
-  if (in != none) write(in, report::Direction::inbound, sending);
+  if (in != none) write(in, pcapng::Direction::inbound, sending);
 }
 
-void Capture::write(std::uint32_t interface, report::Direction direction,
+void Capture::write(std::uint32_t interface, pcapng::Direction direction,
                     const sim::Sending& sending) {
   if (sending.frame->is_tcp()) {
     write_tcp(interface, direction, sending);
@@ -132,7 +132,7 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
   if (buffer_.size() >= flush_bytes) flush();
 }
 
-void Capture::write_roce(std::uint32_t interface, report::Direction direction,
+void Capture::write_roce(std::uint32_t interface, pcapng::Direction direction,
                          const sim::Sending& sending) {
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
@@ -153,7 +153,7 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
   write_pieces(interface, direction, sending, pieces);
 }
 
-void Capture::write_roce_v1(std::uint32_t interface, report::Direction direction,
+void Capture::write_roce_v1(std::uint32_t interface, pcapng::Direction direction,
                             const sim::Sending& sending) {
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
@@ -165,7 +165,7 @@ void Capture::write_roce_v1(std::uint32_t interface, report::Direction direction
   write_pieces(interface, direction, sending, pieces);
 }
 
-void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
+void Capture::write_tcp(std::uint32_t interface, pcapng::Direction direction,
                         const sim::Sending& sending) {
   const port::Frame& frame = *sending.frame;
   const auto payload = payload_pieces_of(sending);
@@ -185,7 +185,7 @@ void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
   write_pieces(interface, direction, sending, pieces);
 }
 
-void Capture::write_infiniband(std::uint32_t interface, report::Direction direction,
+void Capture::write_infiniband(std::uint32_t interface, pcapng::Direction direction,
                                const sim::Sending& sending) {
   const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
@@ -195,7 +195,7 @@ void Capture::write_infiniband(std::uint32_t interface, report::Direction direct
   port::encode(path, packet_of(frame), {&payload, 1}, framed);
   const std::size_t bytes = framed.head_bytes + payload.size() + framed.tail_bytes;
   const auto record =
-      report::erf_header(sending.now, report::ErfType::infiniband,
+      pcapng::erf_header(sending.now, pcapng::ErfType::infiniband,
                          static_cast<std::uint32_t>(bytes), is_found_damaged(frame, direction));
   const std::array<std::span<const std::byte>, 4> pieces = {
       record, std::span(framed.head).first(framed.head_bytes), payload,
@@ -203,7 +203,7 @@ void Capture::write_infiniband(std::uint32_t interface, report::Direction direct
   write_pieces(interface, direction, sending, pieces);
 }
 
-void Capture::write_pieces(std::uint32_t interface, report::Direction direction,
+void Capture::write_pieces(std::uint32_t interface, pcapng::Direction direction,
                            const sim::Sending& sending,
                            std::span<const std::span<const std::byte>> pieces) {
   std::size_t bytes = 0;

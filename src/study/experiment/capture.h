@@ -13,8 +13,8 @@
 
 #include "base/result.h"
 #include "fabric/topology.h"
+#include "rdma/pcapng/pcapng.h"
 #include "sim/network.h"
-#include "study/report/pcapng.h"
 
 namespace tulle::experiment {
 
@@ -40,15 +40,15 @@ class Capture {
         lmc_(network.lmc) {}
   void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                      std::int64_t rate);
-  void write(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
-  void write_roce(std::uint32_t interface, report::Direction direction,
+  void write(std::uint32_t interface, pcapng::Direction direction, const sim::Sending& sending);
+  void write_roce(std::uint32_t interface, pcapng::Direction direction,
                   const sim::Sending& sending);
-  void write_roce_v1(std::uint32_t interface, report::Direction direction,
+  void write_roce_v1(std::uint32_t interface, pcapng::Direction direction,
                      const sim::Sending& sending);
-  void write_tcp(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
-  void write_infiniband(std::uint32_t interface, report::Direction direction,
+  void write_tcp(std::uint32_t interface, pcapng::Direction direction, const sim::Sending& sending);
+  void write_infiniband(std::uint32_t interface, pcapng::Direction direction,
                         const sim::Sending& sending);
-  void write_pieces(std::uint32_t interface, report::Direction direction,
+  void write_pieces(std::uint32_t interface, pcapng::Direction direction,
                     const sim::Sending& sending,
                     std::span<const std::span<const std::byte>> pieces);
   void flush();
@@ -62,8 +62,8 @@ class Capture {
   sim::LinkLayer link_layer_;
   bool is_roce_v1_;
   unsigned lmc_;
-  report::Pcapng pcapng_;
-  report::Pcapng::Buffer buffer_;
+  pcapng::Writer pcapng_;
+  pcapng::Writer::Buffer buffer_;
   std::vector<std::vector<std::uint32_t>> interface_of_;  // by node and port
   std::uint64_t frames_ = 0;
   int error_ = 0;  // errno of the first failed write; 0 means none failed

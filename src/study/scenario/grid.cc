@@ -196,6 +196,16 @@ void add_keys(const toml::table& table, const std::string& path, Grid& grid,
 
 }  // namespace
 
+Result<Grid> grid_of_texts(const std::vector<std::string>& knobs) {
+  std::vector<Knob> read;
+  for (const std::string& text : knobs) {
+    auto knob = parse_knob(text);
+    if (!knob) return knob.error();
+    read.push_back(std::move(*knob));
+  }
+  return grid_of(read);
+}
+
 Result<Grid> read_points(const std::string& path) {
   auto text = read_file(path);
   if (!text) return text.error();

@@ -45,6 +45,8 @@ struct Grid {
 // Returns all combinations of the knobs' values. Those of the last knob change fastest. The error
 // reports a key that occurs twice, or too many points.
 Result<Grid> grid_of(const std::vector<Knob>& knobs);
+// Does the same with knobs as parse_knob() reads them.
+Result<Grid> grid_of_texts(const std::vector<std::string>& knobs);
 // Reads a file of points: a list [[point]], each with some keys of the scenario and their values.
 Result<Grid> read_points(const std::string& path);
 

@@ -11,6 +11,7 @@
 #include "study/report/quantity.h"
 #include "study/scenario/reading.h"
 #include "study/scenario/trace_files.h"
+#include "study/workload/collectives.h"
 #include "study/workload/experts.h"
 
 namespace tulle::scenario {
@@ -18,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<JobKeys> collective_keys(const NamedCollective& named, std::string_view bytes) {
+Result<JobKeys> collective_keys(const workload::NamedCollective& named, std::string_view bytes) {
   if (!report::parse_bytes(bytes)) {
     return Error{
         fmt::format("{} is no amount of bytes, as in {}:256MiB", tulle::quoted(bytes), named.name)};
   }
   return JobKeys{fmt::format("{}, {}", named.title, bytes),
                  {{"pattern", "collective"},
-                  {"collective", std::string(named.collective)},
+                  {"collective", std::string(workload::name_of(named.collective))},
                   {"bytes", std::string(bytes)}}};
 }
 
@@ -77,17 +78,6 @@ bool is_trace(const std::string& workload, const JobFolders& folders) {
 
 }  // namespace
 
-std::span<const NamedCollective> collectives() {
-  static constexpr auto all = std::to_array<NamedCollective>({
-      {"allreduce", "An all-reduce", "all-reduce"},
-      {"reducescatter", "A reduce-scatter", "reduce-scatter"},
-      {"allgather", "An all-gather", "all-gather"},
-      {"broadcast", "A broadcast", "broadcast"},
-      {"alltoall", "An all-to-all", "all-to-all"},
-  });
-  return all;
-}
-
 Result<std::optional<JobKeys>> keys_of_job(const std::string& workload, const JobFolders& folders) {
   const auto with = [](Result<JobKeys> keys) -> Result<std::optional<JobKeys>> {
     if (!keys) return keys.error();
@@ -98,8 +88,9 @@ Result<std::optional<JobKeys>> keys_of_job(const std::string& workload, const Jo
   const std::string_view before = std::string_view(workload).substr(0, colon);
   const std::string_view after =
       has_more ? std::string_view(workload).substr(colon + 1) : std::string_view();
-  const auto collective = std::ranges::find(collectives(), before, &NamedCollective::name);
-  if (collective != collectives().end()) {
+  const auto collective =
+      std::ranges::find(workload::named_collectives(), before, &workload::NamedCollective::name);
+  if (collective != workload::named_collectives().end()) {
     return with(collective_keys(*collective, has_more ? after : "256MiB"));
   }
   if (before == "step" && has_more) return with(model_keys("step", after, folders));
@@ -112,7 +103,8 @@ Result<std::optional<JobKeys>> keys_of_job(const std::string& workload, const Jo
 
 std::string job_names() {
   std::string names;
-  for (const NamedCollective& each : collectives()) names += std::string(each.name) + ", ";
+  for (const workload::NamedCollective& each : workload::named_collectives())
+    names += std::string(each.name) + ", ";
   return names +
          "with bytes as in allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; "
          "serve:MODEL; and traces";

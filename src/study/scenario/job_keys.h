@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,14 +12,6 @@
 #include "base/result.h"
 
 namespace tulle::scenario {
-
-// Names of collectives, as nccl-tests has them.
-struct NamedCollective {
-  std::string_view name;
-  std::string_view title;
-  std::string_view collective;  // the value of the key `collective`
-};
-std::span<const NamedCollective> collectives();
 
 // The keys of a job that a name abbreviates. All values are text.
 struct JobKeys {

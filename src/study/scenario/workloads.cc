@@ -16,6 +16,7 @@
 #include "study/scenario/fabrics.h"
 #include "study/scenario/reading.h"
 #include "study/scenario/toml_text.h"
+#include "study/workload/collectives.h"
 #include "study/workload/experts.h"
 
 namespace tulle::scenario {
@@ -489,7 +490,8 @@ std::string Choice::no_such_workload() const {
   const std::string all =
       fmt::format("the workloads are {}; {}; and files: a scenario's .toml, or a .csv of flows",
                   fmt::join(names, ", "), job_names());
-  for (const NamedCollective& each : collectives()) names.push_back(each.name);
+  for (const workload::NamedCollective& each : workload::named_collectives())
+    names.push_back(each.name);
   // What comes before a colon is the workload's name: alreduce:256MiB.
   const std::string name = typed.substr(0, typed.find(':'));
   return fmt::format("no workload {}{}", tulle::quoted(typed), did_you_mean(name, names, all));
@@ -561,7 +563,7 @@ const std::vector<Workload>& workloads() {
        "All to one at once",
        "1MB",
        {{"pattern", "incast"}, {"receiver", std::int64_t{0}}}},
-      {"permutation", "Everyone to one other", "1MB", {{"pattern", "permutation"}}},
+      {"permutation", "Each host to one other", "1MB", {{"pattern", "permutation"}}},
       {"all-to-all", "All to all, in rounds", "64KB", {{"pattern", "all-to-all"}}},
       {"ring-all-reduce", "A ring all-reduce", "4MB", {{"pattern", "ring-all-reduce"}}},
       {"web-search",

@@ -490,6 +490,17 @@ double tasks_of(const CollectiveSettings& settings, Algorithm algorithm) {
 
 }  // namespace
 
+std::span<const NamedCollective> named_collectives() {
+  static constexpr auto all = std::to_array<NamedCollective>({
+      {"allreduce", "An all-reduce", Collective::all_reduce},
+      {"reducescatter", "A reduce-scatter", Collective::reduce_scatter},
+      {"allgather", "An all-gather", Collective::all_gather},
+      {"broadcast", "A broadcast", Collective::broadcast},
+      {"alltoall", "An all-to-all", Collective::all_to_all},
+  });
+  return all;
+}
+
 Algorithm usual_algorithm(const CollectiveSettings& settings) {
   switch (settings.collective) {
     case Collective::all_reduce:

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -27,6 +28,14 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr std::array<std::string_view, 5> collective_names = {
     "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"};
+
+// The short names of collectives are those of nccl-tests.
+struct NamedCollective {
+  std::string_view name;
+  std::string_view title;
+  Collective collective{};
+};
+std::span<const NamedCollective> named_collectives();
 
 enum class Algorithm : std::uint8_t {
   // Each channel is a ring through all ranks, server by server. It enters and leaves each server by

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "live/path/memory/packet_bytes.h"
+#include "os/cancellation.h"
 #include "os/shared_memory.h"
 
 namespace tulle::live {
@@ -123,6 +124,7 @@ void FabricRings::stay_awake() { own().sleeps.store(0, std::memory_order_relaxed
 // A bell that is full has been rung.
 void FabricRings::ring() {
   const std::byte one{1};
+  const CancellationOff cancellation_off;
   static_cast<void>(send(button_.get(), &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 

@@ -10,6 +10,7 @@
 
 #include "live/clock.h"
 #include "live/process_state.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -259,6 +260,7 @@ void HostPackets::ring_if_asleep(Lane& lane) {
 void HostPackets::ring(Lane& lane) {
   ++counters_.doorbells;
   constexpr char ring = 1;
+  const CancellationOff cancellation_off;
   const ssize_t sent =
       send(lane.peer->doorbell.get(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
   // A bell that is full has been rung. One that cannot be rung serves nobody.

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "os/cancellation.h"
 #include "os/shared_memory.h"
 #include "os/system_random.h"
 
@@ -97,6 +98,7 @@ LocalPeer* LocalPeers::find(QpNumber number) {
     const bool has_number = known.slot == slot_of(number) && known.turn == turn_of(number);
     if (has_number && known.is_alive()) return &known;
   }
+  const CancellationOff cancellation_off;
   try {
     auto found = find_(number);
     return found ? add(number, *found) : nullptr;
@@ -150,6 +152,7 @@ LocalPeer* LocalPeers::with_token(std::uint32_t token) {
 }
 
 void LocalPeers::close(LocalPeer& peer) {
+  const CancellationOff cancellation_off;
   if (peer.table != nullptr) munmap(const_cast<PeerTable*>(peer.table), sizeof(PeerTable));
   if (peer.ring != nullptr) munmap(const_cast<std::byte*>(peer.ring), PacketRing::ring_bytes);
   peer.table = nullptr;

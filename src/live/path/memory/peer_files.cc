@@ -11,6 +11,7 @@
 #include <new>
 
 #include "live/path/memory/region_file.h"
+#include "os/cancellation.h"
 #include "os/shared_memory.h"
 #include "os/unique_fd.h"
 #include "rdma/verbs/memory.h"
@@ -144,6 +145,7 @@ bool PeerFiles::has_room(const File& file) try {
 // hold it.
 void PeerFiles::map(File& file, int pid, int fd, std::uint64_t inode) {
   if (!may_map_much()) return;
+  const CancellationOff cancellation_off;
   const UniqueFd own = open_again(pid, fd, inode);
   if (!own) return;
   auto size = size_of_shared_memory(own.get());

@@ -462,7 +462,7 @@ TEST_F(SharedRegionsTest, ThreadsThatCannotBeHeldBackKeepPagesWhereTheyAre) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become an ordinary user";
   if (!WriterHold::create()) GTEST_SKIP() << "the system holds no thread back";
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer has a thread of its own";
+  GTEST_SKIP() << "the thread sanitizer has its own thread";
 #endif
   const pid_t child = fork();
   if (child == 0) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "os/cancellation.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -34,6 +35,7 @@ struct Observation {
 // Asks the kernel about the thread (proc_pid_stat(5)). Without an answer, for want of descriptors,
 // the thread may write.
 Observation observe(std::uint32_t thread_id) {
+  const CancellationOff cancellation_off;
   const UniqueFd file(open(fmt::format("/proc/{}/stat", thread_id).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return {errno == ENOENT ? Thread::cannot_write : Thread::may_write, 0};
   char text[1024];

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "os/cancellation.h"
+
 namespace tulle::live {
 
 int RawLink::may_open() {
@@ -32,6 +34,7 @@ void RawLink::unwatch(const device::FlowRule& rule) { port_->unwatch(rule); }
 
 // Frames that wait hold up no datagrams.
 bool RawLink::resume(Time now) {
+  const CancellationOff cancellation_off;
   sent_ = port_->transmit(packets_);
   if (sent_ != PacketPort::Sent::all) look_again_ = now + look_again_after;
   return true;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "live/message/device_info.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 
@@ -24,6 +25,7 @@ Link::Flushed RoceV1Link::flush(Time now) {
 
 // Returns false if frames wait.
 bool RoceV1Link::send(Time now) {
+  const CancellationOff cancellation_off;
   sent_ = port_->send();
   look_again_ = now + look_again_after;
   return sent_ == RoceV1Port::Sent::all;

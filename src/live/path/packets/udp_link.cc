@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "base/guarded_access.h"
+#include "base/on_throw.h"
 #include "live/path/memory/packet_bytes.h"
+#include "os/cancellation.h"
 
 namespace tulle::live {
 namespace {
@@ -67,6 +69,9 @@ Link::Offer UdpLink::offer(device::Datagram& datagram, Time) {
 
 Link::Flushed UdpLink::flush(Time now) {
   if (borrowed_.empty()) return Flushed::all;
+  const CancellationOff cancellation_off;
+  // Datagrams that there is no memory to send are lost, as on a network.
+  const OnThrow forget([this] { borrowed_.clear(); });
   if (faults_) {
     send_with_faults(now);
   } else {
@@ -78,6 +83,8 @@ Link::Flushed UdpLink::flush(Time now) {
 }
 
 bool UdpLink::resume(Time now) {
+  if (!faults_ && !blocked_) return true;
+  const CancellationOff cancellation_off;
   if (faults_) {
     faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   }

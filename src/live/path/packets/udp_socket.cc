@@ -34,8 +34,9 @@ void set_options(int socket, bool ipv6) {
     set(socket, SOL_SOCKET, SO_SNDBUF, buffer_bytes);
   }
   // Sets "don't fragment": RoCE does not use fragments, and the flag keeps the identification
-  // known.
-  set(socket, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  // known. An ICMP message about a path's MTU is ignored: anyone could forge one that makes the
+  // kernel refuse all longer packets to a peer for ten minutes.
+  set(socket, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
   set(socket, IPPROTO_IP, IP_RECVTOS, 1);
   set(socket, IPPROTO_IP, IP_RECVTTL, 1);
   set(socket, IPPROTO_UDP, UDP_GRO, 1);  // must be set before data arrives
@@ -44,7 +45,7 @@ void set_options(int socket, bool ipv6) {
   set(socket, IPPROTO_IP, IP_MULTICAST_ALL, 0);
   if (ipv6) {
     set(socket, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-    set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
     set(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);  // IPv4's too, as mapped addresses
     set(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
     set(socket, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);

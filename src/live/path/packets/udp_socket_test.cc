@@ -127,6 +127,80 @@ TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
   EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
 }
 
+std::uint16_t internet_checksum(std::span<const std::byte> bytes) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    sum += std::to_integer<std::uint32_t>(bytes[i]) << 8 |
+           std::to_integer<std::uint32_t>(bytes[i + 1]);
+  }
+  while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+void put_half(std::span<std::byte> bytes, std::size_t at, std::uint16_t value) {
+  bytes[at] = static_cast<std::byte>(value >> 8);
+  bytes[at + 1] = static_cast<std::byte>(value & 0xFF);
+}
+
+// Returns the ICMP message that says that a datagram of `ip` is too long for a network
+// (RFC 792 and RFC 1191, or RFC 4443), of which IPv6's checksum is the kernel's to add.
+std::vector<std::byte> too_long(const wire::IpUdp& ip, std::size_t bytes) {
+  const bool ipv6 = !ip.source.is_ipv4_mapped();
+  constexpr std::size_t icmp_bytes = 8;
+  const std::size_t ip_bytes = ipv6 ? 40 : 20;
+  std::vector<std::byte> message(icmp_bytes + ip_bytes + 8);
+  message[0] = static_cast<std::byte>(ipv6 ? 2 : 3);
+  message[1] = static_cast<std::byte>(ipv6 ? 0 : 4);
+  put_half(message, 6, ipv6 ? 1'280 : 552);
+  const auto quoted = std::span(message).subspan(icmp_bytes);
+  const std::size_t address_bytes = ipv6 ? 16 : 4;
+  if (ipv6) {
+    quoted[0] = std::byte{0x60};
+    put_half(quoted, 4, static_cast<std::uint16_t>(8 + bytes));
+    quoted[6] = std::byte{IPPROTO_UDP};
+  } else {
+    quoted[0] = std::byte{0x45};
+    put_half(quoted, 2, static_cast<std::uint16_t>(ip_bytes + 8 + bytes));
+    quoted[6] = std::byte{0x40};
+    quoted[9] = std::byte{IPPROTO_UDP};
+  }
+  quoted[ipv6 ? 7 : 8] = std::byte{64};
+  for (std::size_t i = 0; i < address_bytes; ++i) {
+    quoted[ip_bytes - 2 * address_bytes + i] = std::byte{ip.source.bytes[16 - address_bytes + i]};
+    quoted[ip_bytes - address_bytes + i] = std::byte{ip.destination.bytes[16 - address_bytes + i]};
+  }
+  put_half(quoted, ip_bytes, ip.source_port);
+  put_half(quoted, ip_bytes + 2, port);
+  if (ipv6) return message;
+  put_half(quoted, 10, internet_checksum(quoted.first(ip_bytes)));
+  put_half(message, 2, internet_checksum(message));
+  return message;
+}
+
+// Anyone may forge such a message about the sender's datagrams.
+TEST_P(UdpSocketTest, AForgedPathMtuChangesNothing) {
+  const std::vector<std::byte> bytes(4'000);
+  send(bytes, 0);  // there is a route now
+  EXPECT_EQ(from_wire().source_port, ip_.source_port);
+  const auto message = too_long(ip_, bytes.size());
+  const UniqueFd stranger(socket(GetParam() ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_CLOEXEC,
+                                 GetParam() ? static_cast<int>(IPPROTO_ICMPV6) : IPPROTO_ICMP));
+  ASSERT_TRUE(stranger);
+  SendAddress address;
+  fill(address, ip_, GetParam(), 0, 0, 0);
+  ASSERT_EQ(sendto(stranger.get(), message.data(), message.size(), 0,
+                   reinterpret_cast<const sockaddr*>(&address.name), address.name_bytes),
+            static_cast<ssize_t>(message.size()))
+      << strerror(errno);
+  for (int i = 0; i < 3; ++i) {
+    send(bytes, 0);
+    const wire::IpUdp seen = from_wire();
+    EXPECT_EQ(seen.source_port, ip_.source_port);
+    EXPECT_EQ(seen.identification, 0);
+    EXPECT_TRUE(seen.dont_fragment);
+  }
+}
+
 // What the kernel drops since nobody receives is counted, and what it dropped before is not.
 TEST_P(UdpSocketTest, TheReceiverKnowsWhatTheKernelHasDropped) {
   const int least = 1;  // the kernel has a minimum

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "shim/rsockets/sockets/cancellation.h"
+#include "os/cancellation.h"
 #include "shim/rsockets/sockets/poll.h"
 #include "shim/rsockets/sockets/socket.h"
 

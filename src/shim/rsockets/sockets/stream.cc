@@ -1,21 +1,19 @@
 // Streams: connecting, accepting, shutting down and closing.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdlib>
-#include <deque>
+#include <cstring>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <thread>
 #include <utility>
 
+#include "shim/rsockets/sockets/lingering_sockets.h"
 #include "shim/rsockets/sockets/stream.h"
 
 namespace tulle::rsockets {
@@ -29,10 +27,12 @@ constexpr int resolve_retries_max = 6;
 // that is closed waits for it meanwhile. TCP does not wait in either, and gives up after minutes.
 constexpr milliseconds longest_goodbye{2'000};
 constexpr milliseconds longest_close{200};
-constexpr milliseconds longest_lingering{60'000};
-constexpr std::size_t lingering_max = 128;  // of a process; each has about five descriptors
 constexpr milliseconds between_tries{2};
-constexpr std::size_t unanswered_max = 64;  // of a listener; others wait with the agent
+
+bool is_readable(int fd) {
+  pollfd readable{fd, POLLIN, 0};
+  return poll(&readable, 1, 0) == 1;
+}
 
 }  // namespace
 
@@ -46,11 +46,7 @@ int create_stream(Device& device, int domain, std::shared_ptr<Socket>& out) {
 Stream::~Stream() {
   forget(fd());
   maps_.clear();
-  connection_->close();
-  send_buffer_.reset();
-  receive_buffer_.reset();
-  targets_.reset();
-  if (accepted_fd_ >= 0) ::close(accepted_fd_);
+  endpoint_.close();
 }
 
 int Stream::bind(const sockaddr_storage& address) {
@@ -66,10 +62,7 @@ int Stream::listen(int backlog) {
   if (state_ == State::listening) return 0;
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
   if (const int error = connection_->listen(backlog); error != 0) return error;
-  backlog_ = static_cast<std::size_t>(std::clamp(backlog, 1, SOMAXCONN));
-  // A call that got no memory may be made again.
-  if (accepted_fd_ < 0) accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-  if (accepted_fd_ < 0) return errno;
+  if (const int error = backlog_.open(backlog); error != 0) return error;
   watch(fd(), shared_from_this());
   state_ = State::listening;
   return 0;
@@ -79,18 +72,15 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
   for (;;) {
     {
       const Lock lock(mutex_);
-      if (state_ != State::listening || has_stopped_) return EINVAL;
-      if (!accepted_.empty()) {
-        std::uint64_t ignored = 0;
-        [[maybe_unused]] const ssize_t taken = read(accepted_fd_, &ignored, sizeof ignored);
-        out = std::move(accepted_.front());
-        accepted_.pop_front();
-        if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
+      if (state_ != State::listening || backlog_.is_stopped()) return EINVAL;
+      if (auto stream = backlog_.take()) {
+        out = std::move(stream);
+        if (backlog_.take_room()) watch(fd(), shared_from_this());
         return 0;
       }
     }
     if (never_blocks(0)) return EAGAIN;
-    if (const int error = wait_readable(accepted_fd_); error != 0) return error;
+    if (const int error = wait_readable(backlog_.fd()); error != 0) return error;
   }
 }
 
@@ -98,11 +88,11 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
 void Stream::accept_requests() {
   for (;;) {
     {
-      // What nobody accepts waits with the connection manager, which has a bound.
       const Lock lock(mutex_);
-      is_full_ = accepted_.size() >= backlog_ || unanswered_ >= unanswered_max;
-      if (is_full_) return forget(fd());
+      if (!backlog_.may_take_request()) return forget(fd());
     }
+    // A request that is taken without descriptors for it is lost.
+    if (is_readable(connection_->events_fd())) make_room();
     std::unique_ptr<Connection> request;
     if (const int error = connection_->take_request(request); error != 0) {
       // Only ENODEV, the end of the host agent, means that no more requests come.
@@ -113,7 +103,7 @@ void Stream::accept_requests() {
     stream->listener_ = weak_from_this();
     {
       const Lock lock(mutex_);
-      ++unanswered_;
+      backlog_.begin_answer();
     }
     // The device may look for the way to the peer, which need not exist.
     const bool is_answered = run_aside(Aside::answers, [stream] {
@@ -122,7 +112,7 @@ void Stream::accept_requests() {
     if (is_answered) continue;
     stream->connection_->reject();
     const Lock lock(mutex_);
-    --unanswered_;
+    backlog_.end_answer();
   }
 }
 
@@ -131,9 +121,10 @@ void Stream::answer(const std::shared_ptr<Stream>& stream) {
   {
     const Lock lock(mutex_);
     if (is_closed_) return;
-    oldest = take_half_open(most_half_open());
+    oldest = backlog_.take_half_open(backlog_.most_half_open());
   }
   oldest.reset();
+  make_room();
   int error = ENOMEM;
   try {
     error = stream->answer_request();
@@ -142,43 +133,36 @@ void Stream::answer(const std::shared_ptr<Stream>& stream) {
   const bool lacks_room = error == EMFILE || error == ENFILE || error == ENOMEM;
   {
     const Lock lock(mutex_);
-    --unanswered_;
+    backlog_.end_answer();
     if (is_closed_) return;
-    if (std::exchange(is_full_, false)) watch(fd(), shared_from_this());
+    if (backlog_.take_room()) watch(fd(), shared_from_this());
     if (error == EAGAIN) add_half_open(stream);
-    if (lacks_room) oldest = take_half_open(1);
+    if (lacks_room) oldest = backlog_.take_half_open(1);
   }
   if (error != EAGAIN) deliver(stream, error);
 }
 
 void Stream::add_half_open(const std::shared_ptr<Stream>& stream) {
-  half_open_.push_back(stream);
+  backlog_.add_half_open(stream);
   watch(stream->fd(), stream);
   set_timer(stream->fd(), Clock::now() + settings_.half_open);
 }
 
-std::shared_ptr<Stream> Stream::take_half_open(std::size_t count) {
-  if (half_open_.size() < count) return nullptr;
-  std::shared_ptr<Stream> oldest = std::move(half_open_.front());
-  half_open_.pop_front();
-  return oldest;
-}
-
-std::size_t Stream::most_half_open() const {
-  constexpr rlim_t descriptors_each = 8;
-  const std::size_t wanted = std::max(backlog_, half_open_max);
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return half_open_min;
-  return std::clamp<std::size_t>(files.rlim_cur / descriptors_each / 2, half_open_min, wanted);
+// Ends the oldest half-open stream if there are too few descriptors for another stream.
+void Stream::make_room() {
+  if (backlog_.has_descriptors()) return;
+  std::shared_ptr<Stream> oldest;
+  const Lock lock(mutex_);
+  oldest = backlog_.take_half_open(1);
 }
 
 int Stream::answer_request() {
   const Lock lock(mutex_);
   const std::span<const std::byte> peer_data = connection_->peer_data();
-  int error = StreamProtocol::is_known(peer_data) ? create_endpoint() : EINVAL;
-  if (error == 0) error = protocol_.open(peer_data);
+  int error = StreamProtocol::is_known(peer_data) ? endpoint_.open(settings_) : EINVAL;
+  if (error == 0) error = endpoint_.protocol().open(peer_data);
   if (error == 0) {
-    const ConnectionData data = protocol_.own_data();
+    const ConnectionData data = endpoint_.protocol().own_data();
     error = connection_->accept(std::as_bytes(std::span(&data, 1)));
   }
   if (error == EAGAIN) {
@@ -196,11 +180,9 @@ int Stream::answer_request() {
 void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
   {
     const Lock lock(mutex_);
-    half_open_.remove(stream);
+    backlog_.remove_half_open(stream);
     if (error != 0 || is_closed_) return;
-    accepted_.push_back(std::move(stream));
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
+    backlog_.add(std::move(stream));
     note_edge(*this, EPOLLIN);
   }
   wake_pollers();
@@ -228,10 +210,11 @@ int Stream::start_step() {
     case State::resolving_address:
       return connection_->resolve_address(destination_, timeout);
     case State::resolving_route:
-      return route_.empty() ? connection_->resolve_route(timeout) : connection_->use_route(route_);
+      return options_.route().empty() ? connection_->resolve_route(timeout)
+                                      : connection_->use_route(options_.route());
     case State::connecting: {
-      if (const int error = create_endpoint(); error != 0) return error;
-      const ConnectionData data = protocol_.own_data();
+      if (const int error = endpoint_.open(settings_); error != 0) return error;
+      const ConnectionData data = endpoint_.protocol().own_data();
       return connection_->connect(std::as_bytes(std::span(&data, 1)));
     }
     default:
@@ -250,16 +233,18 @@ int Stream::finish_step() {
       state_ = State::connecting;
       return 0;
     case State::connecting:
-      if (const int error = protocol_.open(connection_->peer_data()); error != 0) return error;
+      if (const int error = endpoint_.protocol().open(connection_->peer_data()); error != 0)
+        return error;
       break;
     default:
       break;
   }
   state_ = State::established;
+  endpoint_.establish();
   // The service learns that the peer has gone away, also while the program waits for data.
   watch(fd(), shared_from_this());
-  if (keep_alive_ != 0) schedule_keep_alive();
-  sleepers_.wake();
+  if (options_.keeps_alive()) schedule_keep_alive();
+  endpoint_.wake();
   return 0;
 }
 
@@ -284,7 +269,7 @@ int Stream::advance() {
 int Stream::fail_connecting(int error) {
   state_ = State::refused;
   error_ = error;
-  sleepers_.wake();
+  endpoint_.wake();
   return error;
 }
 
@@ -311,31 +296,6 @@ int Stream::ensure_connected(int call_flags, Lock& lock) {
   return was_connected() ? 0 : ENOTCONN;
 }
 
-int Stream::create_endpoint() {
-  if (connection_->has_queue_pair()) return 0;
-  if (const int error = connection_->open_queue_pair(settings_); error != 0) return error;
-  settings_.receive_buffer_bytes -= settings_.receive_buffer_bytes % 2;
-  Connection& connection = *connection_;
-  int error = send_buffer_.create(connection, StreamSender::buffer_bytes(settings_), false);
-  if (error == 0) {
-    error = targets_.create(connection, StreamProtocol::targets_bytes(settings_), true);
-  }
-  if (error == 0) {
-    error = receive_buffer_.create(connection, settings_.receive_buffer_bytes, true);
-  }
-  if (error != 0) return error;
-  protocol_.start({send_buffer_.bytes(),
-                   {receive_buffer_.bytes(), receive_buffer_.remote_key()},
-                   {targets_.bytes(), targets_.remote_key()}},
-                  settings_);
-  return connection.post_receives(settings_.receive_queue);
-}
-
-void Stream::fail(int error) {
-  protocol_.fail(error);
-  sleepers_.wake();
-}
-
 // Ends the connection if the connection manager reports that the peer is gone, perhaps without a
 // message from it, or if the host agent is gone.
 void Stream::notice_disconnect() {
@@ -346,13 +306,11 @@ void Stream::notice_disconnect() {
     const bool is_over = error == ENODEV || connection_->is_over();
     if (error == ENODEV) forget(fd());
     if (!is_over) continue;
-    poll_completions();
-    protocol_.disconnect(error);
+    endpoint_.poll_completions();
+    endpoint_.protocol().disconnect(error);
     note_edge(*this, EPOLLIN);
-    sleepers_.wake();
-    // Posted work requests are flushed, which wakes all threads that wait for completions.
-    connection_->arm();
-    connection_->stop();
+    endpoint_.wake();
+    endpoint_.stop();
     lock.unlock();
     wake_pollers();
     if (error == ENODEV) return;
@@ -381,18 +339,16 @@ int Stream::shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return EINVAL;
   Lock lock(mutex_);
   if (state_ == State::listening) {
-    has_stopped_ = true;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
+    backlog_.stop();
     lock.unlock();
     wake_pollers();
     return 0;
   }
   if (!was_connected()) return ENOTCONN;
-  poll_completions();
+  endpoint_.poll_completions();
   if (is_connected()) {
-    if (const std::optional<Control> control = protocol_.shut(how)) goodbye_ = control;
-    if (!goodbye_) return 0;
+    endpoint_.shut(how);
+    if (!endpoint_.has_goodbye()) return 0;
   }
   // A socket that never blocks leaves the rest to the service.
   const bool is_said = say_goodbye(lock, never_blocks(0) ? milliseconds(0) : longest_goodbye);
@@ -402,25 +358,9 @@ int Stream::shutdown(int how) {
   return 0;
 }
 
-// The peer may never take what was sent: it may be stopped, or hostile.
-bool Stream::try_goodbye() {
-  poll_completions();
-  if (is_connected() && goodbye_ && protocol_.can_control()) {
-    post(protocol_.write_control(*goodbye_));
-    goodbye_.reset();
-    poll_completions();
-  }
-  if (is_connected() && (goodbye_ || !protocol_.all_sent())) return false;
-  if (protocol_.is_disconnected()) {
-    connection_->arm();
-    connection_->stop();
-  }
-  return true;
-}
-
 bool Stream::say_goodbye(Lock& lock, milliseconds longest) {
   const Clock::time_point due = Clock::now() + longest;
-  while (!try_goodbye()) {
+  while (!endpoint_.try_goodbye()) {
     if (Clock::now() >= due) return false;
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -431,40 +371,16 @@ bool Stream::say_goodbye(Lock& lock, milliseconds longest) {
 
 namespace {
 
-// Streams that are closed and whose last bytes are on their way. The service looks after them.
-struct Lingering {
-  std::mutex mutex;
-  std::condition_variable empty;
-  struct One {
-    std::shared_ptr<Stream> stream;
-    Clock::time_point due;
-  };
-  std::deque<One> streams;  // the oldest first
-};
-
 // As the program ends, waits a moment for what it sent last.
-void wait_for_lingering() {
-  auto& all = of_process<Lingering>();
-  std::unique_lock lock(all.mutex);
-  all.empty.wait_for(lock, longest_goodbye, [&all] { return all.streams.empty(); });
-}
+void wait_for_lingering() { of_process<LingeringSockets>().wait(longest_goodbye); }
 
 }  // namespace
 
 void Stream::wait_in_background() {
   static const int at_exit = std::atexit(wait_for_lingering);
   static_cast<void>(at_exit);
-  auto& all = of_process<Lingering>();
   const auto self = shared_from_this();
-  std::shared_ptr<Stream> oldest;
-  {
-    const std::lock_guard guard(all.mutex);
-    all.streams.push_back({self, Clock::now() + longest_lingering});
-    if (all.streams.size() > lingering_max) {
-      oldest = std::move(all.streams.front().stream);
-      all.streams.pop_front();
-    }
-  }
+  const auto oldest = of_process<LingeringSockets>().add(self);
   if (oldest != nullptr) forget(oldest->fd());
   watch(fd(), self);
   set_timer(fd(), Clock::now() + between_tries);
@@ -476,18 +392,12 @@ void Stream::on_time() {
   Lock lock(mutex_);
   if (state_ == State::accepting) return end_opening(lock, fail_connecting(ETIMEDOUT));
   const bool is_closed = is_closed_;
-  if (!is_closed && !goodbye_) return keep_alive();
-  bool is_done = try_goodbye();
+  if (!is_closed && !endpoint_.has_goodbye()) return keep_alive();
+  bool is_done = endpoint_.try_goodbye();
   lock.unlock();
   if (is_closed) {
-    auto& all = of_process<Lingering>();
-    const std::lock_guard guard(all.mutex);
-    const auto found = std::ranges::find(
-        all.streams, this, [](const Lingering::One& one) { return one.stream.get(); });
-    is_done = is_done || found == all.streams.end() || Clock::now() >= found->due;
-    if (is_done && found != all.streams.end()) all.streams.erase(found);
+    is_done = of_process<LingeringSockets>().is_over(*this, is_done);
     if (is_done) forget(fd());
-    if (all.streams.empty()) all.empty.notify_all();
   }
   if (!is_done) set_timer(fd(), Clock::now() + between_tries);
 }
@@ -499,26 +409,60 @@ void Stream::close() {
     Lock lock(mutex_);
     is_closed_ = true;
     if (is_connected()) {
-      poll_completions();
-      if (const auto control = protocol_.shut(SHUT_RDWR)) goodbye_ = control;
+      endpoint_.poll_completions();
+      endpoint_.shut(SHUT_RDWR);
       lingers = !say_goodbye(lock, never_blocks(0) ? milliseconds(0) : longest_close);
     }
   }
   if (lingers) wait_in_background();
-  std::list<std::shared_ptr<Stream>> unwanted;
-  std::deque<std::shared_ptr<Stream>> unaccepted;
+  Backlog<Stream>::Left left;
   {
     const Lock lock(mutex_);
-    unwanted.swap(half_open_);
-    unaccepted.swap(accepted_);
+    left = backlog_.take_all();
     if (!was_connected()) state_ = State::refused;
-    protocol_.shut(SHUT_RDWR);
-    sleepers_.wake();
+    endpoint_.protocol().shut(SHUT_RDWR);
+    endpoint_.wake();
   }
-  for (const auto& stream : unaccepted) {
+  for (const auto& stream : left.accepted) {
     stream->set_flags(O_NONBLOCK);
     stream->close();
   }
+}
+
+void Stream::schedule_keep_alive() { set_timer(fd(), options_.keep_alive_due()); }
+
+// The caller holds the lock.
+void Stream::keep_alive() {
+  if (!is_connected() || !options_.keeps_alive()) return;
+  endpoint_.send_keep_alive();
+  schedule_keep_alive();
+}
+
+int Stream::set_option(int level, int option, const void* value, socklen_t bytes) {
+  const Lock lock(mutex_);
+  const StreamOptions::Stage stage{.is_idle = state_ == State::idle,
+                                   .has_resources = state_ != State::idle &&
+                                                    state_ != State::bound &&
+                                                    state_ != State::listening,
+                                   .has_send_buffer = endpoint_.has_send_buffer(),
+                                   .has_receive_buffer = endpoint_.has_receive_buffer()};
+  const int error = options_.set(stage, level, option, value, bytes);
+  if (options_.take_new_keep_alive() && is_connected()) schedule_keep_alive();
+  return error;
+}
+
+int Stream::get_option(int level, int option, void* value, socklen_t& bytes) {
+  const Lock lock(mutex_);
+  if (level != SOL_SOCKET || (option != SO_ERROR && option != SO_ACCEPTCONN)) {
+    return options_.get(level, option, value, bytes);
+  }
+  int number = state_ == State::listening;
+  if (option == SO_ERROR) {
+    number = error_ != 0 ? std::exchange(error_, 0) : endpoint_.protocol().take_error();
+  }
+  bytes = std::min<socklen_t>(bytes, sizeof number);
+  std::memcpy(value, &number, bytes);
+  return 0;
 }
 
 int Stream::local_name(sockaddr_storage& out) {

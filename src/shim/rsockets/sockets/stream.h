@@ -1,35 +1,34 @@
 #pragma once
 
 // A stream over a reliable connection: the driver of shim/rsockets/protocol/stream.h. stream.cc
-// connects and closes, stream_transfer.cc moves data, stream_maps.cc handles memory that the peer
-// writes directly, and stream_options.cc handles options.
+// connects and closes, stream_transfer.cc moves data, and stream_maps.cc handles memory that the peer
+// writes directly.
 
-#include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "shim/rsockets/protocol/stream.h"
+#include "shim/rsockets/sockets/backlog.h"
+#include "shim/rsockets/sockets/mapped_memory.h"
 #include "shim/rsockets/sockets/socket.h"
+#include "shim/rsockets/sockets/stream_endpoint.h"
+#include "shim/rsockets/sockets/stream_options.h"
 
 namespace tulle::rsockets {
 
 class Stream final : public Socket, public std::enable_shared_from_this<Stream> {
  public:
-  // A stream that a listener made is half-open once its request is answered, until the peer
-  // confirms the answer. An honest peer does so within a round trip; requests from invented
-  // addresses never are confirmed. A listener has so many half-open streams, or as many as its
-  // backlog if that is more: enough for a burst of honest peers. Each takes about eight
-  // descriptors, and all of them at most half of those that the process may have. The oldest one
-  // ends for a new one, and for one for which there is no descriptor or memory.
-  static constexpr std::size_t half_open_max = 128;
-  static constexpr std::size_t half_open_min = 8;
+  static constexpr std::size_t half_open_max = Backlog<Stream>::half_open_max;
+  static constexpr std::size_t half_open_min = Backlog<Stream>::half_open_min;
 
   Stream(const SocketSettings& settings, std::unique_ptr<Connection> connection)
-      : Socket(settings), connection_(std::move(connection)) {}
+      : Socket(settings),
+        connection_(std::move(connection)),
+        options_(*connection_, settings_),
+        endpoint_(*this, *connection_) {}
   ~Stream() override;
 
   int fd() const override { return connection_->events_fd(); }
@@ -71,9 +70,9 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
     established,  // the protocol knows whether the connection still holds
     refused,      // was never connected
   };
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = StreamEndpoint::Lock;
 
-  bool is_connected() const { return was_connected() && protocol_.is_connected(); }
+  bool is_connected() const { return endpoint_.is_connected(); }
   bool is_opening() const {
     return state_ >= State::resolving_address && state_ <= State::accepting;
   }
@@ -88,88 +87,39 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   // the lock.
   void end_opening(Lock& lock, int error);
   int ensure_connected(int call_flags, Lock& lock);
-  int create_endpoint();
   int answer_request();  // for a stream that a listener made
   void accept_requests();
   void answer(const std::shared_ptr<Stream>& stream);
   void add_half_open(const std::shared_ptr<Stream>& stream);
-  // Takes the oldest half-open stream out if there are so many. The caller holds the lock, and lets
-  // that one end without it.
-  std::shared_ptr<Stream> take_half_open(std::size_t count);
-  std::size_t most_half_open() const;
+  void make_room();
   void deliver(std::shared_ptr<Stream> stream, int error);
-  void fail(int error);
   void notice_disconnect();
-  // Ending. try_goodbye() returns true once there is nothing to wait for. The caller holds the
-  // lock.
-  bool try_goodbye();
+  // Returns true once there is nothing to wait for.
   bool say_goodbye(Lock& lock, std::chrono::milliseconds longest);
   void wait_in_background();
 
-  // Progress. The caller holds the lock.
-  void poll_completions();
-  void make_progress();
-  int post_receives(std::uint32_t count);
-  // Returns 0, EAGAIN if it may not block, or EINTR. Releases the lock while it sleeps.
-  int await(Lock& lock, bool may_block, const std::function<bool()>& condition);
-  void take_events();
-  int await_room(Lock& lock, int call_flags);
-  // Returns 0, or an errno after which the stream is broken.
-  int post(const StreamWrite& write);
-  int send_maps(Lock& lock, int call_flags);
+  StreamEndpoint::Patience patience(int call_flags) const {
+    return {!never_blocks(call_flags), settings_.polling};
+  }
 
-  int set_socket_option(int option, const void* value, socklen_t bytes);
-  int set_tcp_option(int option, int value);
-  int set_rdma_option(int option, const void* value, socklen_t bytes);
-  int get_socket_option(int option, int& value);
-  int get_tcp_option(int option, int& value) const;
-  int get_rdma_option(int option, int& value) const;
-  int get_route(void* value, socklen_t& bytes) const;
   void schedule_keep_alive();
   void keep_alive();
 
   std::unique_ptr<Connection> connection_;
   std::mutex mutex_;
-  Sleepers sleepers_;
-  bool is_armed_ = false;
   State state_ = State::idle;
   bool is_closed_ = false;
-  std::optional<Control> goodbye_;  // to be sent once there is room for it
-  int error_ = 0;                   // SO_ERROR of a connection that was refused
-  bool is_waiting_ = false;         // a step of connecting waits for its event
+  int error_ = 0;            // SO_ERROR of a connection that was refused
+  bool is_waiting_ = false;  // a step of connecting waits for its event
   int retries_ = 0;
   sockaddr_storage destination_ = {};
-  std::vector<std::byte> route_;  // RDMA_ROUTE, for the next connect
 
-  // Listening. A stream that a listener made points to its listener. A listener has half-open
-  // streams, the oldest first, and those that wait for accept(). The latter fill its backlog.
-  std::weak_ptr<Stream> listener_;
-  std::list<std::shared_ptr<Stream>> half_open_;
-  std::deque<std::shared_ptr<Stream>> accepted_;
-  int accepted_fd_ = -1;
-  std::size_t backlog_ = 0;
-  std::size_t unanswered_ = 0;  // requests that threads are about to answer
-  bool is_full_ = false;        // requests wait until the program accepts, or some are answered
-  bool has_stopped_ = false;    // the program has shut the listener down
+  std::weak_ptr<Stream> listener_;  // that has made this stream
+  Backlog<Stream> backlog_;         // of a listener
 
-  StreamProtocol protocol_;
-  RegisteredBuffer send_buffer_;
-  RegisteredBuffer receive_buffer_;
-  RegisteredBuffer targets_;
-  struct Map {
-    std::span<std::byte> memory;
-    std::unique_ptr<MemoryRegion> region;
-  };
-  std::list<Map> maps_;  // of the program's memory
-
-  int reuse_address_ = 0;
-  int keep_alive_ = 0;
-  int keep_alive_seconds_ = 0;  // 0: the system's value
-  int out_of_band_inline_ = 0;
-  int no_delay_ = 0;
-  int only_ipv6_ = 0;
-  bool lingers_ = false;
-  int linger_seconds_ = 0;
+  StreamOptions options_;
+  StreamEndpoint endpoint_;
+  MappedMemory maps_;
 };
 
 }  // namespace tulle::rsockets

@@ -1,15 +1,13 @@
-// Streams: socket options. Options that change nothing over RDMA are stored, so that a program
-// reads back what it wrote.
+#include "shim/rsockets/sockets/stream_options.h"
 
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
-#include <utility>
-
-#include "shim/rsockets/sockets/stream.h"
 
 namespace tulle::rsockets {
 
@@ -32,23 +30,14 @@ bool read_value(const void* from, socklen_t bytes, Value& to) {
 
 }  // namespace
 
-void Stream::schedule_keep_alive() {
+Clock::time_point StreamOptions::keep_alive_due() {
   if (keep_alive_seconds_ == 0) keep_alive_seconds_ = system_keep_alive_seconds();
-  set_timer(fd(), keep_alive_ != 0 ? Clock::now() + std::chrono::seconds(keep_alive_seconds_)
-                                   : Clock::time_point{});
+  return keeps_alive() ? Clock::now() + std::chrono::seconds(keep_alive_seconds_)
+                       : Clock::time_point{};
 }
 
-// The caller holds the lock.
-void Stream::keep_alive() {
-  if (!is_connected() || keep_alive_ == 0) return;
-  poll_completions();
-  if (protocol_.can_control() && is_connected()) {
-    post(protocol_.write_control(Control::keep_alive));
-  }
-  schedule_keep_alive();
-}
-
-int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
+int StreamOptions::set_socket_option(const Stage& stage, int option, const void* value,
+                                     socklen_t bytes) {
   if (option == SO_LINGER) {
     linger given = {};
     if (!read_value(value, bytes, given)) return EINVAL;
@@ -62,25 +51,25 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
     case SO_REUSEADDR:
       reuse_address_ = number != 0 ? 1 : 0;
       // On a bound socket the option changes nothing, and TCP does not complain about it either.
-      if (state_ != State::idle) return 0;
-      return connection_->set_reuse_address(number != 0);
+      if (!stage.is_idle) return 0;
+      return connection_.set_reuse_address(number != 0);
     case SO_RCVBUF:
       if (number <= 0) return EINVAL;
       // socket(7): the size is twice what was asked for. Buffers that exist keep their size.
-      if (receive_buffer_.bytes().empty()) {
+      if (!stage.has_receive_buffer) {
         settings_.receive_buffer_bytes = 2 * static_cast<std::uint32_t>(number);
       }
       return 0;
     case SO_SNDBUF:
       if (number <= 0) return EINVAL;
-      if (send_buffer_.bytes().empty()) {
+      if (!stage.has_send_buffer) {
         settings_.send_buffer_bytes =
             std::max(2 * static_cast<std::uint32_t>(number), 2 * send_low_water_bytes);
       }
       return 0;
     case SO_KEEPALIVE:
       keep_alive_ = number != 0 ? 1 : 0;
-      if (is_connected()) schedule_keep_alive();
+      is_keep_alive_new_ = true;
       return 0;
     case SO_OOBINLINE:
       out_of_band_inline_ = number != 0 ? 1 : 0;
@@ -90,7 +79,7 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
   }
 }
 
-int Stream::set_tcp_option(int option, int value) {
+int StreamOptions::set_tcp_option(int option, int value) {
   switch (option) {
     case TCP_KEEPCNT:
     case TCP_KEEPINTVL:  // the transport's retries decide instead
@@ -99,7 +88,7 @@ int Stream::set_tcp_option(int option, int value) {
     case TCP_KEEPIDLE:
       if (value <= 0) return EINVAL;
       keep_alive_seconds_ = value;
-      if (is_connected() && keep_alive_ != 0) schedule_keep_alive();
+      is_keep_alive_new_ = keeps_alive();
       return 0;
     case TCP_NODELAY:
       no_delay_ = value != 0 ? 1 : 0;
@@ -109,9 +98,7 @@ int Stream::set_tcp_option(int option, int value) {
   }
 }
 
-// Sets an option of the resources behind a socket. Returns EINVAL once these resources are there.
-int Stream::set_rdma_option(int option, const void* value, socklen_t bytes) {
-  if (state_ != State::idle && state_ != State::bound && state_ != State::listening) return EINVAL;
+int StreamOptions::set_rdma_option(int option, const void* value, socklen_t bytes) {
   if (option == RDMA_ROUTE) {
     if (value == nullptr || bytes == 0) return EINVAL;
     const auto* first = static_cast<const std::byte*>(value);
@@ -138,21 +125,23 @@ int Stream::set_rdma_option(int option, const void* value, socklen_t bytes) {
   }
 }
 
-int Stream::set_option(int level, int option, const void* value, socklen_t bytes) {
-  const Lock lock(mutex_);
-  if (level == SOL_SOCKET) return set_socket_option(option, value, bytes);
-  if (level == SOL_RDMA) return set_rdma_option(option, value, bytes);
+int StreamOptions::set(const Stage& stage, int level, int option, const void* value,
+                       socklen_t bytes) {
+  if (level == SOL_SOCKET) return set_socket_option(stage, option, value, bytes);
+  // These are of the resources behind a socket.
+  if (level == SOL_RDMA)
+    return stage.has_resources ? EINVAL : set_rdma_option(option, value, bytes);
   int number = 0;
   if (level != IPPROTO_TCP && level != IPPROTO_IPV6) return ENOTSUP;
   if (!read_value(value, bytes, number)) return EINVAL;
   if (level == IPPROTO_TCP) return set_tcp_option(option, number);
   if (option != IPV6_V6ONLY) return ENOTSUP;
-  if (const int error = connection_->set_only_ipv6(number != 0); error != 0) return error;
+  if (const int error = connection_.set_only_ipv6(number != 0); error != 0) return error;
   only_ipv6_ = number != 0 ? 1 : 0;
   return 0;
 }
 
-int Stream::get_socket_option(int option, int& value) {
+int StreamOptions::get_socket_option(int option, int& value) const {
   switch (option) {
     case SO_REUSEADDR:
       value = reuse_address_;
@@ -169,24 +158,18 @@ int Stream::get_socket_option(int option, int& value) {
     case SO_SNDBUF:
       value = static_cast<int>(settings_.send_buffer_bytes);
       return 0;
-    case SO_ERROR:
-      value = error_ != 0 ? std::exchange(error_, 0) : protocol_.take_error();
-      return 0;
     case SO_TYPE:
       value = SOCK_STREAM;
       return 0;
     case SO_PROTOCOL:
       value = IPPROTO_TCP;  // what the program believes to have
       return 0;
-    case SO_ACCEPTCONN:
-      value = state_ == State::listening;
-      return 0;
     default:
       return ENOTSUP;
   }
 }
 
-int Stream::get_tcp_option(int option, int& value) const {
+int StreamOptions::get_tcp_option(int option, int& value) const {
   constexpr int default_segment_bytes = 2048;
   switch (option) {
     case TCP_KEEPCNT:
@@ -200,7 +183,7 @@ int Stream::get_tcp_option(int option, int& value) const {
       value = no_delay_;
       return 0;
     case TCP_MAXSEG:
-      value = connection_->path_mtu_bytes();
+      value = connection_.path_mtu_bytes();
       if (value == 0) value = default_segment_bytes;
       return 0;
     default:
@@ -208,7 +191,7 @@ int Stream::get_tcp_option(int option, int& value) const {
   }
 }
 
-int Stream::get_rdma_option(int option, int& value) const {
+int StreamOptions::get_rdma_option(int option, int& value) const {
   switch (option) {
     case RDMA_SQSIZE:
       value = static_cast<int>(settings_.send_queue);
@@ -227,16 +210,15 @@ int Stream::get_rdma_option(int option, int& value) const {
   }
 }
 
-int Stream::get_route(void* value, socklen_t& bytes) const {
-  const std::vector<std::byte> route = route_.empty() ? connection_->route() : route_;
+int StreamOptions::get_route(void* value, socklen_t& bytes) const {
+  const std::vector<std::byte> route = route_.empty() ? connection_.route() : route_;
   if (bytes < route.size()) return EINVAL;
   std::memcpy(value, route.data(), route.size());
   bytes = static_cast<socklen_t>(route.size());
   return 0;
 }
 
-int Stream::get_option(int level, int option, void* value, socklen_t& bytes) {
-  const Lock lock(mutex_);
+int StreamOptions::get(int level, int option, void* value, socklen_t& bytes) const {
   if (level == SOL_RDMA && option == RDMA_ROUTE) return get_route(value, bytes);
   if (level == SOL_SOCKET && option == SO_LINGER) {
     const linger found = {lingers_ ? 1 : 0, linger_seconds_};

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <span>
 #include <thread>
 #include <vector>
@@ -281,6 +283,30 @@ TEST_F(StreamSocketTest, TheOldestHalfOpenStreamMakesRoom) {
   at_server().confirm();
   EXPECT_TRUE(becomes(*listener_, POLLIN));
   ASSERT_EQ(listener_->accept(server_), 0);
+}
+
+std::size_t descriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all))) - 1;  // without its own
+}
+
+// A request that is taken, and then lacks a descriptor, is refused: strangers who confirm nothing
+// could keep all others out.
+TEST_F(StreamSocketTest, AHalfOpenStreamMakesRoomForARequestThatLacksDescriptors) {
+  listen();
+  device_.network.confirms_nothing = true;
+  std::size_t each = 0;
+  for (int i = 0; i < 2; ++i) {
+    const std::size_t before = descriptors();
+    others_.push_back(ask());
+    ASSERT_TRUE(becomes(*others_.back(), POLLOUT));
+    each = descriptors() - before;
+  }
+  const FileLimit limit(descriptors() + each - 1);
+  others_.push_back(ask());
+  ASSERT_TRUE(becomes(*others_.back(), POLLOUT));
+  EXPECT_EQ(others_.back()->ready(POLLOUT) & POLLHUP, 0) << "the new one was refused";
+  EXPECT_TRUE(becomes(*others_.front(), POLLHUP)) << "the oldest one did not end";
 }
 
 TEST_F(StreamSocketTest, AHalfOpenStreamEndsInTime) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "shim/rsockets/sockets/cancellation.h"
+#include "os/cancellation.h"
 #include "shim/rsockets/sockets/socket.h"
 
 namespace tulle::rsockets {
