@@ -17,7 +17,6 @@
 // asks for that order. The simulation's results are the same.
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -39,7 +38,7 @@
 #include "sim/nodes.h"
 #include "sim/part.h"
 #include "sim/processes.h"
-#include "sim/round_message.h"
+#include "sim/synchronizer.h"
 #include "sim/team.h"
 
 namespace tulle::sim {
@@ -169,7 +168,7 @@ class Network {
   std::uint64_t sum(Value value) const;
 
   // Set-up, in network_build.cc and, for faults, in network_faults.cc.
-  void divide(const fabric::Topology& topology);
+  void divide(const fabric::Topology& topology, Team* team, Processes* processes);
   void make_hosts(const std::vector<std::int64_t>& fastest);
   void make_switches(const fabric::Topology& topology);
   void make_ends(const fabric::Topology& topology);
@@ -188,41 +187,13 @@ class Network {
   void plan_slow_hosts();
   void plan_action(Time at, std::uint32_t node, std::uint16_t port, const FaultAction& action);
 
-  // A round that all parts have at the same time.
-  struct Round {
-    Time start, end;
-    unsigned parity = 0;
-    unsigned sent = 0;     // parity of the round before, from which crossings are to be taken
-    bool is_last = false;  // nothing is to be played any more
-  };
-  void meet(Time until, Application& application);
-  void plan_round(Time until);
-  RoundReport report(Time until, Application& application);
-  Time next_event_here() const;
-  void exchange(RoundReport& report);
-  bool is_next(const RoundReport& report) const;
-  void play_rounds(Part& part, Time until, Application& application);
-  void take_crossings(Part& part, Application& application);
-
   Nodes nodes_;
   Observers observers_;
   Time short_turn_;
   bool in_order_of_time_ = false;
-  Team* team_ = nullptr;            // null: this process has one part
-  Processes* processes_ = nullptr;  // null: this is the only one
-  std::uint32_t first_part_ = 0;    // number of the first one of this process
+  std::uint32_t first_part_ = 0;  // number of the first one of this process
   std::vector<std::unique_ptr<Part>> parts_;
-  Round round_;
-  // These have, by process, the messages of the present meeting, and what those that came contain.
-  std::vector<OutgoingMessage> sent_;
-  std::vector<Bytes> came_;
-  std::vector<RoundMessage> messages_;
-  RoundReport all_;       // what all processes have said at the last meeting, as of one
-  bool has_met_ = false;  // no round has followed that meeting
-  std::uint64_t events_looked_at_ = 0;  // their number when the application was last asked
-  bool goes_on_ = true;
-  // Exceptions on the threads, by part. One of them ends the rounds of all.
-  std::vector<std::exception_ptr> failures_;
+  std::unique_ptr<Synchronizer> synchronizer_;  // null: there is one part, here and elsewhere
 };
 
 }  // namespace tulle::sim

@@ -92,10 +92,10 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     : nodes_(settings, routes, topology), short_turn_(short_turn(topology)) {
   TULLE_CHECK(topology.hosts < 1u << 24);  // 10.0.0.0/8
   nodes_.lookahead = lookahead_of(topology, nodes_.settings);
-  if (team != nullptr && team->size() > 1 && lookahead() > Time::zero()) team_ = team;
-  if (processes != nullptr && processes->count() > 1) processes_ = processes;
-  TULLE_CHECK(processes_ == nullptr || lookahead() > Time::zero());
-  divide(topology);
+  if (lookahead() == Time::zero() || (team != nullptr && team->size() == 1)) team = nullptr;
+  if (processes != nullptr && processes->count() == 1) processes = nullptr;
+  TULLE_CHECK(processes == nullptr || lookahead() > Time::zero());
+  divide(topology, team, processes);
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   make_hosts(fastest);
   if (nodes_.settings.non_minimal.is_used()) {
@@ -118,12 +118,13 @@ Network::~Network() = default;
 
 // Gives each thread of each process a part with about the same number of hosts, and the switches
 // near to them.
-void Network::divide(const fabric::Topology& topology) {
-  const std::uint32_t threads = team_ == nullptr ? 1 : team_->size();
-  const std::uint32_t processes = processes_ == nullptr ? 1 : processes_->count();
-  const std::uint32_t parts = threads * processes;
+void Network::divide(const fabric::Topology& topology, Team* team, Processes* processes) {
+  const std::uint32_t threads = team == nullptr ? 1 : team->size();
+  nodes_.processes = processes == nullptr ? 1 : processes->count();
+  nodes_.parts_each = threads;
+  const std::uint32_t parts = threads * nodes_.processes;
   TULLE_CHECK(parts <= topology.hosts && parts <= Nodes::parts_max);
-  first_part_ = processes_ == nullptr ? 0 : processes_->number() * threads;
+  first_part_ = processes == nullptr ? 0 : processes->number() * threads;
   const std::vector<std::uint32_t> part_of = fabric::divide(topology, parts);
   std::vector<std::vector<std::uint32_t>> nodes_of(parts);
   std::uint32_t ends = 0;
@@ -132,16 +133,12 @@ void Network::divide(const fabric::Topology& topology) {
     ends += topology.ports[node];
     nodes_of[part_of[node]].push_back(node);
   }
-  nodes_.processes = processes;
-  nodes_.parts_each = threads;
-  failures_.resize(threads);
   for (std::uint32_t number = first_part_; number < first_part_ + threads; ++number) {
     parts_.push_back(std::make_unique<Part>(nodes_, observers_, number));
     parts_.back()->own(std::move(nodes_of[number]));
   }
-  sent_.resize(processes);
-  came_.resize(processes);
-  messages_.resize(processes);
+  if (team == nullptr && processes == nullptr) return;
+  synchronizer_ = std::make_unique<Synchronizer>(parts_, team, processes);
 }
 
 void Network::make_hosts(const std::vector<std::int64_t>& fastest) {

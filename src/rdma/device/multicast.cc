@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/on_throw.h"
+#include "rdma/wire/pkey.h"
 
 namespace tulle::device {
 
@@ -45,6 +46,27 @@ std::span<QueuePair* const> MulticastGroups::attached(const Gid& group) const {
   const auto found = by_address_.find(group);
   if (found == by_address_.end()) return {};
   return found->second;
+}
+
+// IBTA 9.6.1.3 and 10.5.2: every attached queue pair gets a copy and checks its Q_Key as usual. The
+// sender gets one too if the port receives from itself. Adapters do the same, and programs that
+// mind check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
+MulticastGroups::Delivery MulticastGroups::deliver(Time now, const wire::Packet& packet,
+                                                   transport::Payload payload,
+                                                   const wire::Path& path,
+                                                   std::uint8_t port) const {
+  const auto queue_pairs = attached(wire::destination_of(path).gid);
+  Delivery delivery;
+  delivery.has_group = !queue_pairs.empty();
+  for (QueuePair* qp : queue_pairs) {
+    if (qp->attributes().port != port) continue;
+    if (wire::pkeys_match(packet.pkey, qp->pkey())) {
+      qp->handle_packet(now, packet, payload, path);
+    } else {
+      ++delivery.pkey_violations;
+    }
+  }
+  return delivery;
 }
 
 }  // namespace tulle::device

@@ -11,19 +11,12 @@
 
 namespace tulle::workload {
 
-using verbs::Access;
-using verbs::AccessFlags;
-using verbs::QpAttribute;
-using verbs::QpAttributeMask;
-using verbs::QpState;
 using verbs::VerbsStatus;
 
 namespace {
 
 // A shared connection has at most so many flows under way.
 constexpr std::uint32_t shared_depth = 64;
-// One ghost region represents all the memory of a host. It has a length and no bytes.
-constexpr std::uint64_t memory_bytes = 1ull << 40;
 // A shared connection has so many receives ready: twice as many as messages can be under way, so
 // that its credits, whose numbers are coarse (IBTA 9.7.7.2), never hold up a message.
 constexpr std::uint32_t receives_ready = 2 * shared_depth;
@@ -54,8 +47,6 @@ std::uint32_t stream_receiver_hint(std::uint32_t index) {
   return 2 * turned + 2;
 }
 
-AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::remote_write; }
-
 }  // namespace
 
 std::uint32_t flow_label_of(const Flow& flow, std::uint32_t index, std::uint64_t seed) {
@@ -70,18 +61,16 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
       settings_(settings),
       transport_(*transport::all_transports().find(settings.transport)),
       stage_(std::move(stage)),
-      hosts_(hosts),
-      flows_at_(hosts),
+      endpoints_(flows, hosts, settings_, transport_, stage_),
+      memory_(flows, settings_, endpoints_),
+      waiting_(transport_.is_datagram ? hosts : 0),
       messages_(transport_.is_datagram ? flows.size() : 0),
       connections_(flows.size()),
       first_waiting_(flows.size(), nobody),
       next_waiting_(flows.size(), nobody),
-      results_(flows.size()),
-      memories_(settings.carries_bytes ? flows.size() : 0) {
+      results_(flows.size()) {
   for (std::size_t i = flows.size(); i-- > 0;) {
     const Flow& flow = flows[i];
-    ++flows_at_[flow.source];
-    ++flows_at_[flow.destination];
     if (flow.connection >= 0) {
       const auto number = static_cast<std::size_t>(flow.connection);
       shared_.resize(std::max(shared_.size(), number + 1));
@@ -98,24 +87,6 @@ void Player::begin() {
       stage_.alarm(flows_[i].start + settings_.post_delay, flows_[i].source, i);
     }
   }
-}
-
-Player::Host& Player::host(std::uint32_t number) {
-  Host& host = hosts_[number];
-  if (host.pd != nullptr) return host;
-  device::Adapter& adapter = stage_.adapter(number);
-  VerbsStatus status{};
-  host.pd = adapter.objects().create_pd(status);
-  // Each flow completes once at each end and is polled at once. Even on a host with many flows,
-  // only some of them complete at the same time.
-  constexpr std::uint32_t entries_max = 1'024;
-  host.cq =
-      adapter.objects().create_cq(std::min(flows_at_[number] + 2, entries_max), nullptr, status);
-  host.memory =
-      adapter.objects().register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
-  TULLE_CHECK(host.pd != nullptr && host.cq != nullptr && host.memory != nullptr);
-  host.key = host.memory->rkey();
-  return host;
 }
 
 void Player::handle_alarm(Time now, std::uint32_t token) {
@@ -153,9 +124,7 @@ void Player::close_receiver(std::uint32_t flow) {
     TULLE_CHECK(status == VerbsStatus::ok);
     receiver = nullptr;
   }
-  if (settings_.carries_bytes) {
-    take_memory(flows_[flow].destination, memories_[flow].received);
-  }
+  if (settings_.carries_bytes) memory_.take_received(flow);
 }
 
 // The application called some time before its adapter learns of the request.
@@ -175,7 +144,7 @@ void Player::post(Time now, std::uint32_t flow) {
 }
 
 void Player::send(std::uint32_t flow) {
-  if (settings_.carries_bytes) give_memory(flow);
+  if (settings_.carries_bytes) memory_.give(flow);
   if (ends_of(flow).sender == nullptr) {
     connect(flow);
   } else if (!has_failed(flow) && !has_receives_ready(flow) && (is_stream() || is_told(flow))) {
@@ -183,30 +152,6 @@ void Player::send(std::uint32_t flow) {
   }
   if (is_stream()) return write_stream(flow);
   send_requests(flow, *ends_of(flow).sender, nullptr, {});
-}
-
-void Player::open_hosts() {
-  for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
-    if (flows_at_[number] == 0 || !stage_.has_host(number)) continue;
-    host(number);
-    if (transport_.is_datagram) srd_of(number);
-  }
-}
-
-std::vector<Introduction> Player::introductions() const {
-  std::vector<Introduction> all;
-  for (std::uint32_t number = 0; number < hosts_.size(); ++number) {
-    const Host& at = hosts_[number];
-    if (at.pd != nullptr) all.push_back({number, at.key, at.srd_number});
-  }
-  return all;
-}
-
-void Player::meet(const Introduction& other) {
-  Host& at = hosts_[other.host];
-  TULLE_CHECK(at.pd == nullptr);
-  at.key = other.key;
-  at.srd_number = other.by_srd;
 }
 
 std::uint32_t Player::messages_of(std::uint32_t index) const {
@@ -248,18 +193,18 @@ void Player::connect(std::uint32_t index) {
   const std::uint32_t sender_hint = 2 * index + 1;
   const std::uint32_t sends =
       depth_of(index) + (tells_apart(index) ? flows_of_connection(index) : 0);
-  connection.sender = create_end(flow.source, sender_hint, sends, 0);
+  connection.sender = endpoints_.create(flow.source, sender_hint, sends, 0);
   connection.sender_number = connection.sender->number;
   // Both directions of a connection use the same LID index at each end, as in MPI libraries.
-  connection.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
+  connection.path_bits = endpoints_.next_path_of(flow.source);
   ask_receiver(index);
   // A receiver that is asked later will have the number that its hint gives.
   const QpNumber receiver =
       connection.receiver != nullptr
           ? connection.receiver->number
           : stage_.adapter(flow.source).configuration().qp_number_of_hint(receiver_hint(index));
-  connect_end(flow.source, *connection.sender, receiver, flow.destination,
-              address_of(index, connection.path_bits));
+  endpoints_.connect(flow.source, *connection.sender, receiver, flow.destination,
+                     address_of(index, connection.path_bits));
 }
 
 // Makes the receiver's end of a connection.
@@ -272,9 +217,9 @@ void Player::accept(std::uint32_t index, std::uint32_t note) {
                               : has_receives_ready(index) ? receives_ready
                               : is_told(index)            ? flows_of_connection(index)
                                                           : 0;
-  connection.receiver = create_end(flow.destination, receiver_hint(index), 0, reads);
-  connect_end(flow.destination, *connection.receiver, sender, flow.source,
-              address_of(index, path_bits));
+  connection.receiver = endpoints_.create(flow.destination, receiver_hint(index), 0, reads);
+  endpoints_.connect(flow.destination, *connection.receiver, sender, flow.source,
+                     address_of(index, path_bits));
   if (!has_receives_ready(index)) return;
   for (std::uint32_t i = 0; i < receives_ready; ++i) post_receive(index);
 }
@@ -305,83 +250,12 @@ void Player::post_receive(std::uint32_t index) {
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hint,
-                                         std::uint32_t sends, std::uint32_t receives) {
-  Host& at = host(number);
-  transport::QueuePairInit init;
-  init.type = settings_.transport;
-  init.pd = at.pd;
-  init.send_cq = init.receive_cq = at.cq;
-  init.send_work_requests = sends;
-  init.receive_work_requests = receives;
-  init.send_sges = init.receive_sges = 1;
-  init.number_hint = hint;
-  VerbsStatus status{};
-  transport::QueuePair* qp = stage_.adapter(number).create_qp(init, status);
-  TULLE_CHECK(qp != nullptr);
-  return qp;
-}
-
-// Climbs the ladder of states from RESET to RTS (IBTA 10.3.1).
-void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                         std::uint32_t peer_host, verbs::AddressVector address) {
-  device::Adapter& adapter = stage_.adapter(number);
-  const std::uint8_t qos_level = address.service_level;
-  const PathRecord path = stage_.path ? stage_.path(number, peer_host, qos_level, address.path_bits)
-                                      : PathRecord{qos_level};
-  address.service_level = path.service_level;
-  address.destination = stage_.address(peer_host, address.path_bits);
-  transport::QueuePairAttributes attributes;
-  attributes.state = QpState::init;
-  attributes.pkey_index = path.pkey_index;
-  attributes.access = remote_write();
-  VerbsStatus status =
-      adapter.modify(qp, attributes,
-                     QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
-                         QpAttribute::port | QpAttribute::access_flags);
-  TULLE_CHECK(status == VerbsStatus::ok);
-  attributes.state = QpState::rtr;
-  attributes.path_mtu = settings_.path_mtu;
-  attributes.destination_qp = peer;
-  attributes.address = address;
-  status =
-      adapter.modify(qp, attributes,
-                     QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
-                         QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
-                         QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
-  TULLE_CHECK(status == VerbsStatus::ok);
-  attributes.state = QpState::rts;
-  attributes.timeout = settings_.timeout;
-  attributes.retry_count = settings_.retry_count;
-  attributes.rnr_retry = settings_.retry_count;
-  status = adapter.modify(qp, attributes,
-                          QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
-                              QpAttribute::retry_count | QpAttribute::rnr_retry |
-                              QpAttribute::sq_psn | QpAttribute::max_rd_atomic);
-  TULLE_CHECK(status == VerbsStatus::ok);
-}
-
-const verbs::MemoryRegion& Player::source_of(std::uint32_t index) const {
-  return settings_.carries_bytes ? *memories_[index].sent.region
-                                 : *hosts_[flows_[index].source].memory;
-}
-
-const verbs::MemoryRegion& Player::destination_of(std::uint32_t index) const {
-  return settings_.carries_bytes ? *memories_[index].received.region
-                                 : *hosts_[flows_[index].destination].memory;
-}
-
-RemoteKey Player::destination_key_of(std::uint32_t index) const {
-  return settings_.carries_bytes ? destination_of(index).rkey()
-                                 : hosts_[flows_[index].destination].key;
-}
-
 void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
                            verbs::AddressHandle* handle, QpNumber remote) {
   const Flow& flow = flows_[index];
   const bool ghost = !settings_.carries_bytes;
-  const LocalKey lkey = source_of(index).lkey();
-  const RemoteKey rkey = destination_key_of(index);
+  const LocalKey lkey = memory_.source_of(index).lkey();
+  const RemoteKey rkey = memory_.destination_key_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
     // The last of several messages speaks for all if they arrive in order. SRD's do not.
@@ -398,7 +272,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
     request.rkey = rkey;
     request.address_handle = handle;
     request.remote_qp = remote;
-    request.remote_qkey = srd_qkey;
+    request.remote_qkey = Endpoints::srd_qkey;
     request.immediate = index;
     const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, request);
     TULLE_CHECK(status == VerbsStatus::ok);
@@ -414,7 +288,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
 // Posts the writes of a socket, each for a part of the flow.
 void Player::write_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const verbs::MemoryRegion& source = source_of(index);
+  const verbs::MemoryRegion& source = memory_.source_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
     const verbs::Sge from{settings_.carries_bytes ? offset : 0, bytes, source.lkey()};
@@ -432,7 +306,7 @@ void Player::write_stream(std::uint32_t index) {
 // Posts the reads of the same parts.
 void Player::read_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const verbs::MemoryRegion& destination = destination_of(index);
+  const verbs::MemoryRegion& destination = memory_.destination_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
     const bool last = offset + bytes == flow.bytes;
@@ -446,41 +320,10 @@ void Player::read_stream(std::uint32_t index) {
   }
 }
 
-void Player::give_memory(std::uint32_t index) {
-  const Flow& flow = flows_[index];
-  Memory& memory = memories_[index];
-  give_memory(flow.source, flow.bytes, memory.sent);
-  give_memory(flow.destination, flow.bytes, memory.received);
-  fill_payload(settings_.seed, index, memory.sent.bytes);
-}
-
-void Player::give_memory(std::uint32_t number, std::uint64_t bytes, Buffer& buffer) {
-  buffer.bytes.resize(bytes);
-  VerbsStatus status{};
-  buffer.region = stage_.adapter(number).objects().register_memory(
-      *host(number).pd, buffer.bytes.data(), bytes, 0, remote_write(), status);
-  TULLE_CHECK(buffer.region != nullptr);
-}
-
-void Player::take_memory(std::uint32_t number, Buffer& buffer) {
-  const VerbsStatus status = stage_.adapter(number).objects().destroy(buffer.region);
-  TULLE_CHECK(status == VerbsStatus::ok);
-  buffer = {};
-}
-
-void Player::check_memory(std::uint32_t index) {
-  const auto difference = check_payload(settings_.seed, index, memories_[index].received.bytes);
-  if (!difference) {
-    bytes_verified_ += flows_[index].bytes;
-  } else if (!corruption_) {
-    corruption_ = Corruption{index, *difference};
-  }
-}
-
 void Player::handle_completions(Time now, std::uint32_t number) {
   std::array<verbs::Completion, 16> completions;
   for (;;) {
-    const std::uint32_t count = hosts_[number].cq->poll(completions);
+    const std::uint32_t count = endpoints_.completions_of(number).poll(completions);
     for (std::uint32_t i = 0; i < count; ++i) {
       const verbs::Completion& completion = completions[i];
       if (transport_.is_datagram) {
@@ -536,7 +379,7 @@ void Player::leave_shared(std::uint32_t flow) {
 void Player::arrived(Time now, std::uint32_t flow) {
   const Time seen = now + settings_.completion_delay_of(flows_[flow].destination);
   if (is_told(flow)) results_[flow].arrived = seen;
-  if (settings_.carries_bytes) check_memory(flow);
+  if (settings_.carries_bytes) memory_.check(flow);
   connections_[flow].read = true;
   if (connections_[flow].closing) close_receiver(flow);
   if (is_stream() && shares(flow)) {
@@ -583,7 +426,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     bytes_done_.fetch_add(flows_[index].bytes, std::memory_order_relaxed);
     // A receiver that is told of arrivals has checked its memory already. Elsewhere, all data
     // arrived before the last acknowledgement left.
-    if (settings_.carries_bytes && !is_told(index) && !is_stream()) check_memory(index);
+    if (settings_.carries_bytes && !is_told(index) && !is_stream()) memory_.check(index);
   } else {
     failed_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -603,7 +446,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     TULLE_CHECK(destroyed == VerbsStatus::ok);
     connections_[index].sender = nullptr;
   }
-  if (settings_.carries_bytes) take_memory(flow.source, memories_[index].sent);
+  if (settings_.carries_bytes) memory_.take_sent(index);
   if (connected || settings_.carries_bytes) {
     const bool failed = status != verbs::CompletionStatus::success;
     stage_.alarm(now + stage_.lookahead, flow.destination,

@@ -24,10 +24,10 @@
 #include <span>
 #include <utility>
 
-#include "base/growing_ring.h"
 #include "base/ids.h"
 #include "base/ring.h"
 #include "rdma/optional/iwarp/deframer.h"
+#include "rdma/optional/iwarp/sent_records.h"
 #include "rdma/transport/packet_io.h"
 #include "rdma/transport/send_queue.h"
 #include "rdma/verbs/memory.h"
@@ -46,23 +46,6 @@ namespace tulle::transport::iwarp {
 struct Agreed {
   std::uint32_t segment_bytes = 1'460;  // the most that one TCP segment carries: EMSS
   bool crc = true;
-};
-
-// An FPDU to send.
-struct Record {
-  std::uint64_t number = 0;  // counted from the stream's first record
-  std::uint32_t bytes = 0;   // length of the whole FPDU
-};
-
-// The content of an FPDU, in order. Without ghosts, the pieces are all of it. They stay valid until
-// the next call to the queue pair.
-struct FilledRecord {
-  static constexpr std::size_t pieces_max = verbs::sges_max + 2;
-
-  std::array<std::span<const std::byte>, pieces_max> pieces;
-  std::uint8_t piece_count = 0;
-  std::uint32_t ghost_bytes = 0;  // ghosts behind the pieces
-  std::array<std::byte, wire::mpa::trailer_bytes_max> trailer;
 };
 
 class Protocol {
@@ -114,22 +97,7 @@ class Protocol {
   const std::optional<wire::rdmap::Terminate>& terminated() const { return terminated_; }
 
  private:
-  static constexpr std::uint32_t head_bytes_max =
-      wire::mpa::length_bytes + wire::ddp::untagged_header_bytes + wire::rdmap::read_request_bytes;
-
-  // The kind of memory that holds a record's data.
-  enum class Source : std::uint8_t { request, answer, terminate };
-  struct MadeRecord {
-    std::array<std::byte, head_bytes_max> head;
-    std::uint8_t head_bytes = 0;
-    Source source = Source::request;
-    bool ends_request = false;
-    std::uint32_t data_bytes = 0;
-    std::uint32_t fpdu_bytes = 0;
-    std::uint32_t offset = 0;   // request: offset in its data
-    LocalKey key;               // answer: key of the data
-    std::uint64_t address = 0;  // answer: address of the data; request: its number
-  };
+  using Source = MadeRecord::Source;
   // An answer to a READ of the peer.
   struct Answer {
     wire::rdmap::ReadRequest request;
@@ -157,9 +125,6 @@ class Protocol {
   void make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& made);
   bool make_answer_record(QueuePair& qp, Record& out);
   bool make_terminate_record(Record& out);
-  void put_head(MadeRecord& made, const wire::ddp::Header& header,
-                const wire::rdmap::ReadRequest* read = nullptr) const;
-  bool push(MadeRecord& made, Record& out);
   std::uint32_t room(bool tagged) const;
   void fail_request(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   void retire_through(QueuePair& qp, std::uint32_t index, verbs::CompletionStatus status);
@@ -182,8 +147,6 @@ class Protocol {
               const wire::ddp::Header* header = nullptr, std::uint32_t segment_bytes = 0,
               const wire::rdmap::ReadRequest* read = nullptr);
   void blame(QueuePair& qp, const wire::rdmap::Terminate& terminate);
-  std::optional<std::uint32_t> find_blamed(const QueuePair& qp,
-                                           const wire::rdmap::Terminate& terminate) const;
 
   Agreed agreed_;
 
@@ -197,10 +160,8 @@ class Protocol {
   bool answered_last_ = false;          // the last message was an answer: requests have their turn
   std::uint32_t next_send_ = 1;         // the next MSNs (RFC 5041 4.3)
   std::uint32_t next_read_ = 1;
-  GrowingRing<MadeRecord> records_;  // records that are not acknowledged
-  std::uint64_t next_number_ = 0;
-  std::uint64_t acknowledged_bytes_ = 0;  // bytes of the records before them
-  Ring<OutstandingRead> reads_;           // READs that are not answered, oldest first
+  SentRecords records_;
+  Ring<OutstandingRead> reads_;  // READs that are not answered, oldest first
   Ring<Answer> answers_;
   bool terminate_due_ = false;
   bool terminate_sent_ = false;

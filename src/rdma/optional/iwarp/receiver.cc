@@ -71,6 +71,30 @@ bool is_protection_error(rdmap::TerminateCode code) {
   return code.layer != rdmap::Layer::mpa && code.type == 1;
 }
 
+// Returns the index of the request that the error is about, if the headers in the TERMINATE name it
+// and it is not done yet. Most often it is done, since the stream had acknowledged it. So many
+// requests have begun.
+std::optional<std::uint32_t> find_blamed(const SendQueue& requests, std::uint32_t begun,
+                                         const rdmap::Terminate& terminate) {
+  if (!terminate.ddp_header) return std::nullopt;
+  const ddp::Header& header = *terminate.ddp_header;
+  for (std::uint32_t i = 0; i < std::min(begun, requests.size()); ++i) {
+    const SendWqe& wqe = requests[i];
+    if (wqe.executed) continue;
+    const bool is_send = wqe.opcode != SendOpcode::write && wqe.opcode != SendOpcode::read;
+    const bool same_send = is_send && !header.tagged && header.queue == rdmap::send_queue &&
+                           header.sequence == wqe.packets;
+    const bool same_write = wqe.opcode == SendOpcode::write && header.tagged &&
+                            header.stag == wqe.rkey &&
+                            header.tagged_offset - wqe.remote_address <= wqe.length;
+    const bool same_read = wqe.opcode == SendOpcode::read && !header.tagged &&
+                           header.queue == rdmap::read_request_queue &&
+                           header.sequence == wqe.packets;
+    if (same_send || same_write || same_read) return i;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void Protocol::receive(QueuePair& qp, StreamPart part) {
@@ -280,32 +304,9 @@ void Protocol::handle_terminate(QueuePair& qp, std::span<const std::byte> data) 
   qp.enter_error();
 }
 
-// Returns the index of the request that the error is about, if the headers in the TERMINATE name it
-// and it is not done yet. Most often it is done, since the stream had acknowledged it.
-std::optional<std::uint32_t> Protocol::find_blamed(const QueuePair& qp,
-                                                   const rdmap::Terminate& terminate) const {
-  if (!terminate.ddp_header) return std::nullopt;
-  const ddp::Header& header = *terminate.ddp_header;
-  const std::uint32_t begun = cursor_ + (sending_ == Sending::request ? 1 : 0);
-  for (std::uint32_t i = 0; i < std::min(begun, qp.send_queue.size()); ++i) {
-    const SendWqe& wqe = qp.send_queue[i];
-    if (wqe.executed) continue;
-    const bool is_send = wqe.opcode != SendOpcode::write && wqe.opcode != SendOpcode::read;
-    const bool same_send = is_send && !header.tagged && header.queue == rdmap::send_queue &&
-                           header.sequence == wqe.packets;
-    const bool same_write = wqe.opcode == SendOpcode::write && header.tagged &&
-                            header.stag == wqe.rkey &&
-                            header.tagged_offset - wqe.remote_address <= wqe.length;
-    const bool same_read = wqe.opcode == SendOpcode::read && !header.tagged &&
-                           header.queue == rdmap::read_request_queue &&
-                           header.sequence == wqe.packets;
-    if (same_send || same_write || same_read) return i;
-  }
-  return std::nullopt;
-}
-
 void Protocol::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
-  const auto index = find_blamed(qp, terminate);
+  const std::uint32_t begun = cursor_ + (sending_ == Sending::request ? 1 : 0);
+  const auto index = find_blamed(qp.send_queue, begun, terminate);
   if (!index) return;
   const rdmap::TerminateCode code = terminate.code;
   auto status = CompletionStatus::remote_invalid_request_error;

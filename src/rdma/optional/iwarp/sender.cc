@@ -156,7 +156,7 @@ bool Protocol::make_request_record(QueuePair& qp, Record& out) {
     header.sequence = tagged ? 0 : wqe.packets;
     header.message_offset = tagged ? 0 : cursor_offset_;
     if (rdmap::info(opcode_of(wqe))->invalidate) header.ulp_word = wqe.invalidate_rkey.value;
-    put_head(made, header);
+    made.put_head(header);
   }
   cursor_offset_ += made.data_bytes;
   sending_ = Sending::request;
@@ -165,7 +165,8 @@ bool Protocol::make_request_record(QueuePair& qp, Record& out) {
     sending_ = Sending::nothing;
     answered_last_ = false;
   }
-  return push(made, out);
+  out = records_.push(made);
+  return true;
 }
 
 // The request names its first SGE as the sink. The peer returns the sink unchanged (RFC 5040 4.4,
@@ -183,7 +184,7 @@ void Protocol::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& 
   read.source_stag = wqe.rkey;
   read.source_offset = wqe.remote_address;
   made.ends_request = true;
-  put_head(made, header, &read);
+  made.put_head(header, &read);
 }
 
 bool Protocol::make_answer_record(QueuePair& qp, Record& out) {
@@ -212,14 +213,15 @@ bool Protocol::make_answer_record(QueuePair& qp, Record& out) {
   ddp::Header header = header_of(Opcode::read_response, last);
   header.stag = read.sink_stag;
   header.tagged_offset = read.sink_offset + answer.sent;
-  put_head(made, header);
+  made.put_head(header);
   answer.sent += made.data_bytes;
   sending_ = last ? Sending::nothing : Sending::answer;
   if (last) {
     answers_.pop();
     answered_last_ = true;
   }
-  return push(made, out);
+  out = records_.push(made);
+  return true;
 }
 
 bool Protocol::make_terminate_record(Record& out) {
@@ -230,29 +232,8 @@ bool Protocol::make_terminate_record(Record& out) {
   made.data_bytes = terminate_bytes_;
   ddp::Header header = header_of(Opcode::terminate, true);
   header.sequence = 1;
-  put_head(made, header);
-  return push(made, out);
-}
-
-void Protocol::put_head(MadeRecord& made, const ddp::Header& header,
-                        const rdmap::ReadRequest* read) const {
-  const std::uint32_t read_bytes = read != nullptr ? rdmap::read_request_bytes : 0;
-  const std::uint32_t ulpdu = header.bytes() + read_bytes + made.data_bytes;
-  made.head[0] = static_cast<std::byte>(ulpdu >> 8);
-  made.head[1] = static_cast<std::byte>(ulpdu);
-  const std::span<std::byte> rest = std::span(made.head).subspan(mpa::length_bytes);
-  ddp::encode(header, rest);
-  if (read != nullptr) {
-    rdmap::encode(*read, rest.subspan(header.bytes()).first<rdmap::read_request_bytes>());
-  }
-  made.head_bytes = static_cast<std::uint8_t>(mpa::length_bytes + header.bytes() + read_bytes);
-}
-
-bool Protocol::push(MadeRecord& made, Record& out) {
-  made.fpdu_bytes = mpa::fpdu_bytes(made.head_bytes - mpa::length_bytes + made.data_bytes);
-  records_.push(made);
-  out.number = next_number_++;
-  out.bytes = made.fpdu_bytes;
+  made.put_head(header);
+  out = records_.push(made);
   return true;
 }
 
@@ -290,36 +271,19 @@ bool Protocol::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord
 }
 
 bool Protocol::fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const {
-  const std::uint64_t first = next_number_ - records_.size();
-  TULLE_CHECK(number >= first && number < next_number_);
-  const MadeRecord& made = records_[static_cast<std::uint32_t>(number - first)];
+  const MadeRecord& made = records_[number];
   out.pieces[0] = std::span(made.head).first(made.head_bytes);
   if (!resolve(qp, made, out)) return false;
-  const std::uint32_t pad = mpa::pad_bytes(made.head_bytes - mpa::length_bytes + made.data_bytes);
-  if (out.ghost_bytes > 0) {
-    out.ghost_bytes += pad + mpa::crc_bytes;
-    return true;
-  }
-  const auto trailer = std::span(out.trailer).first(pad + mpa::crc_bytes);
-  std::fill(trailer.begin(), trailer.end(), std::byte{0});
-  if (agreed_.crc) {
-    mpa::Crc crc;
-    for (std::uint8_t i = 0; i < out.piece_count; ++i) crc.update(out.pieces[i]);
-    crc.update(trailer.first(pad));
-    mpa::put_crc(crc.value(), trailer.last<mpa::crc_bytes>());
-  }
-  out.pieces[out.piece_count++] = trailer;
+  made.end(agreed_.crc, out);
   return true;
 }
 
 void Protocol::acknowledged(QueuePair& qp, std::uint64_t bytes) {
   bool done = false;
-  while (!records_.empty() && acknowledged_bytes_ + records_.front().fpdu_bytes <= bytes) {
-    const MadeRecord made = records_.front();
-    records_.pop();
-    acknowledged_bytes_ += made.fpdu_bytes;
-    if (made.source != Source::request || !made.ends_request || made.address < retired_) continue;
-    const auto index = static_cast<std::uint32_t>(made.address - retired_);
+  while (const auto made = records_.pop_acknowledged(bytes)) {
+    if (made->source != Source::request || !made->ends_request) continue;
+    if (made->address < retired_) continue;
+    const auto index = static_cast<std::uint32_t>(made->address - retired_);
     if (index >= cursor_) continue;  // it was flushed, and another request is in its place
     SendWqe& wqe = qp.send_queue[index];
     if (wqe.opcode == SendOpcode::read) continue;  // a READ is done when its answer has come

@@ -1,8 +1,9 @@
 // The second half of the requester: responses, and time-outs when no response comes.
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "rdma/transport/local_memory.h"
 #include "rdma/transport/nak_status.h"
@@ -16,13 +17,6 @@ using wire::Kind;
 
 namespace {
 
-// IBTA table 44.
-constexpr std::array<std::uint32_t, 31> credit_table = {
-    0,   1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,  192,
-    256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
-
-constexpr std::uint8_t retry_for_ever = 7;  // IBTA 9.7.5.2.8, RNR retry count
-
 // Returns true if the queue pair has ended. Completing a request may end it: a request behind it
 // had failed locally, or the completion queue is full. The requester has been reset then.
 bool has_ended(const QueuePair& qp) {
@@ -30,18 +24,6 @@ bool has_ended(const QueuePair& qp) {
 }
 
 }  // namespace
-
-// From 2 on, the table has each power of two and one and a half times it.
-std::uint8_t credit_code(std::uint32_t receives) {
-  if (receives < 2) return static_cast<std::uint8_t>(receives);
-  const auto power = static_cast<std::uint32_t>(std::bit_width(receives)) - 1;
-  const std::uint32_t code = 2 * power + (receives >> (power - 1) & 1);
-  return static_cast<std::uint8_t>(std::min<std::uint32_t>(code, credit_table.size() - 1));
-}
-
-std::uint32_t credits_of_code(std::uint8_t code) {
-  return code < credit_table.size() ? credit_table[code] : 0;
-}
 
 void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& packet,
                                 Payload payload) {
@@ -70,10 +52,7 @@ void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& pac
 inline void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
   switch (packet.syndrome.kind) {
     case wire::AckKind::ack:
-      if (!acknowledge(now, qp, packet.psn)) {
-        ++qp.environment.counters.implied_naks;
-        retry_now(now, qp);
-      }
+      static_cast<void>(acknowledge_or_retry(now, qp, packet.psn));
       update_credits(qp, packet);
       break;
     case wire::AckKind::rnr_nak:
@@ -90,11 +69,7 @@ inline void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::P
 void Requester::handle_nak(Time now, QueuePair& qp, const wire::Packet& packet) {
   // A NAK of one PSN acknowledges everything before it (IBTA 9.7.5.1.3).
   if (packet.psn.before(unacknowledged_)) return;
-  if (!acknowledge(now, qp, packet.psn - 1)) {
-    ++qp.environment.counters.implied_naks;
-    retry_now(now, qp);
-    return;
-  }
+  if (!acknowledge_or_retry(now, qp, packet.psn - 1)) return;
   const auto code = static_cast<wire::NakCode>(packet.syndrome.value);
   if (code == wire::NakCode::psn_sequence_error) {
     ++qp.environment.counters.sequence_naks_received;
@@ -109,22 +84,24 @@ void Requester::handle_nak(Time now, QueuePair& qp, const wire::Packet& packet) 
 
 void Requester::handle_rnr(Time now, QueuePair& qp, const wire::Packet& packet) {
   if (packet.psn.before(unacknowledged_)) return;
-  if (!acknowledge(now, qp, packet.psn - 1)) {
-    ++qp.environment.counters.implied_naks;
-    retry_now(now, qp);
-    return;
-  }
+  if (!acknowledge_or_retry(now, qp, packet.psn - 1)) return;
   if (!rnr_until_.is_never()) return;  // a duplicate
   if (qp.send_queue.empty() || !qp.send_queue.front().started) return;
   ++qp.environment.counters.rnr_naks_received;
-  if (rnr_retries_left_ == 0) {
+  if (!retries_.take_rnr(qp.attributes())) {
     retire(qp, CompletionStatus::rnr_retry_exceeded_error, 0);
     return;
   }
-  if (qp.attributes().rnr_retry != retry_for_ever) --rnr_retries_left_;
   rnr_until_ = now + rnr_timer(packet.syndrome.value);
   timer_ = Time::never();
   go_back(qp);
+}
+
+bool Requester::acknowledge_or_retry(Time now, QueuePair& qp, Psn psn) {
+  if (acknowledge(now, qp, psn)) return true;
+  ++qp.environment.counters.implied_naks;
+  retry_now(now, qp);
+  return false;
 }
 
 bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
@@ -158,16 +135,10 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
 
 inline void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   rewound_ = false;
-  timeouts_in_a_row_ = 0;
-  retries_left_ = qp.attributes().retry_count;
-  rnr_retries_left_ = qp.attributes().rnr_retry;
+  retries_.restart(qp.attributes());
   qp.congestion.delivered(packets);
   if (scoreboard_ != nullptr) scoreboard_->acknowledged(unacknowledged_);
-  while (reads_known_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
-    reads_first_ = (reads_first_ + 1) % reads_max;
-    --reads_known_;
-    if (reads_in_flight_ > 0) --reads_in_flight_;
-  }
+  reads_.answered_until(unacknowledged_);
   // The answer may have come after the cursor went back. Packets that it covers need not be sent
   // again.
   if (cursor_ < qp.send_queue.size()) {
@@ -183,9 +154,8 @@ inline void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets
 // Completes the request at the head of the queue.
 void Requester::retire(QueuePair& qp, CompletionStatus status, std::uint32_t bytes) {
   const SendWqe wqe = qp.send_queue.front();
-  if (wqe.consumes_receive()) ++receives_acknowledged_;
-  if (wqe.started && !wqe.executed && holds_back_direct(wqe)) --holding_back_direct_;
-  if (direct_at_ && *direct_at_ > 0) --*direct_at_;
+  if (wqe.consumes_receive()) credits_.message_done();
+  direct_.request_retired(wqe);
   qp.send_queue.pop();
   if (cursor_ > 0) {
     --cursor_;
@@ -218,11 +188,7 @@ void Requester::retire_ready(QueuePair& qp) {
 bool Requester::expects_response(Time now, QueuePair& qp, const wire::Packet& packet) {
   if (packet.psn.before(unacknowledged_)) return false;  // a duplicate
   // IBTA 9.7.5.1.3: a response acknowledges every request before it.
-  if (!acknowledge(now, qp, packet.psn - 1)) {
-    ++qp.environment.counters.implied_naks;
-    retry_now(now, qp);
-    return false;
-  }
+  if (!acknowledge_or_retry(now, qp, packet.psn - 1)) return false;
   if (qp.send_queue.empty() || !qp.send_queue.front().started) return false;
   return packet.psn == unacknowledged_;
 }
@@ -286,7 +252,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
 void Requester::go_back(QueuePair& qp) {
   cursor_ = 0;
   cursor_packet_ = 0;
-  reads_in_flight_ = 0;
+  reads_.go_back();
   since_ack_request_ = 0;
   if (scoreboard_ != nullptr) scoreboard_->abandon();
   if (!qp.send_queue.empty() && qp.send_queue.front().packets > 0) {
@@ -308,32 +274,11 @@ void Requester::retry_now(Time now, QueuePair& qp) {
 
 inline void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) {
   if (packet.syndrome.kind != wire::AckKind::ack || qp.state() == QpState::error) return;
-  credits_known_ = packet.syndrome.value != no_credits_code;
-  receives_limit_ = receives_acknowledged_ + credits_of_code(packet.syndrome.value);
-}
-
-void Requester::take_retry() {
-  --retries_left_;
-  timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
-}
-
-// Restarts on the alternate path. Returns false if there is none.
-bool Requester::take_other_path(QueuePair& qp) {
-  if (!PathMigration::migrate(qp)) return false;
-  retries_left_ = qp.attributes().retry_count;
-  timeouts_in_a_row_ = 0;
-  return true;
-}
-
-std::optional<Time> Requester::excused_until(Time now, Time due, const QueuePair& qp) {
-  const Time late = now - due;
-  if (is_excused_ || late < qp.environment.recovery.late_after) return std::nullopt;
-  is_excused_ = true;
-  return now + std::min(late, ack_timeout(qp.attributes().timeout));
+  credits_.update(packet.syndrome.value);
 }
 
 void Requester::handle_deadline(Time now, QueuePair& qp) {
-  if (direct_due_ <= now) direct_due_ = Time::never();  // the next pull moves the transfer on
+  direct_.handle_deadline(now);
   if (!rnr_until_.is_never() && rnr_until_ <= now) {
     rnr_until_ = Time::never();
     if (in_flight(qp) > 0) arm_timer(now, qp);
@@ -342,14 +287,12 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
   const Time due = std::exchange(timer_, Time::never());
   if (sent_end_ == unacknowledged_ || qp.send_queue.empty()) return;
   if (scoreboard_ != nullptr) return handle_loss_timeout(now, qp);
-  if (const auto until = excused_until(now, due, qp)) {
+  if (const auto until = retries_.excused_until(now, due, qp)) {
     timer_ = *until;
     return;
   }
   ++qp.environment.counters.ack_timeouts;
-  if (retries_left_ > 0) {
-    take_retry();
-  } else if (!take_other_path(qp)) {
+  if (!retries_.take(qp)) {
     if (qp.send_queue.front().started) retire(qp, CompletionStatus::retry_exceeded_error, 0);
     return;
   }

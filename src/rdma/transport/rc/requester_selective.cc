@@ -4,11 +4,25 @@
 // missing. The cursor then moves back as in go-back-N, and the scoreboard considers only packets
 // before it.
 
-#include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "rdma/transport/rc/requester.h"
 
 namespace tulle::transport::rc {
+namespace {
+
+// Returns the index of the started request with that PSN.
+std::optional<std::uint32_t> request_of(const SendQueue& requests, Psn psn) {
+  for (std::uint32_t i = 0; i < requests.size(); ++i) {
+    const SendWqe& wqe = requests[i];
+    if (!wqe.started || psn.before(wqe.first_psn)) return std::nullopt;
+    if (wqe.packets > 0 && !psn.after(wqe.last_psn())) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 // Returns false if no packet has to be sent again.
 bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
@@ -16,7 +30,7 @@ bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!lost) return false;
   const std::uint32_t cursor = cursor_;
   const std::uint32_t cursor_packet = cursor_packet_;
-  const std::uint32_t reads = reads_in_flight_;
+  const std::uint32_t reads = reads_.in_flight();
   if (!move_cursor(qp, *lost)) return false;
   const std::uint32_t psns = fill(qp, qp.send_queue[cursor_], out);
   // If the request fails locally, the cursor stays at it, so nothing behind it is sent any more.
@@ -24,7 +38,7 @@ bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
   out.packet.ack_request = true;
   cursor_ = cursor;
   cursor_packet_ = cursor_packet;
-  reads_in_flight_ = reads;
+  reads_.restore(reads);
   scoreboard_->sent_again(*lost + psns);
   qp.environment.counters.retransmitted_packets += 1;
   if (timer_.is_never()) arm_timer(now, qp);
@@ -34,46 +48,25 @@ bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
 // Moves the cursor to a packet that was sent before. Returns false if no started request contains
 // it.
 bool Requester::move_cursor(const QueuePair& qp, Psn psn) {
-  for (std::uint32_t i = 0; i < qp.send_queue.size(); ++i) {
-    const SendWqe& wqe = qp.send_queue[i];
-    if (!wqe.started || psn.before(wqe.first_psn)) return false;
-    if (wqe.packets == 0 || psn.after(wqe.last_psn())) continue;
-    cursor_ = i;
-    cursor_packet_ = static_cast<std::uint32_t>(psn.distance_from(wqe.first_psn));
-    if (wqe.is_read_or_atomic()) reads_in_flight_ = piece_of(psn);
-    return true;
-  }
-  return false;
-}
-
-// Returns the index in reads_ of the first request that ends behind this PSN, or reads_known_ if
-// there is none.
-std::uint32_t Requester::piece_of(Psn psn) const {
-  std::uint32_t piece = 0;
-  while (piece != reads_known_ && !reads_[(reads_first_ + piece) % reads_max].after(psn)) ++piece;
-  return piece;
+  const std::optional<std::uint32_t> index = request_of(qp.send_queue, psn);
+  if (!index) return false;
+  const SendWqe& wqe = qp.send_queue[*index];
+  cursor_ = *index;
+  cursor_packet_ = static_cast<std::uint32_t>(psn.distance_from(wqe.first_psn));
+  if (wqe.is_read_or_atomic()) reads_.move_to(psn);
+  return true;
 }
 
 // Returns the number of PSNs that an early request packet covers. A READ request may cover several.
 std::uint32_t Requester::psns_of_request(const QueuePair& qp, Psn psn) const {
-  const std::uint32_t piece = piece_of(psn);
-  if (piece == reads_known_) return 1;
-  for (std::uint32_t i = 0; i < qp.send_queue.size(); ++i) {
-    const SendWqe& wqe = qp.send_queue[i];
-    if (wqe.packets == 0 || psn.after(wqe.last_psn())) continue;
-    if (wqe.opcode != verbs::SendOpcode::read) return 1;
-    const Psn end = reads_[(reads_first_ + piece) % reads_max];
-    return static_cast<std::uint32_t>(end.distance_from(psn));
-  }
-  return 1;
+  const std::optional<Psn> end = reads_.end_of(psn);
+  const std::optional<std::uint32_t> index = request_of(qp.send_queue, psn);
+  if (!end || !index || qp.send_queue[*index].opcode != verbs::SendOpcode::read) return 1;
+  return static_cast<std::uint32_t>(end->distance_from(psn));
 }
 
 void Requester::handle_selective_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
-  if (!acknowledge(now, qp, packet.psn - 1)) {
-    ++qp.environment.counters.implied_naks;
-    retry_now(now, qp);
-    return;
-  }
+  if (!acknowledge_or_retry(now, qp, packet.psn - 1)) return;
   // The queue pair may have ended when the acknowledged requests completed.
   if (scoreboard_ == nullptr) return;
   ++qp.environment.counters.sequence_naks_received;
@@ -92,7 +85,7 @@ Time Requester::loss_timeout(const QueuePair& qp) const {
 // peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out, which grows as
 // with go-back-N (recovery.h), times its retries.
 void Requester::arm_loss_timer(Time now, const QueuePair& qp) {
-  retry_over_ = retry_due(now, qp);
+  retry_over_ = retries_.due(now, qp);
   timer_began_ = now;
   timer_ = now + loss_timeout(qp);
 }
@@ -105,19 +98,17 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
   }
   ++qp.environment.counters.ack_timeouts;
   if (now >= retry_over_) {
-    retry_over_ = excused_until(now, retry_over_, qp).value_or(retry_over_);
+    retry_over_ = retries_.excused_until(now, retry_over_, qp).value_or(retry_over_);
   }
   if (now >= retry_over_) {
-    if (retries_left_ > 0) {
-      take_retry();
-    } else if (!take_other_path(qp)) {
+    if (!retries_.take(qp)) {
       if (qp.send_queue.front().started) {
         retire(qp, verbs::CompletionStatus::retry_exceeded_error, 0);
       }
       return;
     }
-    is_excused_ = false;
-    retry_over_ = retry_due(now, qp);
+    retries_.begin_timeout();
+    retry_over_ = retries_.due(now, qp);
   }
   rewound_ = false;
   qp.congestion.lost();
