@@ -98,8 +98,7 @@ TEST_F(Tables, AMissingOneIsNamed) {
   ASSERT_FALSE(scenario);
   EXPECT_NE(scenario.error().message.find("there is no file"), std::string::npos);
   options.flows = "f\xE6.csv";
-  EXPECT_EQ(tables_scenario(options).error().message.find("flows: the name \"f?.csv\" is not"),
-            0u);
+  EXPECT_EQ(tables_scenario(options).error().message.find("flows: the name \"f?.csv\" is not"), 0u);
 }
 
 }  // namespace
