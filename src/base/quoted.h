@@ -6,8 +6,8 @@
 
 namespace tulle {
 
-// Returns how many bytes of a text the UTF-8 character at its beginning has (RFC 3629 section 4), or
-// 0 if there is none.
+// Returns how many bytes of a text the UTF-8 character at its beginning has (RFC 3629 section 4),
+// or 0 if there is none.
 inline std::size_t character_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;

@@ -42,9 +42,9 @@ class EventLoop {
   std::array<epoll_event, events_max> events_{};
 };
 
-// A listening socket that a loop watches. While the process has no descriptor to spare, or its owner
-// wants none, the connections wait and the loop does not report them: they would be reported without
-// end.
+// A listening socket that a loop watches. While the process has no descriptor to spare, or its
+// owner wants none, the connections wait and the loop does not report them: they would be reported
+// without end.
 class WatchedListener {
  public:
   using Clock = std::chrono::steady_clock;

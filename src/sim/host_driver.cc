@@ -173,7 +173,8 @@ void HostDriver::plan_deadline(std::uint32_t number) {
 
 // --- faults and notices ---
 
-// A link that goes leaves the packets in an adapter, which belong to the transport and keep waiting.
+// A link that goes leaves the packets in an adapter, which belong to the transport and keep
+// waiting.
 void HostDriver::handle_fault(LinkEnd& end, const FaultAction& action) {
   Intake* intake = hosts_[end.node].intake.get();
   switch (action.kind) {

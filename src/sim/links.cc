@@ -84,10 +84,10 @@ void Links::send_control(LinkEnd& end, Control control) {
         {now, Time{arrives}, end.node, end.number, nullptr, control, nullptr, 0, lost});
 }
 
-// Sends a notice that waits at this port. Returns false if there is none. A notice is short and goes
-// before frames, hop by hop, by the first of the routes (fabric/switch.h). Nothing holds it back, as
-// on InfiniBand's management lane (IBTA 7.9: no flow control on VL15). Its memory in switches is not
-// counted.
+// Sends a notice that waits at this port. Returns false if there is none. A notice is short and
+// goes before frames, hop by hop, by the first of the routes (fabric/switch.h). Nothing holds it
+// back, as on InfiniBand's management lane (IBTA 7.9: no flow control on VL15). Its memory in
+// switches is not counted.
 bool Links::send_notice(LinkEnd& end) {
   const std::uint32_t place = notices_.pop(end.port->management);
   if (place == port::ManagementLane::none) return false;

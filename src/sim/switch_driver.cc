@@ -126,8 +126,9 @@ void SwitchDriver::handle_fault(LinkEnd& end, const FaultAction& action) {
   }
 }
 
-// Frames that wait for a port are lost with its link, as Ethernet switches flush the queue of a port
-// without a link, and InfiniBand switches drop the packets that they cannot send (IBTA 18.2.5.4).
+// Frames that wait for a port are lost with its link, as Ethernet switches flush the queue of a
+// port without a link, and InfiniBand switches drop the packets that they cannot send (IBTA
+// 18.2.5.4).
 void SwitchDriver::go_down(LinkEnd& end) {
   links_.begin_going_down(end);
   fabric::Switch& at = this->at(end.node);

@@ -25,8 +25,8 @@ class SwitchDriver {
   SwitchDriver(Nodes& nodes, const Observers& observers, std::uint32_t part, Calendar& calendar,
                FrameStore& frames, Links& links);
 
-  // Lets an event happen. Throws std::runtime_error, with one line, if it shows that another process
-  // does not keep to credits.
+  // Lets an event happen. Throws std::runtime_error, with one line, if it shows that another
+  // process does not keep to credits.
   void handle(Event event, LinkEnd& end) {
     switch (kind_of(event)) {
       case EventKind::arrival:

@@ -88,8 +88,8 @@ struct TunnelPiece {
 };
 static_assert(wire::is_wire_format<TunnelPiece, 4>);
 
-// The longest datagram that every network takes: IPv6's least MTU (RFC 8200 §5), without the longest
-// headers of IP and UDP, and a seal.
+// The longest datagram that every network takes: IPv6's least MTU (RFC 8200 §5), without the
+// longest headers of IP and UDP, and a seal.
 inline constexpr std::size_t tunnel_seal_bytes = 48;
 inline constexpr std::size_t tunnel_datagram_bytes = 1'280 - 40 - 8 - tunnel_seal_bytes;
 inline constexpr std::size_t tunnel_records_bytes_max =

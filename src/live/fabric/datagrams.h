@@ -17,8 +17,8 @@ inline constexpr std::size_t datagram_bytes_in_message = 64 << 10;
 // The longest datagram. A subnet manager's table of all paths among 512 ports has 17 MiB.
 inline constexpr std::size_t datagram_bytes_max = 64 << 20;
 
-// Returns whether a process may have so many bytes in files of datagrams that it has not read, while
-// all have so many. A little is each one's.
+// Returns whether a process may have so many bytes in files of datagrams that it has not read,
+// while all have so many. A little is each one's.
 bool has_room_for_files(std::size_t bytes_of_process, std::size_t bytes_of_all);
 // Sends a datagram. Never blocks: the error_number is EAGAIN if the other end has not read the last
 // ones, and EMSGSIZE if the datagram is too long.

@@ -62,7 +62,8 @@ bool ExitingThreads::close(std::uint32_t sender, std::span<UniqueFd> sockets) {
   }
 }
 
-// A thread that has closed all is no thread of this process any more. Joining does not wait so long.
+// A thread that has closed all is no thread of this process any more. Joining does not wait so
+// long.
 bool ExitingThreads::has_many(std::uint32_t sender) {
   std::erase_if(exiting_, [](const auto& each) {
     return syscall(SYS_tgkill, getpid(), each.second, 0) != 0;

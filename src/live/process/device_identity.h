@@ -1,7 +1,7 @@
 #pragma once
 
-// What a device is called and can reach: its addresses, and its port on a subnet. The host agent, or
-// a fabric's process, reports changes, and the adapter, the links and the program get them. An
+// What a device is called and can reach: its addresses, and its port on a subnet. The host agent,
+// or a fabric's process, reports changes, and the adapter, the links and the program get them. An
 // address that goes away keeps its index while it is used (decision 012).
 
 #include <bitset>

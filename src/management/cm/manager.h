@@ -59,8 +59,8 @@ class Manager {
     // Limit of the connections that peers asked for, so that strangers cannot keep this host's
     // programs from connecting.
     std::size_t requested_max = 32'768;
-    // For how long a closed listener is expected to return, for how long a request waits for it, and
-    // how many may do so (offered_services.h).
+    // For how long a closed listener is expected to return, for how long a request waits for it,
+    // and how many may do so (offered_services.h).
     Time return_window = Time::seconds(5);
     Time return_patience = Time::seconds(1);
     std::size_t held_max = 64;

@@ -112,8 +112,8 @@ TEST_F(ServicesTest, ARequestWaitsForTheNextListener) {
   EXPECT_EQ(b.counters().received, 1u);
 }
 
-// Services at other addresses have the same ID: a stranger's neither returns for this one, nor takes
-// its place.
+// Services at other addresses have the same ID: a stranger's neither returns for this one, nor
+// takes its place.
 TEST_F(ServicesTest, AnotherAddressIsAnotherService) {
   const Gid other = Gid::from_ipv4(0x0A00'0003);
   b.listen(now, service);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Finds an adapter's queue pairs by their numbers. Most packets in a row are for one or two of them.
+// Finds an adapter's queue pairs by their numbers. Most packets in a row are for one or two of
+// them.
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
-/* Cancels threads (pthread_cancel) that post and poll, register memory, or make ids, as rping does at its end, and then
-   continues with the same objects. Threads may be cancelled by pthread_testcancel and while they wait for an event;
-   the other calls must complete. */
+/* Cancels threads (pthread_cancel) that post and poll, register memory, or make ids, as rping does
+   at its end, and then continues with the same objects. Threads may be cancelled by
+   pthread_testcancel and while they wait for an event; the other calls must complete. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

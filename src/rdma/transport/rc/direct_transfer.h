@@ -29,8 +29,8 @@ class DirectTransfer {
 
   // Executes the request at that index of the send queue, or moves its transfer on. No later
   // request may start before it is complete. Of the earlier ones only SENDs may not be done, whose
-  // receive buffers no WRITE or READ concerns. It takes no PSN, since the peer does not learn of it.
-  // A refused request must be sent in packets; these also reveal any error of the request.
+  // receive buffers no WRITE or READ concerns. It takes no PSN, since the peer does not learn of
+  // it. A refused request must be sent in packets; these also reveal any error of the request.
   Outcome execute(Time now, const QueuePair& qp, std::uint32_t index);
 
   // A request takes its PSNs.

@@ -1,9 +1,10 @@
 #pragma once
 
-// The READ and atomic requests of a requester that were sent and are not answered yet, oldest first.
-// Each is kept as the PSN behind its last response. The first ones are in flight; the others wait
-// to be sent again. A READ that is sent again ends where it ended before: the responder may not have
-// executed what is behind that end, and it cannot answer a request that is only partly a duplicate.
+// The READ and atomic requests of a requester that were sent and are not answered yet, oldest
+// first. Each is kept as the PSN behind its last response. The first ones are in flight; the others
+// wait to be sent again. A READ that is sent again ends where it ended before: the responder may
+// not have executed what is behind that end, and it cannot answer a request that is only partly a
+// duplicate.
 
 #include <array>
 #include <cstdint>

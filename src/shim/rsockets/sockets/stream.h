@@ -1,8 +1,8 @@
 #pragma once
 
 // A stream over a reliable connection: the driver of shim/rsockets/protocol/stream.h. stream.cc
-// connects and closes, stream_transfer.cc moves data, and stream_maps.cc handles memory that the peer
-// writes directly.
+// connects and closes, stream_transfer.cc moves data, and stream_maps.cc handles memory that the
+// peer writes directly.
 
 #include <functional>
 #include <memory>
