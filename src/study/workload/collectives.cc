@@ -352,12 +352,12 @@ void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t o
   }
   // Servers in the order in which their parents come later.
   std::vector<std::uint32_t> order;
+  order.reserve(servers_.servers);
   for (std::uint32_t server = 0; server < servers_.servers; ++server) {
     if (tree.parent[server] < 0) order.push_back(server);
   }
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto& children = tree.children[order[i]];
-    order.insert(order.end(), children.begin(), children.end());
+    for (const std::uint32_t child : tree.children[order[i]]) order.push_back(child);
   }
   for (std::size_t i = order.size(); i-- > 1;) {
     const std::uint32_t server = order[i];
