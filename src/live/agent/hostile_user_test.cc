@@ -330,7 +330,7 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
       "");
 }
 
-// A peer that is told of a queue pair by a new connection ends the former one.
+// A new connection that names a queue pair makes the peer end that queue pair's former one.
 TEST_F(HostileUserTest, ConnectionsNameNoQueuePairsOfOthers) {
   const QpNumber victims = first_qp();
   EXPECT_EQ(as_stranger([&](const Report& report) {

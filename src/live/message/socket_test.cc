@@ -96,7 +96,7 @@ TEST(Socket, DescriptorsAreSeenAlthoughTheOtherEndIsGone) {
   const std::array<int, 1> one = {ends.receiver.get()};
   ASSERT_TRUE(send_message(ends.sender.get(), bytes, one));
   ASSERT_TRUE(send_message(ends.receiver.get(), bytes));
-  ends.sender.reset();  // with something unread, which the other end is told once
+  ends.sender.reset();  // with something unread: the other end gets ECONNRESET once
   EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
 }
 
@@ -117,7 +117,7 @@ TEST(Socket, AnEmptyMessageIsOneToo) {
   Ends gone = connected(SOCK_SEQPACKET);
   ASSERT_TRUE(send_message(gone.sender.get(), bytes));
   ASSERT_TRUE(send_message(gone.receiver.get(), bytes));
-  gone.sender.reset();  // with something unread, which the other end is told once
+  gone.sender.reset();  // with something unread: the other end gets ECONNRESET once
   EXPECT_TRUE(holds(gone));
   EXPECT_TRUE(receive_message(gone.receiver.get()));
   EXPECT_FALSE(holds(gone));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the hosts of a player have for its flows: a protection domain, a completion queue, memory
+// Each host of a player has these for its flows: a protection domain, a completion queue, memory
 // and the ends of connections. A host makes them when it needs them first. With SRD, each host has
 // one queue pair for all its peers, and an address handle for each of them, as EFA's applications
 // do.
@@ -77,7 +77,7 @@ class Endpoints {
   };
 
   Host& host(std::uint32_t number);
-  // What peers may do with the memory.
+  // Peers may write to the memory, and do nothing else.
   static verbs::AccessFlags remote_write() {
     return verbs::AccessFlags(verbs::Access::local_write) | verbs::Access::remote_write;
   }

@@ -190,7 +190,7 @@ class Player final : public Carrier {
   Schedule* schedule_ = nullptr;
   Endpoints endpoints_;
   FlowMemory memory_;
-  // With SRD, by host: flows for which the send queue had no room.
+  // Flows for which the send queue had no room, with SRD, by host.
   std::vector<GrowingRing<std::uint32_t>> waiting_;
   std::vector<Messages> messages_;           // by flow, with SRD
   std::vector<Connection> connections_;      // by flow, of those that share none
