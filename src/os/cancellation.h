@@ -9,17 +9,24 @@
 
 namespace tulle {
 
-// Around system calls within calls that post or poll work. These are not guarded as a whole, since
-// the two switches take as long as locking a mutex.
-class CancellationOff {
+// Sets whether the thread may be cancelled, and restores it.
+class CancellationState {
  public:
-  CancellationOff() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~CancellationOff() { pthread_setcancelstate(before_, nullptr); }
-  CancellationOff(const CancellationOff&) = delete;
-  CancellationOff& operator=(const CancellationOff&) = delete;
+  explicit CancellationState(int state) { pthread_setcancelstate(state, &before_); }
+  ~CancellationState() { pthread_setcancelstate(before_, nullptr); }
+  CancellationState(const CancellationState&) = delete;
+  CancellationState& operator=(const CancellationState&) = delete;
+  int before() const { return before_; }
 
  private:
   int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// Around system calls within calls that post or poll work. These are not guarded as a whole, since
+// the two switches take as long as locking a mutex.
+class CancellationOff : public CancellationState {
+ public:
+  CancellationOff() : CancellationState(PTHREAD_CANCEL_DISABLE) {}
 };
 
 // What the program itself has set, while a NoCancellation of the thread lives.
@@ -28,32 +35,20 @@ inline thread_local int state_of_program = PTHREAD_CANCEL_ENABLE;
 // Around a whole call of the C API. Within a call that makes others, those have no points.
 class NoCancellation {
  public:
-  NoCancellation() : outer_(state_of_program) {
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-    state_of_program = before_;
-  }
-  ~NoCancellation() {
-    state_of_program = outer_;
-    pthread_setcancelstate(before_, nullptr);
-  }
+  NoCancellation() : outer_(state_of_program) { state_of_program = off_.before(); }
+  ~NoCancellation() { state_of_program = outer_; }
   NoCancellation(const NoCancellation&) = delete;
   NoCancellation& operator=(const NoCancellation&) = delete;
 
  private:
+  CancellationOff off_;
   int outer_;  // a signal handler may make a call within another one
-  int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
 // Around a wait within a call.
-class CancellationPoint {
+class CancellationPoint : public CancellationState {
  public:
-  CancellationPoint() { pthread_setcancelstate(state_of_program, &before_); }
-  ~CancellationPoint() { pthread_setcancelstate(before_, nullptr); }
-  CancellationPoint(const CancellationPoint&) = delete;
-  CancellationPoint& operator=(const CancellationPoint&) = delete;
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
+  CancellationPoint() : CancellationState(state_of_program) {}
 };
 
 }  // namespace tulle

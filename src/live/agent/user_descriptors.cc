@@ -20,11 +20,11 @@ constexpr std::size_t unread_of_capture_max = slots;
 }  // namespace
 
 void UserDescriptors::close(const Session& session, UniqueFd fd) {
-  if (session.peer.uid != geteuid()) closer_.close(session.peer.uid, std::move(fd));
+  if (session.peer.uid != geteuid()) closers_.close(session.peer.uid, std::move(fd));
 }
 
 void UserDescriptors::close(const Session& session, std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) close(session, std::move(fd));
+  if (session.peer.uid != geteuid()) closers_.close(session.peer.uid, std::move(fds));
 }
 
 void UserDescriptors::close_connection(Session& session) {
@@ -34,36 +34,25 @@ void UserDescriptors::close_connection(Session& session) {
     left_unread_.push_back(
         {session.peer.uid, session.descriptors_unread, std::move(session.connection)});
   } else {
-    close_shut(session.peer.uid, std::move(session.connection));
+    closers_.close_shut(session.peer.uid, std::move(session.connection));
   }
 }
 
 void UserDescriptors::close_read() {
   for (LeftUnread& each : left_unread_) {
-    if (is_all_read(each.connection.get())) close_shut(each.user, std::move(each.connection));
+    if (!is_all_read(each.connection.get())) continue;
+    closers_.close_shut(each.user, std::move(each.connection));
   }
   std::erase_if(left_unread_, [](const LeftUnread& each) { return !each.connection; });
 }
 
-// A connection may have messages whose descriptors close slowly. One without anything unread closes
-// at once, however much waits for the closer.
-void UserDescriptors::close_shut(uid_t user, UniqueFd connection) {
-  if (holds_messages(connection.get())) connection_closer_.close(user, std::move(connection));
-}
-
-void UserDescriptors::retry() {
-  closer_.retry();
-  connection_closer_.retry();
-}
-
 std::size_t UserDescriptors::unclosed(uid_t user) const {
   const auto unread = std::ranges::count(left_unread_, user, &LeftUnread::user);
-  return static_cast<std::size_t>(unread) + closer_.waiting(user) +
-         connection_closer_.waiting(user);
+  return static_cast<std::size_t>(unread) + waiting(user) + closers_.sockets().waiting(user);
 }
 
 bool UserDescriptors::has_many_connections() const {
-  return connection_closer_.waiting() >= closing_max;
+  return closers_.sockets().waiting() >= closing_max;
 }
 
 bool UserDescriptors::has_room(const Session& session, std::size_t count) const {

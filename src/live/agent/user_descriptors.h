@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "live/agent/session.h"
 #include "live/agent/session_table.h"
-#include "live/message/closer.h"
+#include "live/message/sender_closers.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -38,10 +38,10 @@ class UserDescriptors {
   // Closes such connections whose programs have read all.
   void close_read();
   // To be called now and then.
-  void retry();
+  void retry() { closers_.retry(); }
 
   // Returns how many of what came from a user's programs are not closed yet.
-  std::size_t waiting(uid_t user) const { return closer_.waiting(user); }
+  std::size_t waiting(uid_t user) const { return closers_.received().waiting(user); }
   // Returns the same, and the user's connections that are not closed yet.
   std::size_t unclosed(uid_t user) const;
   // Returns true if too many connections of all users are not closed yet. Only before Linux 5.9 can
@@ -66,14 +66,11 @@ class UserDescriptors {
     UniqueFd connection;
   };
 
-  void close_shut(uid_t user, UniqueFd connection);
-
   // More users than these come only from somebody who has many numbers.
   static constexpr std::size_t threads_max = 512;
 
   const SessionTable& sessions_;
-  Closer connection_closer_{threads_max, Closer::Way::by_exiting};
-  Closer closer_{threads_max};
+  SenderClosers closers_{threads_max};
   std::vector<LeftUnread> left_unread_;
 };
 

@@ -10,33 +10,32 @@
 namespace tulle::live {
 namespace {
 
+class FabricCapturesTest : public testing::Test {
+ protected:
+  auto add(pid_t process) { return captures_.add(++client_, process, {}); }
+
+  Time now_ = Time::seconds(1);
+  fabric::Subnet subnet_{now_, *fabric::single_switch({2, {}})};
+  DataPorts ports_{now_, subnet_};
+  std::uint32_t client_ = 0;
+  Captures captures_{ports_.traffic()};
+};
+
 // One program does not keep others from a capture.
-TEST(Captures, AProcessHasAShare) {
-  const Time now = Time::seconds(1);
-  fabric::Subnet subnet(now, *fabric::single_switch({2, {}}));
-  DataPorts ports(now, subnet);
-  Captures captures(ports.traffic());
-  std::uint32_t client = 0;
-  const auto add = [&](pid_t process) { return captures.add(++client, process, {}); };
+TEST_F(FabricCapturesTest, AProcessHasAShare) {
   for (std::size_t i = 0; i < Captures::captures_of_process_max; ++i) ASSERT_TRUE(add(7));
   auto refused = add(7);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "process 7 has 2 captures of the fabric, which is the most for one process");
   EXPECT_TRUE(add(8));
-  captures.remove(1);
+  captures_.remove(1);
   EXPECT_TRUE(add(7));
   for (pid_t process = 100; process < 100 + 5; ++process) EXPECT_TRUE(add(process));
   EXPECT_FALSE(add(200)) << "there are eight";
 }
 
-TEST(Captures, UnknownProcessesHaveAShare) {
-  const Time now = Time::seconds(1);
-  fabric::Subnet subnet(now, *fabric::single_switch({2, {}}));
-  DataPorts ports(now, subnet);
-  Captures captures(ports.traffic());
-  std::uint32_t client = 0;
-  const auto add = [&](pid_t process) { return captures.add(++client, process, {}); };
+TEST_F(FabricCapturesTest, UnknownProcessesHaveAShare) {
   for (std::size_t i = 0; i < Captures::captures_of_unknown_max; ++i) ASSERT_TRUE(add(0));
   auto refused = add(0);
   ASSERT_FALSE(refused);

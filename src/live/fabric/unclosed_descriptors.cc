@@ -14,14 +14,10 @@ constexpr char many_of_all_open_text[] =
 
 UnclosedDescriptors::UnclosedDescriptors() : UnclosedDescriptors(file_limit() / 4) {}
 
-void UnclosedDescriptors::close_shut(Closer::Sender sender, UniqueFd socket) {
-  if (socket && holds_messages(socket.get())) close_socket(sender, std::move(socket));
-}
-
 const char* UnclosedDescriptors::objection_to_reading(const FabricSession& session,
                                                       int socket) const {
-  if (closer_.waiting(session.sender()) >= of_sender_max) return many_open_text;
-  if (closer_.waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
+  if (closers_.received().waiting(session.sender()) >= of_sender_max) return many_open_text;
+  if (closers_.received().waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
   return many_of_all_open_text;
 }
 

@@ -9,6 +9,7 @@
 
 #include "live/fabric/session.h"
 #include "live/message/closer.h"
+#include "live/message/sender_closers.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -24,35 +25,33 @@ class UnclosedDescriptors {
 
   // Closes what came from a session's program.
   void close(const FabricSession& session, UniqueFd fd) {
-    closer_.close(session.sender(), std::move(fd));
+    closers_.close(session.sender(), std::move(fd));
   }
   void close(const FabricSession& session, std::vector<UniqueFd> fds) {
-    for (UniqueFd& fd : fds) close(session, std::move(fd));
+    closers_.close(session.sender(), std::move(fds));
   }
   // Closes a socket that a program has the other end of. Its messages may carry descriptors.
   void close_socket(Closer::Sender sender, UniqueFd socket) {
-    socket_closer_.close(sender, std::move(socket));
+    closers_.close_socket(sender, std::move(socket));
   }
   // The same, of one that is shut down: without anything unread it closes at once, however much
   // waits.
-  void close_shut(Closer::Sender sender, UniqueFd socket);
+  void close_shut(Closer::Sender sender, UniqueFd socket) {
+    closers_.close_shut(sender, std::move(socket));
+  }
   // Returns true if too many sockets are not closed yet. Only before Linux 5.9 can so many wait.
-  bool has_many_sockets() const { return socket_closer_.waiting() >= all_max_; }
+  bool has_many_sockets() const { return closers_.sockets().waiting() >= all_max_; }
   // Returns why no message of a session's socket is read, and null if it may be. A message may
   // bring many descriptors. One without any is read, too, while there are too many of all programs
   // together.
   const char* objection_to_reading(const FabricSession& session, int socket) const;
   // To be called now and then.
-  void retry() {
-    closer_.retry();
-    socket_closer_.retry();
-  }
+  void retry() { closers_.retry(); }
 
  private:
   static constexpr std::size_t threads_max = 64;
 
-  Closer socket_closer_{threads_max, Closer::Way::by_exiting};
-  Closer closer_{threads_max};
+  SenderClosers closers_{threads_max};
   std::size_t all_max_;
 };
 

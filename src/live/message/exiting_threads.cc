@@ -1,7 +1,6 @@
 #include "live/message/exiting_threads.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -15,10 +14,12 @@
 #include <thread>
 #include <utility>
 
+#include "os/service_process.h"
+
 namespace tulle::live {
 namespace {
 
-constexpr rlim_t descriptors_min = 1'024;
+constexpr std::size_t descriptors_min = 1'024;
 constexpr unsigned unshare = 1u << 1;  // CLOSE_RANGE_UNSHARE, which some headers lack
 
 }  // namespace
@@ -31,8 +32,7 @@ struct ExitingThreads::Thread {
 };
 
 ExitingThreads::ExitingThreads() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < descriptors_min) return;
+  if (file_limit() < descriptors_min) return;
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return;
   for (;;) {
