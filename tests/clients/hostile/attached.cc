@@ -211,6 +211,31 @@ void attach_what_lingers(Context& context, int place) {
   check_answer(context);
   context.hold();
 }
+// Whoever closes the first of these connections waits. The agent must not keep all later ones open
+// until then.
+void leave_and_come_again(Context& context, int) {
+  std::vector<UniqueFd> peers;
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const int nothing = null.get();
+  for (int i = 0; i < 3'000; ++i) {
+    UniqueFd lingering;
+    if (i < 6) {
+      lingering = that_lingers(peers);
+      if (!lingering) return context.skip("no TCP on this loopback");
+    }
+    const int attached = lingering ? lingering.get() : nothing;
+    const UniqueFd connection = to_agent();
+    // The agent answers the first, and throws away what comes after it.
+    for (int n = 0; n < 3; ++n) {
+      send_raw(connection.get(), encode(hello(Purpose::list)), std::span(&attached, 1));
+    }
+    if (lingering) std::thread([fd = lingering.release()] { close(fd); }).detach();
+    context.did();
+    if (i == 1'500) context.hold();
+  }
+  check_answer(context);
+  context.hold();
+}
 // More than the kernel lets one message carry, and more than a limit of files allows.
 void attach_the_most(Context& context, int) {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -244,7 +269,8 @@ std::vector<Attack> attached_attacks() {
           {"attached.lingers_with_nothing", attach_what_lingers, 3},
           {"attached.lingers_with_too_much", attach_what_lingers, 4},
           {"attached.lingers_in_events", attach_what_lingers, 5},
-          {"attached.lingers_unread", attach_what_lingers, 6}};
+          {"attached.lingers_unread", attach_what_lingers, 6},
+          {"attached.lingers_then_comes_again", leave_and_come_again, 0, true}};
 }
 
 }  // namespace hostile

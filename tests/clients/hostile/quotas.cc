@@ -237,6 +237,24 @@ void capture_many_times(Context& context, int) {
   context.expect(captures <= 1, "one user captures several times");
   context.hold();
 }
+// Linux counts the descriptors in messages that nobody has read for their sender, here the agent,
+// which can send none once there are too many.
+void never_read_descriptors(Context& context, int leaves) {
+  std::vector<UniqueFd> held;
+  const Purpose purposes[] = {Purpose::open, Purpose::connect, Purpose::capture};
+  for (int i = 0; i < 480; ++i) {
+    Hello message = hello(purposes[i % std::size(purposes)]);
+    message.ring_bytes = 1 << 16;
+    UniqueFd connection = to_agent();
+    send_raw(connection.get(), encode(message));
+    context.did();
+    // The agent then sees the end of the conversation, while what is unread stays in the kernel.
+    if (leaves == 1) shutdown(connection.get(), SHUT_WR);
+    held.push_back(std::move(connection));
+    if (held.size() == 240) context.hold();
+  }
+  context.hold();
+}
 // Long names, which each connection makes the agent keep.
 void fill_memory_with_names(Context& context, int) {
   std::vector<UniqueFd> held;
@@ -312,6 +330,8 @@ std::vector<Attack> quota_attacks() {
           {"quota.knocks_at_listeners", knock_without_end, 0, true},
           {"quota.groups", join_many_groups, 0, true},
           {"quota.captures", capture_many_times, 0, true},
+          {"quota.unread_descriptors", never_read_descriptors, 0, true},
+          {"quota.unread_descriptors_of_the_dead", never_read_descriptors, 1, true},
           {"quota.names", fill_memory_with_names, 0, true},
           {"quota.status_without_end", ask_without_end, purpose(Purpose::status), true},
           {"quota.list_without_end", ask_without_end, purpose(Purpose::list), true},
