@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 import tempfile
 
 import unprivileged_test
@@ -86,6 +87,44 @@ class Linked(Built):
             program = self.build(PROGRAM, f"-Wl,--disable-new-dtags,-rpath,{rpath}")
             process = self.run_program(*self.over_tulle([program]))
             self.assertEqual(("1 device\n", ""), (process.stdout, process.stderr), process.describe())
+
+    def warned(self, *command):
+        """Returns the one line that a program gets which finds no Tulle device."""
+        process = self.run_program(*self.over_tulle(command), expect=None)
+        self.assertNotIn("1 device", process.stdout, process.describe())
+        self.assertEqual(1, process.stderr.count("\n"), process.describe())
+        self.assertIn("finds no Tulle device", process.stderr)
+        return process.stderr
+
+    def test_by_another_environment(self):
+        """As wrapper scripts, module files and conda have it."""
+        program = self.build(PROGRAM)
+        for change in ("LD_LIBRARY_PATH=/nowhere", "--unset=LD_LIBRARY_PATH"):
+            self.assertRegex(self.warned("env", change, program), "program uses /.*/libibverbs.so.1, and finds")
+        self.assertIn("program uses /", self.warned("sh", "-c", f"LD_LIBRARY_PATH= {program}; true"))
+
+    def test_by_a_folder_that_comes_first_in_a_script(self):
+        machine = self.run_program("gcc", "-print-multiarch").stdout.strip()
+        program = self.build(PROGRAM, f"-Wl,--disable-new-dtags,-rpath,/usr/lib/{machine}")
+        self.assertIn("program uses /usr/lib", self.warned("sh", "-c", f"{program}; true"))
+
+    def test_without_an_environment(self):
+        program = self.build(PROGRAM.replace("ibv_free", "if (list) ibv_free"))  # there is none
+        path = f"PATH={program.parent}"
+        spawn = f"import os; os.waitpid(os.posix_spawn('{program}', ['a'], {{}}), 0)"
+        starts = {"execvp": ["env", "-i", program], "execvp by PATH": ["env", "-i", path, program.name],
+                  "execve": ["sh", "-c", f"LD_PRELOAD= LD_LIBRARY_PATH= {program}; true"],
+                  "posix_spawn": [sys.executable, "-c", spawn],
+                  "of a child": [sys.executable, "-c", f"import subprocess; subprocess.run(['{program}'], env={{}})"]}
+        for name, command in starts.items():
+            with self.subTest(start=name):
+                self.assertRegex(self.warned(*command), "program starts without the LD_PRELOAD and LD_LIBRARY_PATH")
+        for command in (["env", "-i", "true"], ["env", "-i", "sh", "-c", "true"], ["env", "-u", "LD_LIBRARY_PATH", "true"]):
+            self.assertEqual("", self.run_program(*self.over_tulle(command)).stderr)
+
+    def test_by_a_library_that_is_loaded_late(self):
+        load = "import ctypes; ctypes.CDLL('libibverbs.so.1').ibv_get_device_list(ctypes.byref(ctypes.c_int()))"
+        self.assertIn("uses /", self.warned("env", "LD_LIBRARY_PATH=/nowhere", sys.executable, "-c", load))
 
     def test_statically(self):
         program = self.build("int main(void) { return 3; }", "-static", libraries=())

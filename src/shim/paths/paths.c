@@ -33,6 +33,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "missed.h"
 #include "recipes.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -393,8 +394,10 @@ FREOPEN_FUNCTION(freopen64)
 
 /* --- directories --- */
 
+/* The list of devices is where a libibverbs begins that was loaded while the program ran. */
 EXPORTED DIR* opendir(const char* path) {
   LOOK(path);
+  if (at.ours) tulle_warn_of_other_libraries();
   return REAL(opendir)(at.path);
 }
 
