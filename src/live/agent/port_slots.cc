@@ -71,11 +71,13 @@ Result<UniqueFd> PortSlots::take(Session& session) {
   for (std::uint32_t i = 0; i < slots - 1; ++i) {
     const std::uint32_t slot = next_slot_;
     next_slot_ = next_slot_ + 1 == slots ? agent_slot + 1 : next_slot_ + 1;
-    UniqueFd lock = group_->lock(slot);
-    if (!lock) continue;
     SlotRecord& record = group_->record(slot);
-    record.turn = (record.turn + 1) % turns_per_slot;
-    record.first_qp = first_qp_of(slot, record.turn);
+    const std::uint32_t turn = (record.turn + 1) % turns_per_slot;
+    const QpNumbers numbers{first_qp_of(slot, turn), qps_per_process};
+    UniqueFd lock = group_->lock(slot, numbers);
+    if (!lock) continue;
+    record.turn = turn;
+    record.first_qp = numbers.first;
     record.pid = session.peer.pid;
     record.uid = session.peer.uid;
     assign(record.command, session.hello.command);

@@ -186,7 +186,7 @@ void AgentCore::open(Session& session) {
   UniqueFd process_end;
   // The socket, the lock and the descriptor store would let a process disturb all others.
   if (session.peer.uid != geteuid()) {
-    auto relay = Relay::create(group.socket(session.slot));
+    auto relay = Relay::create(group.socket(session.slot), group.numbers_of(session.slot));
     if (!relay) {
       group.close_gate(session.slot);
       return refuse(session, relay.error().message);
@@ -227,7 +227,8 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.slot = rejoin.slot;
   session.hello.command = rejoin.command;
   session.hello.device = rejoin.choice;
-  slots_.group().open_gate(rejoin.slot);  // it was closed when this agent lost the process
+  // It was closed when this agent lost the process.
+  slots_.group().open_gate(rejoin.slot, slots_.group().numbers_of(rejoin.slot));
   session.state = State::process;  // version_noted stays 0 until the process reports what it holds
   devices_.adopt(session.hello.device, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
@@ -351,7 +352,7 @@ bool AgentCore::names_own_queue_pairs(const Session& session, const ConnectionCo
   if (number.value == 0) return true;
   const Session* owner = sessions_.owner_of(slot_of(number));
   return owner != nullptr && same_user(owner->peer.uid, session.peer.uid) &&
-         number.value - slots_.group().record(owner->slot).first_qp < qps_per_process;
+         slots_.group().numbers_of(owner->slot).contains(number);
 }
 
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {

@@ -44,7 +44,7 @@ static void say(const char* line, int length) {
 
 /* --- what this process has loaded --- */
 
-/* Stops at a library that has one of our names and lies in a folder that is not Tulle's. */
+/* Stops at a library that has one of our names, in a folder that is not Tulle's. */
 static int is_foreign(struct dl_phdr_info* info, size_t size, void* found) {
   (void)size;
   const char* slash = strrchr(info->dlpi_name, '/');

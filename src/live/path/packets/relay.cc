@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "live/path/packets/multicast.h"
+#include "rdma/device/multicast.h"
+#include "rdma/wire/bth.h"
 
 namespace tulle::live {
 namespace {
@@ -16,6 +19,24 @@ constexpr int messages_in_a_turn = 16;
 constexpr std::size_t relayed_bytes_max = 64 * 1024;
 // Room for datagrams that wait for the process. The kernel may allow less.
 constexpr int waiting_bytes = 2 << 20;
+
+// Keeps those of several datagrams, each of `segment_bytes` but the last, that are for these queue
+// pairs or for a multicast group, and moves them together. Returns their bytes. The kernel joins
+// datagrams by their addresses, whatever queue pairs they are for.
+std::size_t keep_own(std::span<std::byte> datagrams, std::size_t segment_bytes, QpNumbers numbers) {
+  const std::size_t step = segment_bytes == 0 ? datagrams.size() : segment_bytes;
+  std::size_t kept = 0;
+  for (std::size_t at = 0; at < datagrams.size(); at += step) {
+    const std::span each = datagrams.subspan(at, std::min(step, datagrams.size() - at));
+    if (each.size() < sizeof(wire::Bth)) continue;
+    std::span<const std::byte> rest = each;
+    const QpNumber number{wire::take<wire::Bth>(rest).congestion_and_qp & wire::Bth::qp_mask};
+    if (number != device::multicast_qp && !numbers.contains(number)) continue;
+    std::memmove(datagrams.data() + kept, each.data(), each.size());
+    kept += each.size();
+  }
+  return kept;
+}
 
 }  // namespace
 
@@ -33,15 +54,18 @@ bool take_relayed_headers(std::span<const std::byte>& message, ReceivedHeaders& 
   return true;
 }
 
-Relay::Relay(int socket, UniqueFd agent_end, UniqueFd process_end)
-    : socket_(socket), agent_end_(std::move(agent_end)), process_end_(std::move(process_end)) {}
+Relay::Relay(int socket, QpNumbers numbers, UniqueFd agent_end, UniqueFd process_end)
+    : socket_(socket),
+      numbers_(numbers),
+      agent_end_(std::move(agent_end)),
+      process_end_(std::move(process_end)) {}
 
 Relay::~Relay() {
   if (!agent_end_) return;  // moved from
   for (const auto& [group, device] : groups_) leave_group(socket_, device, group);
 }
 
-Result<Relay> Relay::create(int socket) {
+Result<Relay> Relay::create(int socket, QpNumbers numbers) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return Error{fmt::format("cannot make a relay: {}", std::strerror(errno)), errno};
@@ -55,7 +79,7 @@ Result<Relay> Relay::create(int socket) {
   }
   // The process only receives.
   shutdown(ends[1], SHUT_WR);
-  return Relay(socket, std::move(agent_end), std::move(process_end));
+  return Relay(socket, numbers, std::move(agent_end), std::move(process_end));
 }
 
 bool Relay::forward() {
@@ -75,6 +99,9 @@ bool Relay::forward() {
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return false;
     const ReceivedHeaders received = read_headers(in);
+    const std::size_t kept =
+        keep_own({buffer.get(), static_cast<std::size_t>(bytes)}, received.segment_bytes, numbers_);
+    if (kept == 0) continue;
     RelayedHeaders headers;
     headers.source = received.ip.source;
     headers.destination = received.ip.destination;
@@ -82,8 +109,7 @@ bool Relay::forward() {
     headers.segment_bytes = received.segment_bytes;
     headers.traffic_class = received.ip.traffic_class;
     headers.hop_limit = received.ip.hop_limit;
-    iovec pieces[2] = {{&headers, sizeof(headers)},
-                       {buffer.get(), static_cast<std::size_t>(bytes)}};
+    iovec pieces[2] = {{&headers, sizeof(headers)}, {buffer.get(), kept}};
     msghdr out{};
     out.msg_iov = pieces;
     out.msg_iovlen = 2;

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "live/message/device_info.h"
 #include "live/path/packets/udp_socket.h"
+#include "live/slots.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -46,8 +47,9 @@ class Relay {
   // The most multicast groups in which a process may be.
   static constexpr std::size_t groups_max = 64;
 
-  // `socket` is the socket of the process's slot, and must outlive the relay.
-  static Result<Relay> create(int socket);
+  // `socket` is the socket of the process's slot, and must outlive the relay. `numbers` are those
+  // of the process's queue pairs: it gets no datagram for others.
+  static Result<Relay> create(int socket, QpNumbers numbers);
   Relay(Relay&&) = default;
   Relay& operator=(Relay&&) = delete;
   ~Relay();  // leaves the groups that the process has joined
@@ -63,13 +65,14 @@ class Relay {
   int join(const DeviceInfo& device, const Gid& group);
   int leave(const Gid& group);
 
-  // Returns the messages that the process had no room for.
+  // Returns the messages that the process had no room for. Late datagrams do not count.
   std::uint64_t lost() const { return lost_; }
 
  private:
-  Relay(int socket, UniqueFd agent_end, UniqueFd process_end);
+  Relay(int socket, QpNumbers numbers, UniqueFd agent_end, UniqueFd process_end);
 
   int socket_;
+  QpNumbers numbers_;
   UniqueFd agent_end_;
   UniqueFd process_end_;
   std::uint64_t lost_ = 0;

@@ -27,7 +27,7 @@ class RelayTest : public testing::Test {
     slot_ = std::move(*slot);
     sender_ = std::move(*sender);
     port_ = port_of(slot_.get());
-    auto relay = Relay::create(slot_.get());
+    auto relay = Relay::create(slot_.get(), {0, qp_number_max});
     ASSERT_TRUE(relay);
     relay_.emplace(std::move(*relay));
     process_end_ = relay_->take_process_end();
@@ -103,9 +103,38 @@ TEST_F(RelayTest, DatagramsThatTheKernelJoinedArriveOneByOne) {
   EXPECT_EQ(datagrams.back().payload.size(), 500u);
 }
 
+// The slot was another user's, whose peers still send.
+TEST_F(RelayTest, DatagramsForOtherQueuePairsDoNotPass) {
+  auto relay = Relay::create(slot_.get(), {0x10'0000, 4});
+  ASSERT_TRUE(relay);
+  process_end_ = relay->take_process_end();
+  receiver_.emplace(process_end_.get(), port_, Receiver::From::relay);
+  const auto to = [](std::initializer_list<std::uint32_t> numbers) {
+    std::vector<std::byte> all;
+    for (const std::uint32_t number : numbers) {
+      std::vector<std::byte> datagram(500, std::byte(number));
+      for (std::size_t i = 0; i < 3; ++i) datagram[5 + i] = std::byte(number >> (16 - 8 * i));
+      all.insert(all.end(), datagram.begin(), datagram.end());
+    }
+    return all;
+  };
+  send(to({0x0F'FFFF}));
+  send(to({0x10'0004}));
+  send(to({0xFF'FFFF}));
+  send(to({0x10'0001, 0x10'0005, 0x10'0002, 0x00'0003, 0x10'0003}), 0, 500);  // one of the kernel's
+  send(to({0x00'0001, 0x00'0002}), 0, 500);
+  while (relay->forward()) {
+  }
+  std::vector<std::vector<std::byte>> received;
+  for (const Datagram& datagram : receive()) received.push_back(datagram.payload);
+  const std::vector expected = {to({0xFF'FFFF}), to({0x10'0001}), to({0x10'0002}), to({0x10'0003})};
+  EXPECT_EQ(received, expected);
+  EXPECT_EQ(relay->lost(), 0u);
+}
+
 TEST_F(RelayTest, TheLongestAndTheShortestDatagramsArrive) {
   send(bytes(65'507));
-  send({});
+  send({});  // for nobody
   relay_->forward();
   const auto datagrams = receive();
   ASSERT_GE(datagrams.size(), 1u);

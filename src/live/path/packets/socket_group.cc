@@ -9,11 +9,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
 #include "os/shared_memory.h"
+#include "rdma/device/multicast.h"
 
 namespace tulle::live {
 namespace {
@@ -148,7 +150,7 @@ SocketGroup::~SocketGroup() {
   if (ledger_ != nullptr) munmap(ledger_, ledger_bytes);
 }
 
-UniqueFd SocketGroup::lock(std::uint32_t slot) {
+UniqueFd SocketGroup::lock(std::uint32_t slot, QpNumbers numbers) {
   UniqueFd holder = reopen(ledger_fd_.get());
   struct flock lock = lock_of(slot);
   if (!holder || fcntl(holder.get(), F_OFD_SETLK, &lock) != 0) return {};
@@ -157,7 +159,7 @@ UniqueFd SocketGroup::lock(std::uint32_t slot) {
   while (recv(sockets_[slot].get(), &datagram, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0 ||
          errno == EINTR) {
   }
-  open_gate(slot);
+  open_gate(slot, numbers);
   return holder;
 }
 
@@ -174,9 +176,19 @@ void SocketGroup::close_gate(std::uint32_t slot) {
   setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
-void SocketGroup::open_gate(std::uint32_t slot) {
-  const int unused = 0;
-  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+void SocketGroup::open_gate(std::uint32_t slot, QpNumbers numbers) {
+  constexpr std::uint32_t qp_offset = 8 + 4;  // the UDP header, and the BTH's first four bytes
+  sock_filter admit[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, qp_offset),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, qp_number_max),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, device::multicast_qp.value, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, numbers.first, 0, 2),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, numbers.first + numbers.count, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, 0xFFFF'FFFF),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(admit)), admit};
+  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
 }  // namespace tulle::live

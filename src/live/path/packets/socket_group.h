@@ -50,15 +50,24 @@ class SocketGroup {
   int vault() const { return vault_.get(); }
   int socket(std::uint32_t slot) const { return sockets_[slot].get(); }
   SlotRecord& record(std::uint32_t slot) { return ledger_[slot]; }
+  // Returns the queue pair numbers of the process that has the slot, or had it last.
+  QpNumbers numbers_of(std::uint32_t slot) const {
+    return {ledger_[slot].first_qp, qps_per_process};
+  }
   std::uint16_t port() const { return port_; }
 
-  // Locks a slot, drains stale datagrams and lets new ones in. The returned descriptor is for the
-  // slot's process. Returns nothing if the slot is in use.
-  UniqueFd lock(std::uint32_t slot);
+  // Locks a slot, drains stale datagrams and lets in new ones for these queue pairs, or for all of
+  // the slot's. The returned descriptor is for the slot's process. Returns nothing if the slot is
+  // in use.
+  UniqueFd lock(std::uint32_t slot, QpNumbers numbers);
+  UniqueFd lock(std::uint32_t slot) { return lock(slot, {slot * qps_per_slot, qps_per_slot}); }
   bool is_locked(std::uint32_t slot) const;
   // Makes the kernel refuse the slot's datagrams until the gate is opened or the slot is locked.
   void close_gate(std::uint32_t slot);
-  void open_gate(std::uint32_t slot);
+  // Lets in datagrams for these queue pairs and for multicast groups. Others are late: they are for
+  // a process that had the slot before, perhaps another user's. The kernel examines only the first
+  // of several datagrams that it has joined (UDP_GRO).
+  void open_gate(std::uint32_t slot, QpNumbers numbers);
 
   SocketGroup(SocketGroup&& other) noexcept;
   SocketGroup& operator=(SocketGroup&&) = delete;

@@ -92,6 +92,24 @@ TEST_F(SocketGroupTest, EachSlotGetsItsQueuePairs) {
   EXPECT_TRUE(take(*group, 3));
 }
 
+// A process that had the slot before may have been another user's, and its peers may still send.
+TEST_F(SocketGroupTest, LateDatagramsForOthersOfTheSlotDoNotComeIn) {
+  auto group = SocketGroup::create(port_);
+  ASSERT_TRUE(group);
+  const QpNumbers numbers{first_qp_of(3, 2), qps_per_process};
+  const UniqueFd lock = group->lock(3, numbers);
+  ASSERT_TRUE(lock);
+  const std::uint32_t last = numbers.first + numbers.count - 1;
+  for (const std::uint32_t late : {numbers.first - 1, last + 1, first_qp_of(3, 0)}) {
+    for (const bool ipv6 : {false, true}) send(QpNumber(late), ipv6);
+    EXPECT_FALSE(take(*group, 3)) << late;
+  }
+  for (const std::uint32_t own : {numbers.first, last}) {
+    send(QpNumber(own));
+    EXPECT_TRUE(take(*group, 3)) << own;
+  }
+}
+
 TEST_F(SocketGroupTest, ShortDatagramsHarmNobody) {
   auto group = SocketGroup::create(port_);
   ASSERT_TRUE(group);
