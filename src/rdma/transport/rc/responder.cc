@@ -53,6 +53,7 @@ void Responder::start(QueuePair& qp) {
   // There is one extra place: a duplicate may wait in addition to a full set of new requests.
   jobs_ = Ring<Job>(depth + 1);
   atomics_ = Ring<AtomicResult>(std::max(depth, 1u));
+  reads_ = Ring<ExecutedRead>(std::max(depth, 1u));
   const RecoverySettings& recovery = qp.environment.recovery;
   if (recovery.kind == Recovery::selective_repeat) {
     early_ = std::make_unique<EarlyPackets>(recovery.window_packets, qp.mtu_bytes());
@@ -168,6 +169,9 @@ void Responder::handle_read(QueuePair& qp, const wire::Packet& packet) {
   job.length = packet.dma_length;
   job.msn = msn_;
   job.xrc_srq = packet.xrc_srq;
+  if (reads_.full()) reads_.pop();
+  reads_.push({packet.psn, packets, packet.virtual_address, packet.rkey, packet.dma_length,
+               packet.xrc_srq});
 }
 
 void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
@@ -360,11 +364,35 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
   }
 }
 
+bool Responder::ExecutedRead::contains(const wire::Packet& request,
+                                       std::uint32_t request_packets) const {
+  const std::int32_t at = request.psn.distance_from(first_psn);
+  const std::uint64_t skipped = request.virtual_address - address;
+  return at >= 0 && static_cast<std::uint32_t>(at) < packets &&
+         request_packets <= packets - static_cast<std::uint32_t>(at) && request.rkey == rkey &&
+         request.xrc_srq == xrc_srq && skipped <= length && request.dma_length <= length - skipped;
+}
+
+bool Responder::was_executed(const wire::Packet& packet, std::uint32_t packets) const {
+  for (std::uint32_t i = 0; i < reads_.size(); ++i) {
+    if (reads_[i].contains(packet, packets)) return true;
+  }
+  return false;
+}
+
+// The queue pair's right to answer READs may have been withdrawn since the READ was executed.
 void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t packets = std::max((packet.dma_length + mtu - 1) / mtu, 1u);
-  if (packet.dma_length > dma_length_max || (packet.psn + packets).after(expected_)) {
+  if (packet.dma_length > dma_length_max || !was_executed(packet, packets)) {
     ++qp.environment.counters.dropped_packets;
+    return;
+  }
+  if (!qp.attributes().access.has(Access::remote_read)) {
+    if (!ack_pending_) {
+      answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::remote_access_error)},
+             packet.psn);
+    }
     return;
   }
   for (std::uint32_t i = 0; i < jobs_.size(); ++i) {

@@ -5,8 +5,8 @@
 //
 // Answers to READs and atomics wait in a queue of jobs, one for each request, and are pulled packet
 // by packet. An acknowledgement is one pending word behind the jobs, so acknowledgements coalesce
-// by themselves. For a repeated READ the memory is read again. A repeated atomic is answered from
-// the results that the responder keeps.
+// by themselves. For a repeated READ, or a part of it, the memory is read again. A repeated atomic is
+// answered from the results that the responder keeps. It keeps as many of both as the depth.
 
 #include <cstdint>
 #include <memory>
@@ -69,6 +69,18 @@ class Responder {
     Psn psn;
     std::uint64_t original = 0;
   };
+  // A READ that was executed. What asks for anything else with a PSN of the past repeats nothing.
+  struct ExecutedRead {
+    Psn first_psn;
+    std::uint32_t packets = 1;
+    std::uint64_t address = 0;
+    RemoteKey rkey;
+    std::uint32_t length = 0;
+    std::uint32_t xrc_srq = 0;
+
+    // Returns true if the request repeats this READ or a part of it.
+    bool contains(const wire::Packet& request, std::uint32_t request_packets) const;
+  };
 
   void handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload);
   void handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload payload);
@@ -80,6 +92,7 @@ class Responder {
   void remember_atomic(const wire::Packet& packet, std::uint64_t original = 0);
   void handle_duplicate(QueuePair& qp, const wire::Packet& packet);
   void duplicate_read(QueuePair& qp, const wire::Packet& packet);
+  bool was_executed(const wire::Packet& packet, std::uint32_t packets) const;
   void duplicate_atomic(QueuePair& qp, const wire::Packet& packet);
   bool make_room();
   void insert(const Job& job);
@@ -112,6 +125,7 @@ class Responder {
   InboundMessage inbound_;
   Ring<Job> jobs_;
   Ring<AtomicResult> atomics_;
+  Ring<ExecutedRead> reads_;
   std::unique_ptr<EarlyPackets> early_;  // null without selective repeat
 };
 
