@@ -92,7 +92,22 @@ void Interface::set_addresses(Time now, std::vector<HostAddress> addresses) {
   follow_wanted(now);
 }
 
+// One packet of the host's may report hundreds of changes, and another takes them back.
+void Interface::follow_reports(Time now) {
+  if (now >= follows_end_) {
+    follows_left_ = follows_max;
+    follows_end_ = now + follows_interval;
+  }
+  if (follows_left_ == 0) {
+    follow_due_ = follows_end_;
+    return;
+  }
+  --follows_left_;
+  follow_wanted(now);
+}
+
 void Interface::follow_wanted(Time now) {
+  follow_due_ = Time::never();
   std::set<Gid> wanted = {all_hosts, all_nodes};
   for (const HostAddress& address : addresses_) {
     if (!address.ip.is_ipv4_mapped()) wanted.insert(solicited_node_group(address.ip));
@@ -145,11 +160,13 @@ std::span<const std::byte> Interface::send(Time now, std::span<const std::byte> 
     return {};
   }
   if (to->is_multicast()) {
+    bool has_changed = false;
     read_group_reports(ip_packet, [&](const Gid& group, bool joins) {
-      if (joins && reported_.size() < Groups::groups_max) reported_.insert(group);
-      if (!joins) reported_.erase(group);
-      follow_wanted(now);
+      if (!joins) has_changed |= reported_.erase(group) > 0;
+      if (!joins || reported_.size() >= Groups::groups_max) return;
+      has_changed |= reported_.insert(group).second;
     });
+    if (has_changed) follow_reports(now);
   }
   if (!is_running() || ip_packet.size() > mtu()) {
     ++(is_running() ? counters_.too_long : counters_.no_group);
@@ -348,6 +365,7 @@ void Interface::take_group(Time now, std::uint32_t number, const wire::MemberRec
 }
 
 void Interface::progress(Time now) {
+  if (now >= follow_due_) follow_reports(now);
   groups_.progress(now, next_number_, questions_);
   neighbours_.progress(now, next_number_, questions_, searches_);
   for (const Neighbours::Search& one : std::exchange(searches_, {})) search(now, one);

@@ -86,7 +86,7 @@ class Interface {
   // Does what is due. The caller must call this at next_deadline(), and after it gave something.
   void progress(Time now);
   Time next_deadline() const {
-    return std::min(groups_.next_deadline(), neighbours_.next_deadline());
+    return std::min({groups_.next_deadline(), neighbours_.next_deadline(), follow_due_});
   }
 
   struct Counters {
@@ -102,11 +102,16 @@ class Interface {
  private:
   // Maximum of packets that wait to be pulled, the host's own not counted.
   static constexpr std::size_t queued_max = 1'024;
+  // How often the reports of a host change the groups at once. Later changes wait for the end of the
+  // interval, and take effect together.
+  static constexpr std::uint32_t follows_max = 32;
+  static constexpr Time follows_interval = Time::seconds(1);
 
   wire::IpoibAddress own_address() const;
   bool is_own(const Gid& ip) const;
   bool is_broadcast(const Gid& ip) const;
   Gid source_towards(const Gid& target) const;
+  void follow_reports(Time now);
   void follow_wanted(Time now);
   std::span<const std::byte> write(const Neighbours::Route& route, std::uint16_t type,
                                    std::span<const std::byte> payload);
@@ -123,6 +128,9 @@ class Interface {
   PortView port_;
   std::vector<HostAddress> addresses_;
   std::set<Gid> reported_;  // IP groups that the host has joined
+  std::uint32_t follows_left_ = 0;
+  Time follows_end_ = Time::zero();
+  Time follow_due_ = Time::never();
   Groups groups_;
   Neighbours neighbours_;
   std::uint32_t next_number_ = 1;

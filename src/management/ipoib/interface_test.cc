@@ -176,13 +176,45 @@ TEST(IpoibTest, GroupsBeyondThoseThatMayBeAreNotJoined) {
   };
   constexpr std::uint32_t last = 0xEF01'0000 + Groups::groups_max;
   for (std::uint32_t i = 0; i < Groups::groups_max; ++i) join(last - i);
+  subnet.pass(Time::seconds(1));
   const std::uint32_t beyond = last - Groups::groups_max;
   EXPECT_FALSE(subnet.members[of_ip(group(beyond + 1))].empty());
   join(beyond);
+  subnet.pass(Time::seconds(1));
   EXPECT_TRUE(subnet.members[of_ip(group(beyond))].empty());
   EXPECT_FALSE(subnet.members[of_ip(group(beyond + 1))].empty());
   const Gid all_nodes{{0xFF, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01}};
   EXPECT_FALSE(subnet.members[of_ip(all_nodes)].empty()) << "IPv6 needs this one, whatever comes";
+}
+
+// Reports cost a fabric little, however many come: they change the groups some times in a second.
+TEST(IpoibTest, ManyReportsTakeEffectTogether) {
+  Subnet subnet;
+  Host& host = subnet.add();
+  std::size_t asked = 0;
+  const auto report = [&](std::uint32_t address, std::uint32_t type) {
+    IpPacket packet = ipv4_packet(Subnet::ip(0), group(0xE000'0001), 8, 2);
+    const std::array<be32, 2> igmp = {be32(type << 24), be32(address)};
+    std::memcpy(packet.data() + 20, igmp.data(), sizeof(igmp));
+    static_cast<void>(host.interface.send(subnet.now, packet));
+    host.interface.progress(subnet.now);
+    while (host.interface.pull_question()) ++asked;
+  };
+  constexpr std::uint32_t join = 0x16, leave = 0x17;
+  report(0xEF01'0203, join);
+  EXPECT_EQ(asked, 1u) << "the first at once";
+  for (int i = 0; i < 100; ++i) report(0xEF01'0203, join);
+  EXPECT_EQ(asked, 1u) << "nothing has changed";
+  for (std::uint32_t i = 0; i < 2'000; ++i) {
+    report(0xEF02'0000 + i, join);
+    report(0xEF02'0000 + i, leave);
+  }
+  report(0xEF03'0001, join);
+  EXPECT_LE(asked, 64u);
+  EXPECT_TRUE(subnet.members[of_ip(group(0xEF03'0001))].empty());
+  EXPECT_LE(host.interface.next_deadline(), subnet.now + Time::seconds(1));
+  subnet.pass(Time::seconds(1));
+  EXPECT_FALSE(subnet.members[of_ip(group(0xEF03'0001))].empty());
 }
 
 // A group that nobody has joined has no packets, and is not asked for with each of them.
