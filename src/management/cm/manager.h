@@ -187,6 +187,7 @@ class Manager {
   void erase(Connection& connection);
   RemoteKey remote_key(const Connection& connection) const;
   RemoteKey remote_qp_key(const Connection& connection) const;
+  void note_remote_qp(const Connection& connection);
   void forget_remote_qp(const Connection& connection);
   void set_deadline(Connection& connection, Time deadline);
   void repeat_until_answered(Connection& connection, Time now);

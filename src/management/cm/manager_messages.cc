@@ -170,13 +170,20 @@ std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) co
 
 // Breaks a stale connection. If a queue pair that is connected here asks again, the peer has
 // forgotten the connection, most likely in a crash. The old connection must end before there can be
-// another (IBTA 12.9.8.3.1). Returns true if there was one.
+// another (IBTA 12.9.8.3.1). Returns true if there was one. One that is not established yet is not
+// in the way: whoever has the queue pair now may be another user, who has no part in it.
 bool Manager::break_stale(const RemoteKey& remote_qp, Time now) {
   const auto found = by_remote_qp_.find(remote_qp);
   if (found == by_remote_qp_.end()) return false;
   Connection* stale = find(found->second);
   if (stale->state == State::established) send_disconnect_request(*stale, now, {});
-  return true;
+  return stale->state == State::disconnect_sent;
+}
+
+// Notes that a connection has that queue pair of its peer's. Number 0 is nobody's.
+void Manager::note_remote_qp(const Connection& connection) {
+  if (connection.remote_qp == QpNumber{}) return;
+  by_remote_qp_[remote_qp_key(connection)] = connection.id;
 }
 
 void Manager::handle(const Received& received, const wire::cm::Request& message) {
@@ -207,7 +214,7 @@ void Manager::handle(const Received& received, const wire::cm::Request& message)
   connection->interval =
       exponential_time(std::clamp(timeout, response_timeout_min, response_timeout_max));
   by_remote_id_[key] = connection->id;
-  by_remote_qp_[qp_key] = connection->id;
+  note_remote_qp(*connection);
   tell(*connection, Event::Kind::request)->request = request;
 }
 
@@ -323,7 +330,7 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
         return reject_and_wait(*connection, received.now, Subject::reply, Reason::stale_connection,
                                {});
       }
-      by_remote_qp_[qp_key] = connection->id;
+      note_remote_qp(*connection);
       connection->state = State::reply_received;
       connection->has_kept = false;
       set_deadline(*connection, Time::never());
@@ -383,6 +390,8 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
   switch (connection->state) {
     case State::established:
     case State::reply_sent:  // the RTU is late or was lost
+      // The peer is done with its queue pair, whenever this side's program agrees.
+      forget_remote_qp(*connection);
       connection->state = State::disconnect_received;
       connection->transaction_id = received.transaction_id;
       set_deadline(*connection, Time::never());

@@ -317,5 +317,41 @@ TEST_F(ManagerRecords, WhatIsOverMakesRoomFirst) {
   EXPECT_EQ(a.counters().unknown, 0u) << "the connection that waits for its answer has stayed";
 }
 
+// The number of a queue pair may be another user's by then.
+TEST_F(ManagerRecords, AQueuePairMayConnectWhileAProgramHasNotNoticedThatItLeft) {
+  connect();
+  ASSERT_TRUE(a.disconnect(now, asked, {}));
+  exchange();
+  event_of(b, Kind::disconnect_request);  // which b's program does not answer
+  a.connect(now, request());
+  exchange();
+  event_of(b, Kind::request);
+}
+
+TEST_F(ManagerRecords, ARequestThatWaitsForItsProgramIsNotInTheWayOfTheNext) {
+  for (int i = 0; i < 2; ++i) {
+    a.connect(now, request());
+    exchange();
+    event_of(b, Kind::request);
+  }
+  EXPECT_FALSE(a.pull_event()) << "neither is refused";
+}
+
+TEST_F(ManagerRecords, QueuePairZeroIsNobodys) {
+  asked = a.connect(now, request(0));
+  exchange();
+  const ConnectionId answered = event_of(b, Kind::request).id;
+  ASSERT_TRUE(b.accept(now, answered, reply(0)));
+  exchange();
+  event_of(a, Kind::reply);
+  ASSERT_TRUE(a.establish(now, asked, {}));
+  exchange();
+  event_of(b, Kind::established);
+  a.connect(now, request(0));
+  exchange();
+  event_of(b, Kind::request);
+  EXPECT_FALSE(b.pull_event()) << "the first goes on";
+}
+
 }  // namespace
 }  // namespace tulle::management::cm
