@@ -423,6 +423,18 @@ TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   expect_traffic();
 }
 
+TEST_F(SealTest, AFileIsReadOnceItsModeIsRight) {
+  const auto seal = make();
+  const std::uint16_t id = seal->key_id();
+  write("keys", {'3'});
+  ASSERT_EQ(chmod(folder_.path("keys").c_str(), 0644), 0);
+  seal->look_at_file(Seal::look_interval);
+  EXPECT_EQ(seal->key_id(), id) << "others may read the new key";
+  ASSERT_EQ(chmod(folder_.path("keys").c_str(), 0600), 0);
+  seal->look_at_file(Seal::look_interval * 2);
+  EXPECT_NE(seal->key_id(), id);
+}
+
 // An operator who undoes a replacement of keys must not open what was recorded before it.
 TEST_F(SealTest, AKeyThatComesBackOpensNothingTwice) {
   write("own", {'1'});

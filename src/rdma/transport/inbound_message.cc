@@ -95,6 +95,7 @@ RequestVerdict InboundMessage::take_receive(QueuePair& qp, const wire::OpcodeInf
                                             Payload payload) {
   if (qp.tag_matching != nullptr && info.kind == Kind::send) [[unlikely]] {
     has_receive_ = qp.tag_matching->take(qp, payload, receive_, tagging_);
+    if (!has_receive_) tagging_ = Tagging::none;
   } else {
     has_receive_ = qp.take_receive(receive_);
   }

@@ -178,6 +178,18 @@ TEST_F(TagMatchingTest, UnexpectedMessagesComeWholeAndAreCounted) {
   EXPECT_FALSE(host->srq.tags->is_synchronized());
 }
 
+TEST_F(TagMatchingTest, WhatFollowsARefusedMessageHasNoneOfItsTag) {
+  send(message(TagOperation::eager, 42, testing::bytes_of(100)));  // no receive request
+  post_ordinary();
+  wire::Packet write =
+      testing::packet(TransportClass::rc, Operation::write_only_with_immediate, testing::first_psn);
+  write.virtual_address = testing::iova;
+  write.rkey = host->region.rkey();
+  write.dma_length = 8;
+  host->deliver(write, testing::bytes_of(8));
+  EXPECT_EQ(only_completion().opcode, CompletionOpcode::receive_write_with_immediate);
+}
+
 TEST_F(TagMatchingTest, WhatHasNoTagTakesNoTaggedRequest) {
   expect(5, 42, 1'000);
   const std::vector<Bytes> messages = {
