@@ -16,31 +16,25 @@
 // service_unreachable an id is no longer valid. A connection that its owner has released reports
 // nothing. It ends as its state requires, and the peer is told.
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/random_source.h"
 #include "base/time.h"
+#include "management/cm/connection.h"
+#include "management/cm/connection_table.h"
+#include "management/cm/event_queue.h"
 #include "management/cm/offered_services.h"
-#include "management/cm/remote_key.h"
+#include "management/cm/outbox.h"
+#include "management/cm/receiver.h"
+#include "management/cm/transitions.h"
 #include "management/cm/types.h"
-#include "management/cm/unasked_messages.h"
 #include "rdma/wire/cm.h"
 
 namespace tulle::management::cm {
-
-// Returns 4.096 us * 2^exponent (IBTA's way to write times in 5 bits).
-constexpr Time exponential_time(std::uint8_t exponent) {
-  return Time::nanoseconds(4'096) * (std::int64_t{1} << (exponent < 31 ? exponent : 31));
-}
 
 class Manager {
  public:
@@ -102,171 +96,37 @@ class Manager {
 
   // Handles the payload of a UD SEND that came to QP1. Returns false if it is no message of the
   // connection manager.
-  bool handle(Time now, const Route& route, std::span<const std::byte> payload);
+  bool handle(Time now, const Route& route, std::span<const std::byte> payload) {
+    return receiver().handle(now, route, payload);
+  }
   void advance(Time now);
   Time next_deadline() const;
   // Tells the manager that the clock's zero has moved (base/time.h).
   void rebase(Time by);
 
-  const Outgoing* next_outgoing() const { return outgoing_.empty() ? nullptr : &outgoing_.front(); }
-  void pop_outgoing() { outgoing_.pop_front(); }
-  std::optional<Event> pull_event();
+  const Outgoing* next_outgoing() const { return outbox_.next(); }
+  void pop_outgoing() { outbox_.pop(); }
+  std::optional<Event> pull_event() { return events_.pull(); }
 
   std::size_t connection_count() const { return connections_.size(); }
-  std::size_t unanswered_size() const { return unanswered_.size(); }
+  std::size_t unanswered_size() const { return connections_.unanswered_size(); }
   // Returns the number of connections that still have a message to repeat or a peer to wait for,
   // and of requests that wait for a listener. Connections that only remember old messages or wait
   // for their program do not count.
   std::size_t unfinished_count() const;
-  std::size_t index_size() const { return by_remote_id_.size() + by_remote_qp_.size(); }
+  std::size_t index_size() const { return connections_.index_size(); }
   const Counters& counters() const { return counters_; }
 
  private:
-  // A longer packet lifetime than 4.3 s would keep records of old connections for hours.
-  static constexpr std::uint8_t packet_lifetime_max = 20;
-
-  // States of IBTA 12.9.5 and 12.9.6.
-  enum class State : std::uint8_t {
-    request_sent,
-    request_received,
-    reply_sent,
-    reply_received,
-    established,
-    disconnect_sent,
-    disconnect_received,
-    time_wait,  // `kept` answers the peer's repetitions
-    question_sent,
-    question_received,
-    answered,
-  };
-  // An answered request ends after this time, however long its sender wants to be waited for. Linux
-  // waits about a minute (CMA_CM_RESPONSE_TIMEOUT, CMA_MAX_CM_RETRIES).
-  static constexpr Time reply_time_max = Time::seconds(128);
-
-  struct Connection {
-    ConnectionId id;
-    std::uint32_t remote_id = 0;  // 0 means not known
-    State state{};
-    bool is_active = false;     // sent the REQ or SIDR_REQ
-    bool is_requested = false;  // the peer sent it
-    bool is_released = false;   // its owner wants no more events
-    std::uint8_t retries_left = 0;
-    std::uint8_t packet_lifetime = 0;
-    Route route;
-    Gid answers_from;  // the peer's address in its REP, if it is another
-    std::uint64_t transaction_id = 0;
-    std::uint64_t remote_guid = 0;
-    QpNumber local_qp;
-    QpNumber remote_qp;
-    std::uint64_t service_id = 0;
-    bool has_kept = false;
-    bool has_asked_patience = false;  // sent an MRA
-    Time interval;                    // time between repetitions
-    Time deadline = Time::never();
-    Time gives_up_at = Time::never();  // for an answered request, whatever the peer asks for
-    std::array<std::byte, wire::mad_bytes> kept{};
-  };
-  using ConnectionMap = std::unordered_map<std::uint32_t, Connection>;
-  using Timers = std::set<std::pair<Time, std::uint32_t>>;  // deadlines, and local IDs
-
-  // manager.cc: connections, timers, sending
-  Connection* find(ConnectionId id);
-  Connection* find_owned(ConnectionId id);
-  Connection* find(std::uint32_t local_id, std::uint32_t remote_id);
-  Connection* create(const Route& route, State state);
-  Connection* create_requested(const Route& route, State state);
-  bool evict(bool only_requested);
-  bool evict_first(Timers& of);
-  bool evict_unanswered();
-  void add_unanswered(ConnectionId id);
-  Connection* oldest_unanswered();
-  static bool is_over(const Connection& connection);
-  Timers* expendable_with(const Connection& connection);
-  void watch(Connection& connection);
-  void unwatch(Connection& connection);
-  void erase(Connection& connection);
-  RemoteKey remote_key(const Connection& connection) const;
-  RemoteKey remote_qp_key(const Connection& connection) const;
-  void note_remote_qp(const Connection& connection);
-  void forget_remote_qp(const Connection& connection);
-  void set_deadline(Connection& connection, Time deadline);
-  void repeat_until_answered(Connection& connection, Time now);
-  void enter_time_wait(Connection& connection, Time now, Time span);
-  void give_up(Connection& connection, Time now);
-  static std::uint8_t lifetime_of(const Connection& connection);
-  static Time time_wait_of(const Connection& connection);
-  Event* tell(const Connection& connection, Event::Kind kind);
-  template <typename Message>
-  void keep(Connection& connection, const Message& message);
-  void send_kept(const Connection& connection);
-  void send_kept_unasked(const Connection& connection, Time now);
-  static bool is_unconfirmed(const Connection& connection);
-  bool keeps_reject(const Connection& connection) const;
-  template <typename Message>
-  void send(const Route& route, std::uint64_t transaction_id, const Message& message);
-  void keep_reject(Connection& connection, wire::cm::Subject subject, wire::cm::Reason reason,
-                   std::span<const std::byte> private_data);
-  void reject_and_wait(Connection& connection, Time now, wire::cm::Subject subject,
-                       wire::cm::Reason reason, std::span<const std::byte> private_data);
-  void refuse(const Route& route, std::uint64_t transaction_id, std::uint32_t local_id,
-              std::uint32_t remote_id, wire::cm::Subject subject, wire::cm::Reason reason);
-  void send_disconnect_request(Connection& connection, Time now,
-                               std::span<const std::byte> private_data);
-  void send_disconnect_reply(Connection& connection, Time now,
-                             std::span<const std::byte> private_data);
-  void send_mra(Connection& connection, wire::cm::Subject subject);
-
-  // manager_messages.cc: one for each message
-  struct Received {
-    Time now;
-    const Route& route;
-    std::uint64_t transaction_id = 0;
-    std::span<const std::byte> mad;
-  };
-  void dispatch(const Received& received, std::uint16_t attribute,
-                std::span<const std::byte> message);
-  void handle(const Received& received, const wire::cm::Request& message);
-  void handle(const Received& received, const wire::cm::MessageReceiptAcknowledgement& message);
-  void handle(const Received& received, const wire::cm::Reject& message);
-  void handle(const Received& received, const wire::cm::Reply& message);
-  void handle(const Received& received, const wire::cm::ReadyToUse& message);
-  void handle(const Received& received, const wire::cm::DisconnectRequest& message);
-  void handle(const Received& received, const wire::cm::DisconnectReply& message);
-  void handle(const Received& received, const wire::cm::ServiceIdRequest& message);
-  void handle(const Received& received, const wire::cm::ServiceIdReply& message);
-  void handle(const Received& received, const wire::cm::LoadAlternatePath& message);
-  void handle_again(Connection& connection);
-  static bool is_from_peer(const Connection& connection, const Received& received);
-  Connection* find(const Received& received, std::uint32_t local_id, std::uint32_t remote_id);
-  Connection* find_rejected(const wire::cm::Reject& message, const Received& received);
-  std::optional<wire::cm::Reason> objection_to(const wire::cm::Request& message) const;
-  bool break_stale(const RemoteKey& remote_qp, Time now);
-
-  // manager_services.cc: requests that wait for a listener
-  bool hold(const Received& received, std::uint64_t service_id, const RemoteKey& from);
-  void handle_held(Time now, const OfferedServices::Held& held);
-  void refuse_overdue(Time now);
+  Transitions transitions();
+  Receiver receiver();
+  void send_answer(Connection& connection, Time now, const ServiceAnswer& answer);
 
   Settings settings_;
-  RandomSource random_;
-  ConnectionMap connections_;
-  std::size_t requested_ = 0;  // connections that peers asked for
-  // Connections whose REP waits for an answer, the oldest first; others may be among them.
-  std::deque<ConnectionId> unanswered_;
-  std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
-  std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
   OfferedServices services_;
-  UnaskedMessages unasked_;
-  Timers timers_;
-  // Released connections that may make room for others, the first due first. They are sought by
-  // what they are, and not among all timers, of which anybody's may be due sooner.
-  struct Expendable {
-    Timers over;           // only remember old messages
-    Timers disconnecting;  // whose peer has not answered the DREQ; they go after the others
-  };
-  Expendable own_, of_peers_;
-  std::deque<Outgoing> outgoing_;
-  std::deque<Event> events_;
+  ConnectionTable connections_;
+  Outbox outbox_;
+  EventQueue events_;
   Counters counters_;
 };
 

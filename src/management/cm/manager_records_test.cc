@@ -76,6 +76,22 @@ TEST_F(ManagerRecords, AnAnswerThatNobodyConfirmsEnds) {
   EXPECT_LE(at - now, Time::seconds(128));
 }
 
+TEST_F(ManagerRecords, AnAnsweredRequestThatMadeRoomForAnotherLeavesNoDeadline) {
+  Manager::Settings few = settings(0xC);
+  few.requested_max = 1;
+  Manager host(few);
+  host.listen(now, service);
+  for (std::uint32_t qp = 1; qp <= 2; ++qp) {
+    a.connect(now, request(qp));
+    deliver(host, only(a));
+    if (qp == 2) event_of(host, Kind::unreachable);
+    ASSERT_TRUE(host.accept(now, event_of(host, Kind::request).id, reply()));
+  }
+  EXPECT_EQ(host.connection_count(), 1u);
+  while (!host.next_deadline().is_never()) host.advance(host.next_deadline());
+  EXPECT_EQ(host.connection_count(), 0u);
+}
+
 // One unanswered connection stays in front of many that come and go.
 TEST_F(ManagerRecords, TheListOfUnansweredOnesIsBounded) {
   PatientHost host;

@@ -1,76 +1,35 @@
-// Handles each message of the connection manager.
+#include "management/cm/receiver.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "management/cm/manager.h"
+#include "management/cm/message_values.h"
+#include "rdma/wire/mad.h"
 
 namespace tulle::management::cm {
 namespace {
 
 using wire::cm::Reason;
 using wire::cm::Subject;
+using State = Connection::State;
 
 // Limits of the peer's response timeout. A shorter one would cause a flood of messages, and a
 // longer one would keep records too long.
 constexpr std::uint8_t response_timeout_min = 8;   // 1 ms
 constexpr std::uint8_t response_timeout_max = 24;  // 69 s
 
-Request request_of(const wire::cm::Request& message, const Route& route) {
-  using Message = wire::cm::Request;
-  Request request;
-  request.route = route;
-  request.service_id = message.service_id;
-  switch (Message::ServiceType::of(message.service_type)) {
-    case Message::service_rc:
-      request.service = Service::rc;
-      break;
-    case Message::service_uc:
-      request.service = Service::uc;
-      break;
-    default:
-      request.service = Service::xrc;
-      break;
-  }
-  request.qp = QpNumber{message.local_qp};
-  request.starting_psn = Psn{message.starting_psn};
-  request.responder_resources = message.responder_resources;
-  request.initiator_depth = message.initiator_depth;
-  request.flow_control = Message::FlowControl::of(message.service_type) != 0;
-  request.srq = Message::Srq::of(message.max_retries) != 0;
-  request.retry_count = Message::RetryCount::of(message.retry_count);
-  request.rnr_retry_count = Message::RnrRetryCount::of(message.mtu);
-  request.pkey = Pkey{message.pkey};
-  request.path_mtu = Message::PathMtu::of(message.mtu);
-  request.ack_timeout = wire::cm::Path::AckTimeout::of(message.primary.ack_timeout);
-  request.packet_lifetime =
-      static_cast<std::uint8_t>(request.ack_timeout == 0 ? 0 : request.ack_timeout - 1);
-  request.hop_limit = message.primary.hop_limit;
-  request.lids = {message.primary.remote_lid, message.primary.local_lid,
-                  wire::cm::Path::ServiceLevel::of(message.primary.service_level)};
-  request.flow_label = message.primary.flow_label_and_rate >> wire::cm::Path::flow_label_shift;
-  request.private_data = PrivateData(message.private_data);
-  return request;
-}
-
-Reply reply_of(const wire::cm::Reply& message) {
-  using Message = wire::cm::Reply;
-  Reply reply;
-  reply.qp = QpNumber{message.local_qp};
-  reply.starting_psn = Psn{message.starting_psn};
-  reply.responder_resources = message.responder_resources;
-  reply.initiator_depth = message.initiator_depth;
-  reply.flow_control = Message::FlowControl::of(message.ack_delay) != 0;
-  reply.target_ack_delay = Message::TargetAckDelay::of(message.ack_delay);
-  reply.srq = Message::Srq::of(message.rnr_retry_count) != 0;
-  reply.rnr_retry_count = Message::RnrRetryCount::of(message.rnr_retry_count);
-  reply.private_data = PrivateData(message.private_data);
-  return reply;
-}
-
 }  // namespace
 
-bool Manager::handle(Time now, const Route& route, std::span<const std::byte> payload) {
+Receiver::Receiver(const Parts& parts, Time question_interval)
+    : connections_(parts.connections),
+      services_(parts.services),
+      outbox_(parts.outbox),
+      events_(parts.events),
+      counters_(parts.counters),
+      transitions_(parts.transitions),
+      question_interval_(question_interval) {}
+
+bool Receiver::handle(Time now, const Route& route, std::span<const std::byte> payload) {
   if (payload.size() < sizeof(wire::MadHeader)) {
     ++counters_.malformed;
     return false;
@@ -91,8 +50,14 @@ bool Manager::handle(Time now, const Route& route, std::span<const std::byte> pa
   return true;
 }
 
-void Manager::dispatch(const Received& received, std::uint16_t attribute,
-                       std::span<const std::byte> rest) {
+void Receiver::handle_held(Time now, const OfferedServices::Held& held) {
+  std::span<const std::byte> rest = held.mad;
+  const auto header = wire::take<wire::MadHeader>(rest);
+  dispatch({now, held.route, header.transaction_id, held.mad}, header.attribute_id, rest);
+}
+
+void Receiver::dispatch(const Received& received, std::uint16_t attribute,
+                        std::span<const std::byte> rest) {
   using wire::cm::Attribute;
   switch (static_cast<Attribute>(attribute)) {
     case Attribute::request:
@@ -136,16 +101,16 @@ void Manager::dispatch(const Received& received, std::uint16_t attribute,
 
 // Handles a repeated REQ or SIDR_REQ: sends the same answer again, or an MRA that asks for
 // patience.
-void Manager::handle_again(Connection& connection) {
+void Receiver::handle_again(Connection& connection) {
   ++counters_.duplicates;
   switch (connection.state) {
     case State::request_received:
-      return send_mra(connection, Subject::request);
+      return transitions_.ask_patience(connection, Subject::request);
     case State::reply_sent:
     case State::answered:
-      return send_kept(connection);
+      return outbox_.send_kept(connection);
     case State::time_wait:
-      if (keeps_reject(connection)) send_kept(connection);
+      if (connection.keeps_reject()) outbox_.send_kept(connection);
       return;
     default:
       return;  // a late copy: the peer has the answer
@@ -153,7 +118,7 @@ void Manager::handle_again(Connection& connection) {
 }
 
 // Returns the reason to refuse the request, or nothing if it may go to a program.
-std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) const {
+std::optional<Reason> Receiver::objection_to(const wire::cm::Request& message) const {
   using Message = wire::cm::Request;
   if (!services_.offers(message.service_id)) return Reason::invalid_service_id;
   const unsigned service = Message::ServiceType::of(message.service_type);
@@ -172,28 +137,56 @@ std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) co
 // forgotten the connection, most likely in a crash. The old connection must end before there can be
 // another (IBTA 12.9.8.3.1). Returns true if there was one. One that is not established yet is not
 // in the way: whoever has the queue pair now may be another user, who has no part in it.
-bool Manager::break_stale(const RemoteKey& remote_qp, Time now) {
-  const auto found = by_remote_qp_.find(remote_qp);
-  if (found == by_remote_qp_.end()) return false;
-  Connection* stale = find(found->second);
-  if (stale->state == State::established) send_disconnect_request(*stale, now, {});
+bool Receiver::break_stale(const RemoteKey& remote_qp, Time now) {
+  Connection* stale = connections_.find_by_remote_qp(remote_qp);
+  if (stale == nullptr) return false;
+  if (stale->state == State::established) transitions_.send_disconnect_request(*stale, now, {});
   return stale->state == State::disconnect_sent;
 }
 
-// Notes that a connection has that queue pair of its peer's. Number 0 is nobody's.
-void Manager::note_remote_qp(const Connection& connection) {
-  if (connection.remote_qp == QpNumber{}) return;
-  by_remote_qp_[remote_qp_key(connection)] = connection.id;
+// Returns true if the request waits, or repeats one that waits.
+bool Receiver::hold(const Received& received, std::uint64_t service_id, const RemoteKey& from) {
+  switch (services_.hold(received.now, received.route, received.mad, service_id, from)) {
+    case OfferedServices::Outcome::refused:
+      return false;
+    case OfferedServices::Outcome::repeated:
+      ++counters_.duplicates;
+      return true;
+    case OfferedServices::Outcome::held:
+      ++counters_.held;
+      return true;
+  }
+  return false;
 }
 
-void Manager::handle(const Received& received, const wire::cm::Request& message) {
-  const RemoteKey key{received.route.remote, message.local_ca_guid, message.local_id, false};
-  if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
-    return handle_again(*find(known->second));
+// Creates a connection that a peer asks for. If there are too many, and none is over, the one goes
+// that has waited longest for its peer's RTU. Returns null if there is no room.
+Connection* Receiver::create_requested(const Route& route, State state) {
+  if (!connections_.make_room_for_request()) {
+    Connection* const oldest = connections_.oldest_unanswered();
+    if (oldest == nullptr) return nullptr;
+    events_.add(*oldest, Event::Kind::unreachable);
+    connections_.erase(*oldest);
   }
+  return connections_.create_requested(route, state);
+}
+
+void Receiver::refuse(const Received& received, std::uint32_t local_id, std::uint32_t remote_id,
+                      Subject subject, Reason reason) {
+  wire::cm::Reject message;
+  message.local_id = local_id;
+  message.remote_id = remote_id;
+  message.reason = static_cast<std::uint16_t>(reason);
+  wire::cm::Reject::Message::set(message.message, static_cast<unsigned>(subject));
+  outbox_.send(received.route, received.transaction_id, message);
+}
+
+void Receiver::handle(const Received& received, const wire::cm::Request& message) {
+  const RemoteKey key{received.route.remote, message.local_ca_guid, message.local_id, false};
+  if (Connection* known = connections_.find_by_remote_id(key)) return handle_again(*known);
   if (hold(received, message.service_id, key)) return;
   const auto refuse_it = [&](Reason reason) {
-    refuse(received.route, received.transaction_id, 0, message.local_id, Subject::request, reason);
+    refuse(received, 0, message.local_id, Subject::request, reason);
   };
   if (const auto reason = objection_to(message)) return refuse_it(*reason);
   const RemoteKey qp_key{received.route.remote, message.local_ca_guid, message.local_qp, false};
@@ -213,16 +206,30 @@ void Manager::handle(const Received& received, const wire::cm::Request& message)
   const std::uint8_t timeout = Message::LocalResponseTimeout::of(message.retry_count);
   connection->interval =
       exponential_time(std::clamp(timeout, response_timeout_min, response_timeout_max));
-  by_remote_id_[key] = connection->id;
-  note_remote_qp(*connection);
-  tell(*connection, Event::Kind::request)->request = request;
+  connections_.name_by_remote_id(*connection);
+  connections_.name_by_remote_qp(*connection);
+  events_.add(*connection, Event::Kind::request)->request = request;
 }
 
-void Manager::handle(const Received& received,
-                     const wire::cm::MessageReceiptAcknowledgement& message) {
+// Finds a connection by this side's ID, if the message comes from its peer.
+Connection* Receiver::find(const Received& received, std::uint32_t local_id) {
+  Connection* connection = connections_.find(ConnectionId{local_id});
+  const bool is_from_peer =
+      connection != nullptr &&
+      connection->is_from_peer(received.route.remote, received.transaction_id);
+  return is_from_peer ? connection : nullptr;
+}
+
+Connection* Receiver::find(const Received& received, std::uint32_t local_id,
+                           std::uint32_t remote_id) {
+  Connection* connection = find(received, local_id);
+  return connection == nullptr || connection->remote_id != remote_id ? nullptr : connection;
+}
+
+void Receiver::handle(const Received& received,
+                      const wire::cm::MessageReceiptAcknowledgement& message) {
   using Message = wire::cm::MessageReceiptAcknowledgement;
-  Connection* connection = find(ConnectionId{message.remote_id});
-  if (connection != nullptr && !is_from_peer(*connection, received)) connection = nullptr;
+  Connection* connection = find(received, message.remote_id);
   const bool is_of_request =
       Message::Message::of(message.message) == static_cast<unsigned>(Subject::request);
   const bool is_expected =
@@ -236,43 +243,28 @@ void Manager::handle(const Received& received,
   }
   const std::uint8_t patience =
       std::min(Message::ServiceTimeout::of(message.service_timeout), response_timeout_max);
-  set_deadline(*connection, received.now + exponential_time(patience) + connection->interval);
+  connections_.set_deadline(*connection,
+                            received.now + exponential_time(patience) + connection->interval);
 }
 
 // Finds the connection that a REJ names: by both IDs if both sides know both. A peer that gave up
 // before it received anything from this side knows only its own ID, which its GUID completes. If
 // this side does not know the peer's ID, its own ID must suffice.
-Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message,
-                                            const Received& received) {
+Connection* Receiver::find_rejected(const wire::cm::Reject& message, const Received& received) {
   if (message.remote_id == 0) {
     be64 guid;
     std::memcpy(&guid, message.info.data(), sizeof(guid));
     const RemoteKey key{received.route.remote, guid, message.local_id, false};
     services_.drop(key);
-    const auto found = by_remote_id_.find(key);
-    return found == by_remote_id_.end() ? nullptr : find(found->second);
+    return connections_.find_by_remote_id(key);
   }
-  Connection* connection = find(ConnectionId{message.remote_id});
-  if (connection == nullptr || !is_from_peer(*connection, received)) return nullptr;
+  Connection* connection = find(received, message.remote_id);
+  if (connection == nullptr) return nullptr;
   const bool is_named = connection->remote_id == 0 || connection->remote_id == message.local_id;
   return is_named ? connection : nullptr;
 }
 
-// A host may answer from another of its addresses than the one that was asked. It proves by the
-// transaction ID of its REP that it has seen the REQ.
-bool Manager::is_from_peer(const Connection& connection, const Received& received) {
-  const Gid& from = received.route.remote;
-  return from == connection.route.remote || from == connection.answers_from ||
-         received.transaction_id == connection.transaction_id;
-}
-
-Manager::Connection* Manager::find(const Received& received, std::uint32_t local_id,
-                                   std::uint32_t remote_id) {
-  Connection* connection = find(local_id, remote_id);
-  return connection == nullptr || !is_from_peer(*connection, received) ? nullptr : connection;
-}
-
-void Manager::handle(const Received& received, const wire::cm::Reject& message) {
+void Receiver::handle(const Received& received, const wire::cm::Reject& message) {
   Connection* connection = find_rejected(message, received);
   if (connection == nullptr) {
     ++counters_.unknown;
@@ -280,9 +272,9 @@ void Manager::handle(const Received& received, const wire::cm::Reject& message) 
   }
   switch (connection->state) {
     case State::disconnect_sent:
-      tell(*connection, Event::Kind::disconnected);
+      events_.add(*connection, Event::Kind::disconnected);
       connection->has_kept = false;
-      return enter_time_wait(*connection, received.now, time_wait_of(*connection));
+      return transitions_.enter_time_wait(*connection, received.now);
     case State::request_sent:
     case State::request_received:
     case State::reply_sent:
@@ -293,27 +285,27 @@ void Manager::handle(const Received& received, const wire::cm::Reject& message) 
       ++counters_.duplicates;
       return;
   }
-  if (Event* event = tell(*connection, Event::Kind::rejected)) {
+  if (Event* event = events_.add(*connection, Event::Kind::rejected)) {
     event->reason = static_cast<Reason>(std::uint16_t{message.reason});
     event->private_data = PrivateData(message.private_data);
   }
   connection->is_released = true;
-  if (connection->is_active) return erase(*connection);
+  if (connection->is_active) return connections_.erase(*connection);
   // A late copy of the request must not look like a new one.
   connection->has_kept = false;
-  enter_time_wait(*connection, received.now, time_wait_of(*connection));
+  transitions_.enter_time_wait(*connection, received.now);
 }
 
-void Manager::handle(const Received& received, const wire::cm::Reply& message) {
-  Connection* connection = find(ConnectionId{message.remote_id});
+void Receiver::handle(const Received& received, const wire::cm::Reply& message) {
+  Connection* connection = find(received, message.remote_id);
   const bool is_ours =
-      connection != nullptr && connection->is_active && is_from_peer(*connection, received) &&
+      connection != nullptr && connection->is_active &&
       (connection->state == State::request_sent || connection->remote_id == message.local_id) &&
       connection->state != State::question_sent;
   if (!is_ours) {
     ++counters_.unknown;
-    return refuse(received.route, received.transaction_id, message.remote_id, message.local_id,
-                  Subject::reply, Reason::invalid_communication_id);
+    return refuse(received, message.remote_id, message.local_id, Subject::reply,
+                  Reason::invalid_communication_id);
   }
   switch (connection->state) {
     case State::request_sent: {
@@ -321,31 +313,30 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
       connection->remote_guid = message.local_ca_guid;
       connection->remote_qp = QpNumber{message.local_qp};
       connection->answers_from = received.route.remote;
-      unasked_.prove(received.route.remote);
-      const RemoteKey qp_key = remote_qp_key(*connection);
-      if (break_stale(qp_key, received.now)) {
-        if (Event* event = tell(*connection, Event::Kind::rejected)) {
+      outbox_.prove(received.route.remote);
+      if (break_stale(connection->remote_qp_key(), received.now)) {
+        if (Event* event = events_.add(*connection, Event::Kind::rejected)) {
           event->reason = Reason::stale_connection;
         }
-        return reject_and_wait(*connection, received.now, Subject::reply, Reason::stale_connection,
-                               {});
+        return transitions_.reject_and_wait(*connection, received.now, Subject::reply,
+                                            Reason::stale_connection, {});
       }
-      note_remote_qp(*connection);
+      connections_.name_by_remote_qp(*connection);
       connection->state = State::reply_received;
       connection->has_kept = false;
-      set_deadline(*connection, Time::never());
-      tell(*connection, Event::Kind::reply)->reply = reply_of(message);
+      connections_.set_deadline(*connection, Time::never());
+      events_.add(*connection, Event::Kind::reply)->reply = reply_of(message);
       return;
     }
     case State::reply_received:
       ++counters_.duplicates;
-      return send_mra(*connection, Subject::reply);
+      return transitions_.ask_patience(*connection, Subject::reply);
     case State::established:
       ++counters_.duplicates;
-      return send_kept(*connection);  // RTU
+      return outbox_.send_kept(*connection);  // RTU
     case State::time_wait:
       ++counters_.duplicates;
-      if (keeps_reject(*connection)) send_kept(*connection);
+      if (connection->keeps_reject()) outbox_.send_kept(*connection);
       return;
     default:
       ++counters_.duplicates;
@@ -353,7 +344,7 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
   }
 }
 
-void Manager::handle(const Received& received, const wire::cm::ReadyToUse& message) {
+void Receiver::handle(const Received& received, const wire::cm::ReadyToUse& message) {
   Connection* connection = find(received, message.remote_id, message.local_id);
   if (connection == nullptr) {
     ++counters_.unknown;
@@ -363,16 +354,16 @@ void Manager::handle(const Received& received, const wire::cm::ReadyToUse& messa
     ++counters_.duplicates;
     return;
   }
-  unasked_.prove(received.route.remote);
+  outbox_.prove(received.route.remote);
   connection->state = State::established;
   connection->has_kept = false;
-  set_deadline(*connection, Time::never());
-  if (Event* event = tell(*connection, Event::Kind::established)) {
+  connections_.set_deadline(*connection, Time::never());
+  if (Event* event = events_.add(*connection, Event::Kind::established)) {
     event->private_data = PrivateData(message.private_data);
   }
 }
 
-void Manager::handle(const Received& received, const wire::cm::DisconnectRequest& message) {
+void Receiver::handle(const Received& received, const wire::cm::DisconnectRequest& message) {
   Connection* connection = find(received, message.remote_id, message.local_id);
   // A peer that disconnects a connection that no longer exists must get an answer, or it would
   // repeat its DREQ for a long time.
@@ -381,7 +372,7 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
     wire::cm::DisconnectReply reply;
     reply.local_id = message.remote_id;
     reply.remote_id = message.local_id;
-    return send(received.route, received.transaction_id, reply);
+    return outbox_.send(received.route, received.transaction_id, reply);
   }
   if (connection->local_qp != QpNumber{message.remote_qp}) {
     ++counters_.malformed;
@@ -391,24 +382,24 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
     case State::established:
     case State::reply_sent:  // the RTU is late or was lost
       // The peer is done with its queue pair, whenever this side's program agrees.
-      forget_remote_qp(*connection);
+      connections_.forget_remote_qp(*connection);
       connection->state = State::disconnect_received;
       connection->transaction_id = received.transaction_id;
-      set_deadline(*connection, Time::never());
-      if (Event* event = tell(*connection, Event::Kind::disconnect_request)) {
+      connections_.set_deadline(*connection, Time::never());
+      if (Event* event = events_.add(*connection, Event::Kind::disconnect_request)) {
         event->private_data = PrivateData(message.private_data);
       }
       return;
     case State::disconnect_sent:  // both sides disconnect at once
-      tell(*connection, Event::Kind::disconnected);
+      events_.add(*connection, Event::Kind::disconnected);
       connection->transaction_id = received.transaction_id;
-      return send_disconnect_reply(*connection, received.now, {});
+      return transitions_.send_disconnect_reply(*connection, received.now, {});
     case State::time_wait: {
       ++counters_.duplicates;
       wire::cm::DisconnectReply reply;
       reply.local_id = connection->id.value;
       reply.remote_id = connection->remote_id;
-      return send(connection->route, received.transaction_id, reply);
+      return outbox_.send(connection->route, received.transaction_id, reply);
     }
     default:
       ++counters_.duplicates;
@@ -416,7 +407,7 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
   }
 }
 
-void Manager::handle(const Received& received, const wire::cm::DisconnectReply& message) {
+void Receiver::handle(const Received& received, const wire::cm::DisconnectReply& message) {
   Connection* connection = find(received, message.remote_id, message.local_id);
   if (connection == nullptr) {
     ++counters_.unknown;
@@ -426,18 +417,16 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectReply& 
     ++counters_.duplicates;
     return;
   }
-  if (Event* event = tell(*connection, Event::Kind::disconnected)) {
+  if (Event* event = events_.add(*connection, Event::Kind::disconnected)) {
     event->private_data = PrivateData(message.private_data);
   }
   connection->has_kept = false;
-  enter_time_wait(*connection, received.now, time_wait_of(*connection));
+  transitions_.enter_time_wait(*connection, received.now);
 }
 
-void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest& message) {
+void Receiver::handle(const Received& received, const wire::cm::ServiceIdRequest& message) {
   const RemoteKey key{received.route.remote, 0, message.request_id, true};
-  if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
-    return handle_again(*find(known->second));
-  }
+  if (Connection* known = connections_.find_by_remote_id(key)) return handle_again(*known);
   if (hold(received, message.service_id, key)) return;
   const bool is_offered = services_.offers(message.service_id);
   Connection* connection =
@@ -449,39 +438,38 @@ void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest&
     reply.status = static_cast<std::uint8_t>(is_offered ? ServiceStatus::no_qp
                                                         : ServiceStatus::unsupported_service);
     reply.service_id = message.service_id;
-    return send(received.route, received.transaction_id, reply);
+    return outbox_.send(received.route, received.transaction_id, reply);
   }
   connection->remote_id = message.request_id;
   connection->service_id = message.service_id;
   connection->transaction_id = received.transaction_id;
-  connection->interval = exponential_time(settings_.response_timeout);
-  by_remote_id_[key] = connection->id;
-  Request& request = tell(*connection, Event::Kind::service_question)->request;
+  connection->interval = question_interval_;
+  connections_.name_by_remote_id(*connection);
+  Request& request = events_.add(*connection, Event::Kind::service_question)->request;
   request.route = received.route;
   request.service_id = message.service_id;
   request.pkey = Pkey{message.pkey};
   request.private_data = PrivateData(message.private_data);
 }
 
-void Manager::handle(const Received& received, const wire::cm::ServiceIdReply& message) {
-  Connection* connection = find(ConnectionId{message.request_id});
-  const bool is_expected = connection != nullptr && connection->state == State::question_sent &&
-                           is_from_peer(*connection, received);
+void Receiver::handle(const Received& received, const wire::cm::ServiceIdReply& message) {
+  Connection* connection = find(received, message.request_id);
+  const bool is_expected = connection != nullptr && connection->state == State::question_sent;
   if (!is_expected) {
     ++counters_.unknown;
     return;
   }
-  if (Event* event = tell(*connection, Event::Kind::service_answer)) {
+  if (Event* event = events_.add(*connection, Event::Kind::service_answer)) {
     event->answer.status = static_cast<wire::cm::ServiceStatus>(message.status);
     event->answer.qp = QpNumber{message.qp};
     event->answer.qkey = Qkey{message.qkey};
     event->answer.private_data = PrivateData(message.private_data);
   }
-  erase(*connection);
+  connections_.erase(*connection);
 }
 
 // Two ports have only one path to each other here, so alternate paths are refused.
-void Manager::handle(const Received& received, const wire::cm::LoadAlternatePath& message) {
+void Receiver::handle(const Received& received, const wire::cm::LoadAlternatePath& message) {
   const bool is_known = find(received, message.remote_id, message.local_id) != nullptr;
   wire::cm::AlternatePathResponse response;
   response.local_id = message.remote_id;
@@ -489,7 +477,7 @@ void Manager::handle(const Received& received, const wire::cm::LoadAlternatePath
   response.status =
       static_cast<std::uint8_t>(is_known ? wire::cm::PathStatus::unsupported
                                          : wire::cm::PathStatus::invalid_communication_id);
-  send(received.route, received.transaction_id, response);
+  outbox_.send(received.route, received.transaction_id, response);
 }
 
 }  // namespace tulle::management::cm
