@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -55,6 +56,8 @@ class WatchedListener {
 
   // Accepts a connection that waits. Returns none if there is none, or no descriptor for it.
   UniqueFd accept();
+  // Returns the socket, after which nothing more may be called.
+  UniqueFd take() { return std::move(socket_); }
   // Leaves connections waiting for a pause.
   void begin_pause();
   // Lets the loop report connections again once a pause is over.

@@ -223,6 +223,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   // A program that connected while the agent was leaving finds the connection closed, and starts
   // the next agent.
   if (!result) refuse_all(result.error().message);
+  leave();
   return result;
 }
 
@@ -435,6 +436,16 @@ bool AgentCore::is_idle_too_long() const {
   const auto idle = Clock::now() - idle_since_;
   return idle >= std::chrono::seconds(settings_.idle_exit_seconds) &&
          (!connections_ || connections_->is_quiet());
+}
+
+// Frees the port, and then the address. Other users' descriptors may take for ever to close, and
+// then belong to threads that the process leaves behind.
+void AgentCore::leave() {
+  for (const auto& session : sessions_) session->relay.reset();
+  connections_.reset();
+  network_.reset();
+  slots_.close();
+  descriptors_.finish(listener_.take());
 }
 
 void AgentCore::refuse_all(const std::string& reason) {

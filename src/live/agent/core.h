@@ -45,6 +45,7 @@ class AgentCore {
   bool is_idle_too_long() const;
   std::array<std::uint64_t, counter_count> counters() const;
   void refuse_all(const std::string& reason);
+  void leave();
 
   void start_connections();
   void progress_connections();

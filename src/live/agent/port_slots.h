@@ -33,6 +33,9 @@ class PortSlots {
   // Takes the group of an earlier agent, from a descriptor store that a process kept.
   Result<void> recover(UniqueFd vault);
 
+  // Closes this process's sockets of the port.
+  void close() { group_.reset(); }
+
   // The port must be open.
   SocketGroup& group() { return *group_; }
   // Gives a session a slot, and returns the slot's lock.

@@ -183,7 +183,7 @@ void AgentCore::open(Session& session) {
   Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group.port()};
   opened.seal_key_id = seal_key_id();
   std::vector<int> fds = {group.socket(session.slot), counters->fd(), lock->get(), group.vault()};
-  UniqueFd process_end;
+  std::optional<GivenDescriptor> process_end;
   // The socket, the lock and the descriptor store would let a process disturb all others.
   if (session.peer.uid != geteuid()) {
     auto relay = Relay::create(group.socket(session.slot), group.numbers_of(session.slot));
@@ -191,12 +191,12 @@ void AgentCore::open(Session& session) {
       group.close_gate(session.slot);
       return refuse(session, relay.error().message);
     }
-    process_end = relay->take_process_end();
+    process_end.emplace(descriptors_.given(session, relay->take_process_end()));
     session.relay.emplace(std::move(*relay));
     session.lock = std::move(*lock);
     watch(session.relay->socket(), nullptr);
     opened.is_relayed = true;
-    fds = {process_end.get(), counters->fd()};
+    fds = {process_end->get(), counters->fd()};
   }
   session.counters = std::move(*counters);
   session.state = State::process;
@@ -335,7 +335,8 @@ void AgentCore::open_channel(Session& session) {
   auto events = connections_->open_channel(owner, session.hello.device, session.channel);
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
-  const int fd = events->get();
+  const GivenDescriptor given = descriptors_.given(session, std::move(*events));
+  const int fd = given.get();
   if (!descriptors_.send(session, encode(ChannelOpened{session.channel, seal_key_id()}),
                          {&fd, 1})) {
     return end(session);

@@ -27,6 +27,23 @@ void UserDescriptors::close(const Session& session, std::vector<UniqueFd> fds) {
   if (session.peer.uid != geteuid()) closers_.close(session.peer.uid, std::move(fds));
 }
 
+GivenDescriptor UserDescriptors::given(const Session& session, UniqueFd fd) {
+  const bool is_own = session.peer.uid == geteuid();
+  return {is_own ? nullptr : &closers_, session.peer.uid, std::move(fd)};
+}
+
+void UserDescriptors::finish(UniqueFd listener) {
+  closers_.close_socket(geteuid(), std::move(listener));
+  for (const auto& session : sessions_) {
+    close_connection(*session);
+    close(*session, std::move(session->table));
+    close(*session, std::move(session->doorbell));
+  }
+  for (LeftUnread& each : left_unread_) closers_.close_shut(each.user, std::move(each.connection));
+  left_unread_.clear();
+  closers_.finish();
+}
+
 void UserDescriptors::close_connection(Session& session) {
   if (session.peer.uid == geteuid()) return;
   shutdown(session.connection.get(), SHUT_RDWR);

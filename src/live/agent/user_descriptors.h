@@ -37,15 +37,20 @@ class UserDescriptors {
   void close_connection(Session& session);
   // Closes such connections whose programs have read all.
   void close_read();
+  // Keeps a descriptor that a session's program gets.
+  GivenDescriptor given(const Session& session, UniqueFd fd);
+  // Closes what sessions still have, and the listener, whose queue may have connections with
+  // descriptors too, before the agent ends.
+  void finish(UniqueFd listener);
   // To be called now and then.
   void retry() { closers_.retry(); }
 
-  // Returns how many of what came from a user's programs are not closed yet.
-  std::size_t waiting(uid_t user) const { return closers_.received().waiting(user); }
+  // Returns how many of what came from a user's programs, or went to them, are not closed yet.
+  std::size_t waiting(uid_t user) const { return closers_.files().waiting(user); }
   // Returns the same, and the user's connections that are not closed yet.
   std::size_t unclosed(uid_t user) const;
-  // Returns true if too many connections of all users are not closed yet. Only before Linux 5.9 can
-  // so many wait.
+  // Returns true if too many connections of all users are not closed yet: there are no threads, or
+  // Linux is older than 5.9.
   bool has_many_connections() const;
 
   // Returns false if so many descriptors more would be too many of the session, of its user, or of

@@ -27,6 +27,7 @@
 #include "live/fabric/fabric_folder.h"
 #include "live/fabric/fabric_process_test.h"
 #include "live/message/connection.h"
+#include "live/message/exiting_threads.h"
 #include "live/message/lingering_test.h"
 #include "live/message/socket.h"
 #include "live/path/fabric/rings.h"
@@ -144,7 +145,13 @@ TEST_F(HostileProgramTest, WhoeverRingsWithDescriptorsIsEnded) {
   EXPECT_TRUE(is_well());
 }
 
-TEST_F(HostileProgramTest, RingsOfAProcessThatLeavesManyOpenAreNotRead) {
+// A descriptor that lingers keeps only usual threads waiting. The fabric has no others if all the
+// lowest numbers are taken.
+class HostileProgramUsualThreadsTest : public HostileProgramTest {
+  ExitingThreads taken_;
+};
+
+TEST_F(HostileProgramUsualThreadsTest, RingsOfAProcessThatLeavesManyOpenAreNotRead) {
   auto port = open_for_data();
   ASSERT_TRUE(port);
   leave_open(1'024 / descriptors_of_message + 1);
@@ -164,7 +171,7 @@ TEST_F(HostileProgramTest, WhoeverSendsDescriptorsThatNobodyTakesIsEnded) {
 }
 
 // A quarter of what the fabric's process may have, of all programs together.
-class FewDescriptorsTest : public HostileProgramTest {
+class FewDescriptorsTest : public HostileProgramUsualThreadsTest {
  protected:
   void SetUp() override { begin(2'048); }
 };

@@ -71,6 +71,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
 // What programs sent may close slowly here, too.
 FabricServer::~FabricServer() {
   for (const auto& session : sessions_) end(*session);
+  unclosed_.finish(listener_.take());
 }
 
 std::unique_ptr<fabric::SubnetManagers> FabricServer::managers_of(const FabricOptions& options,

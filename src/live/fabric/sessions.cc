@@ -188,7 +188,7 @@ void FabricServer::open_port(Session& session, std::uint32_t host) {
                   fmt::format("the fabric cannot make a socket: {}", std::strerror(errno)));
   }
   session.datagrams.reset(ends[0]);
-  const UniqueFd programs_end(ends[1]);
+  const GivenDescriptor programs_end = unclosed_.given(session, UniqueFd(ends[1]));
   PortOpened opened;
   const std::array<int, 1> fds = {programs_end.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) {
@@ -219,7 +219,8 @@ void FabricServer::open_channel(Session& session, std::uint32_t host) {
       {session.process, geteuid(), false}, {.name = "tulle0", .interfaces = {}}, session.channel);
   if (!events) return refuse(session, events.error().message);
   session.connects = host;
-  const std::array<int, 1> fds = {events->get()};
+  const GivenDescriptor given = unclosed_.given(session, std::move(*events));
+  const std::array<int, 1> fds = {given.get()};
   if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), fds)) {
     session.is_over = true;
   }
@@ -242,7 +243,8 @@ void FabricServer::open_data_port(Session& session, std::uint32_t host, UniqueFd
   session.data_host = host;
   DataPortOpened opened{hosts_.describe(host, {}), port->slot, port->first_qp, port->qp_count};
   session.told = opened.port.port;
-  const std::array<int, 2> fds = {port->memory.get(), port->button.get()};
+  const GivenDescriptor given = unclosed_.given(session, std::move(port->button));
+  const std::array<int, 2> fds = {port->memory.get(), given.get()};
   if (!send_message(session.connection.get(), encoded(opened), fds)) session.is_over = true;
   watch(data_ports_.bell(session.id), &session, EventKind::bell);
 }

@@ -16,8 +16,8 @@ UnclosedDescriptors::UnclosedDescriptors() : UnclosedDescriptors(file_limit() / 
 
 const char* UnclosedDescriptors::objection_to_reading(const FabricSession& session,
                                                       int socket) const {
-  if (closers_.received().waiting(session.sender()) >= of_sender_max) return many_open_text;
-  if (closers_.received().waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
+  if (closers_.files().waiting(session.sender()) >= of_sender_max) return many_open_text;
+  if (closers_.files().waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
   return many_of_all_open_text;
 }
 

@@ -39,7 +39,18 @@ class UnclosedDescriptors {
   void close_shut(Closer::Sender sender, UniqueFd socket) {
     closers_.close_shut(sender, std::move(socket));
   }
-  // Returns true if too many sockets are not closed yet. Only before Linux 5.9 can so many wait.
+  // Keeps a descriptor that a session's program gets.
+  GivenDescriptor given(const FabricSession& session, UniqueFd fd) {
+    return {&closers_, session.sender(), std::move(fd)};
+  }
+  // To be called before the fabric ends, with its listener, whose queue may have connections with
+  // descriptors too.
+  void finish(UniqueFd listener) {
+    closers_.close_socket(0, std::move(listener));
+    closers_.finish();
+  }
+  // Returns true if too many sockets are not closed yet: there are no threads, or Linux is older
+  // than 5.9.
   bool has_many_sockets() const { return closers_.sockets().waiting() >= all_max_; }
   // Returns why no message of a session's socket is read, and null if it may be. A message may
   // bring many descriptors. One without any is read, too, while there are too many of all programs

@@ -30,7 +30,7 @@ bool is_closed(int fd) {
 }
 
 TEST(Closer, ClosesWhatItIsGiven) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   for (int i = 0; i < 100; ++i) {
     int pair[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -41,7 +41,7 @@ TEST(Closer, ClosesWhatItIsGiven) {
 }
 
 TEST(Closer, NeitherTheCallerNorOthersWaitForADescriptorThatLingers) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   Lingering lingering = linger_for(60);
   ASSERT_TRUE(lingering.own);
   int pair[2];
@@ -76,7 +76,7 @@ bool is_closed_now(const Watched& each) {
 
 // Its other descriptors do not take the other threads.
 TEST(Closer, ASenderKeepsOneThreadWaiting) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   std::vector<UniqueFd> peers;
   for (int i = 0; i < 3; ++i) {
     Lingering lingering = linger_for(60);
@@ -93,7 +93,7 @@ TEST(Closer, ASenderKeepsOneThreadWaiting) {
 }
 
 TEST(Closer, ManySendersHaveABoundedNumberOfThreads) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   std::vector<UniqueFd> peers;
   for (Closer::Sender sender = 1; sender <= threads_max; ++sender) {
     Lingering lingering = linger_for(60);
@@ -134,7 +134,7 @@ class NoThreads {
 };
 
 TEST(Closer, WhatFoundNoThreadIsClosedWithTheNextOne) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   Watched first = watched(), second = watched();
   {
     const NoThreads none;
@@ -147,7 +147,7 @@ TEST(Closer, WhatFoundNoThreadIsClosedWithTheNextOne) {
 }
 
 TEST(Closer, TriesOnceMoreToGetAThread) {
-  Closer closer(threads_max);
+  Closer closer(threads_max, nullptr);
   Watched each = watched();
   {
     const NoThreads none;
@@ -173,7 +173,7 @@ void leave_unread(int sender, std::vector<UniqueFd> fds) {
 // A connection with a descriptor that lingers in an unread message, or in one of such a connection.
 TEST(Closer, NoUnreadDescriptorDelaysAThreadThatExits) {
   if (syscall(SYS_close_range, ~0u, ~0u, 0) != 0) GTEST_SKIP() << "Linux before 5.9";
-  Closer closer(threads_max, Closer::Way::by_exiting);
+  Closer closer(threads_max, std::make_shared<ExitingThreads>());
   std::vector<UniqueFd> peers, others;
   for (int i = 0; i < 200; ++i) {
     Watched each = watched(SOCK_SEQPACKET);
@@ -204,7 +204,7 @@ TEST(Closer, MayGoWhileADescriptorLingers) {
   ASSERT_TRUE(lingering.own);
   const auto began = Clock::now();
   {
-    Closer closer(threads_max);
+    Closer closer(threads_max, nullptr);
     closer.close(7, std::move(lingering.own));
   }
   EXPECT_LT(Clock::now() - began, std::chrono::seconds(30)) << "it waited";

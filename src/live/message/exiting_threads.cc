@@ -5,12 +5,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <exception>
 #include <memory>
 #include <semaphore>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -27,7 +26,7 @@ constexpr unsigned unshare = 1u << 1;  // CLOSE_RANGE_UNSHARE, which some header
 struct ExitingThreads::Thread {
   std::binary_semaphore has_table{0};
   std::binary_semaphore may_exit{0};
-  bool is_separate = false;
+  int error = 0;
   pid_t number = 0;
 };
 
@@ -37,69 +36,51 @@ ExitingThreads::ExitingThreads() {
   if (!null) return;
   for (;;) {
     UniqueFd place(fcntl(null.get(), F_DUPFD_CLOEXEC, 0));
-    if (!place || place.get() >= numbers) return;
+    if (!place || place.get() >= numbers) break;
     places_.push_back(std::move(place));
   }
-}
-
-bool ExitingThreads::close(std::uint32_t sender, std::span<UniqueFd> sockets) {
-  constexpr useconds_t pause = 1'000;
-  std::unique_lock lock(mutex_);
-  while (has_many(sender)) {
-    lock.unlock();
-    usleep(pause);
-    lock.lock();
-  }
-  if (!is_possible_ || places_.size() <= sockets.size()) return false;
-  try {
-    exiting_.reserve(exiting_.size() + 1);
-    const pid_t thread = hand_over(sockets);
-    if (!is_possible_) return false;
-    exiting_.emplace_back(sender, thread);
-    return true;
-  } catch (const std::exception&) {
-    return false;  // there is no memory, or no thread
-  }
+  is_possible_ = places_.size() > 1;
 }
 
 // A thread that has closed all is no thread of this process any more. Joining does not wait so
 // long.
-bool ExitingThreads::has_many(std::uint32_t sender) {
-  std::erase_if(exiting_, [](const auto& each) {
-    return syscall(SYS_tgkill, getpid(), each.second, 0) != 0;
-  });
-  return std::ranges::count(exiting_, sender, &std::pair<std::uint32_t, pid_t>::first) >=
-         threads_of_sender;
+bool ExitingThreads::has_ended(pid_t thread) {
+  return syscall(SYS_tgkill, getpid(), thread, 0) != 0;
 }
 
-// Returns the thread's number. Until the thread exits, it has no file's last descriptor.
-pid_t ExitingThreads::hand_over(std::span<UniqueFd> sockets) {
-  const auto started = std::make_shared<Thread>();
+// Until the thread exits, it has no file's last descriptor.
+std::optional<pid_t> ExitingThreads::hand_over(std::span<UniqueFd> files) {
+  const std::lock_guard lock(mutex_);
+  if (!is_possible_ || places_.size() <= files.size()) return std::nullopt;
   const auto fill = [&](auto&& from) {
-    for (std::size_t i = 0; i < sockets.size(); ++i) dup3(from(i), places_[i].get(), O_CLOEXEC);
+    for (std::size_t i = 0; i < files.size(); ++i) dup3(from(i), places_[i].get(), O_CLOEXEC);
   };
   const auto null = [this](std::size_t) { return places_.back().get(); };
-  fill([&](std::size_t i) { return sockets[i].get(); });
+  fill([&](std::size_t i) { return files[i].get(); });
+  std::shared_ptr<Thread> started;
   try {
+    started = std::make_shared<Thread>();
     // The thread's own reference keeps the semaphores until it has returned from them.
     std::thread([thread = started] {
       thread->number = static_cast<pid_t>(syscall(SYS_gettid));
-      thread->is_separate = syscall(SYS_close_range, numbers, UINT_MAX, unshare) == 0;
+      thread->error = syscall(SYS_close_range, numbers, UINT_MAX, unshare) == 0 ? 0 : errno;
       thread->has_table.release();
       thread->may_exit.acquire();
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     fill(null);
-    throw;
+    return std::nullopt;  // there is no memory, or no thread
   }
   started->has_table.acquire();
   fill(null);
-  is_possible_ = started->is_separate;
-  if (is_possible_) {
-    for (UniqueFd& socket : sockets) socket.reset();
+  if (started->error == 0) {
+    for (UniqueFd& file : files) file.reset();
   }
   started->may_exit.release();
-  return started->number;
+  if (started->error == ENOSYS || started->error == EINVAL || started->error == EPERM) {
+    is_possible_ = false;
+  }
+  return started->error == 0 ? std::optional(started->number) : std::nullopt;
 }
 
 }  // namespace tulle::live

@@ -278,14 +278,26 @@ bool is_all_read(int socket) {
   return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
 }
 
-// Credentials tell an empty message from the end.
-bool holds_messages(int socket) {
+// Credentials tell an empty message from the end. Beside them there is no room for descriptors.
+bool drop_messages(int socket) {
+  constexpr int messages_max = 4'096;
   const int yes = 1;
-  if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return true;
-  msghdr header{};
-  const ssize_t bytes = look(socket, header);
-  if (bytes < 0) return errno != EAGAIN;
-  return bytes > 0 || (header.msg_flags & MSG_CTRUNC) != 0;
+  if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) return false;
+  for (int i = 0; i < messages_max; ++i) {
+    alignas(cmsghdr) std::byte credentials[CMSG_SPACE(sizeof(ucred))];
+    msghdr header{};
+    const auto look_once = [&] {
+      header.msg_control = credentials;
+      header.msg_controllen = sizeof credentials;
+      return recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
+    };
+    // The kernel reports an error once, before the messages that are there.
+    if (look_once() < 0 && look_once() < 0) return errno == EAGAIN;
+    if ((header.msg_flags & MSG_CTRUNC) != 0) return false;
+    if (header.msg_controllen == 0) return true;
+    recv(socket, nullptr, 0, MSG_DONTWAIT | MSG_TRUNC);
+  }
+  return false;
 }
 
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds) {

@@ -61,8 +61,9 @@ Result<ReceivedMessage> peek_message(int socket);
 bool next_has_descriptors(int socket);
 // Returns true if the other end has read all that was sent, or is gone.
 bool is_all_read(int socket);
-// Returns true if there are messages in a socket on which nothing more can come.
-bool holds_messages(int socket);
+// Takes the messages of a socket on which nothing more can come, up to the first that has
+// descriptors. Returns true if none is left.
+bool drop_messages(int socket);
 // Waits for a message. The error_number is ETIMEDOUT if none comes within that time.
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds);
 

@@ -100,27 +100,32 @@ TEST(Socket, DescriptorsAreSeenAlthoughTheOtherEndIsGone) {
   EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
 }
 
-// Only a socket without messages surely closes at once.
-TEST(Socket, AnEmptyMessageIsOneToo) {
+// Only a socket without descriptors in its messages surely closes at once.
+TEST(Socket, MessagesAreDroppedUpToTheFirstWithDescriptors) {
   const std::vector<std::byte> bytes(3);
-  const auto holds = [](const Ends& ends) {
+  const auto is_empty_after = [&](std::initializer_list<int> kinds) {
+    const Ends ends = connected(SOCK_SEQPACKET);
+    const std::array<int, 1> one = {ends.receiver.get()};
+    for (const int kind : kinds) {
+      const std::span<const int> fds =
+          kind == 2 ? std::span<const int>(one) : std::span<const int>();
+      EXPECT_TRUE(
+          send_message(ends.sender.get(), kind == 0 ? std::vector<std::byte>{} : bytes, fds));
+    }
     shutdown(ends.receiver.get(), SHUT_RDWR);
-    return holds_messages(ends.receiver.get());
+    return drop_messages(ends.receiver.get());
   };
-  EXPECT_FALSE(holds(connected(SOCK_SEQPACKET)));
-  const Ends some = connected(SOCK_SEQPACKET);
-  ASSERT_TRUE(send_message(some.sender.get(), bytes));
-  EXPECT_TRUE(holds(some));
-  const Ends empty = connected(SOCK_SEQPACKET);
-  ASSERT_TRUE(send_message(empty.sender.get(), {}));
-  EXPECT_TRUE(holds(empty));
+  EXPECT_TRUE(is_empty_after({}));
+  EXPECT_TRUE(is_empty_after({1}));
+  EXPECT_TRUE(is_empty_after({0, 0, 1, 0}));
+  EXPECT_FALSE(is_empty_after({2}));
+  EXPECT_FALSE(is_empty_after({1, 0, 2, 1}));
   Ends gone = connected(SOCK_SEQPACKET);
   ASSERT_TRUE(send_message(gone.sender.get(), bytes));
   ASSERT_TRUE(send_message(gone.receiver.get(), bytes));
   gone.sender.reset();  // with something unread: the other end gets ECONNRESET once
-  EXPECT_TRUE(holds(gone));
-  EXPECT_TRUE(receive_message(gone.receiver.get()));
-  EXPECT_FALSE(holds(gone));
+  EXPECT_TRUE(drop_messages(gone.receiver.get()));
+  EXPECT_FALSE(receive_message(gone.receiver.get()));
 }
 
 }  // namespace
