@@ -433,8 +433,7 @@ std::array<std::uint64_t, counter_count> AgentCore::counters() const {
 
 bool AgentCore::is_idle_too_long() const {
   if (!sessions_.empty() || slots_.is_recovering()) return false;
-  const auto idle = Clock::now() - idle_since_;
-  return idle >= std::chrono::seconds(settings_.idle_exit_seconds) &&
+  return Clock::now() - idle_since_ >= std::chrono::seconds(settings_.idle_exit_seconds) &&
          (!connections_ || connections_->is_quiet());
 }
 

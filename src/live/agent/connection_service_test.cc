@@ -213,6 +213,22 @@ TEST_F(ConnectionServiceTest, AClientThatDiesIsDisconnected) {
   service_->close_channel(client_->number());  // a second time does nothing
 }
 
+// A channel may stay although the process has gone that had the queue pairs.
+TEST_F(ConnectionServiceTest, ConnectionsEndWithTheirQueuePairs) {
+  server_->listen(loopback(7000), 1);
+  const Pair pair = connect(7000);  // queue pairs 0x111 and 0x222
+  const EndpointId asking = client_->connect(loopback(7000), 0x112);
+  server_->take<event::ConnectRequest>();
+  service_->end_connections_of({0x100, 0x100});
+  EXPECT_EQ(server_->take<event::Disconnected>().endpoint, pair.server);
+  server_->take<event::Rejected>();
+  EXPECT_TRUE(client_->is_silent()) << "its connections ask no more";
+  EXPECT_EQ(client_->run(command::Establish{{asking}}), EINVAL);
+  // The next owner of the number connects.
+  client_->connect(loopback(7000), 0x111);
+  server_->take<event::ConnectRequest>();
+}
+
 TEST_F(ConnectionServiceTest, AClientThatDiesWhileItAsksIsForgotten) {
   server_->listen(loopback(7000));
   client_->connect(loopback(7000));

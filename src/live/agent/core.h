@@ -63,13 +63,11 @@ class AgentCore {
   void find_peer(Session& session);
   void change_membership(Session& session, const Membership& asked);
   void forward();
-  void note_held(Session& session, const GidsHeld& held);
   HeldBy holder_of(const DeviceChoice& key, std::size_t index) const;
   void ask_for_status(Session& session);
   void answer_status(Session& session);
   void start_capture(Session& session);
   void open_channel(Session& session);
-  bool names_own_queue_pairs(const Session& session, const ConnectionCommand& command);
   void execute(Session& session, std::span<const std::byte> bytes);
   CaptureTap* tap() { return network_ != nullptr ? &network_->tap() : nullptr; }
   void end(Session& session);

@@ -51,6 +51,26 @@ bool same_file(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
+// Messages of a connection that names a queue pair let the peer end that queue pair's connection.
+// A user who is limited names only those of the user's own processes; 0 is nobody's.
+bool names_own_queue_pairs(const Session& session, const ConnectionCommand& command,
+                           SessionTable& sessions, const SocketGroup& group) {
+  const ConnectionParameters* parameters = parameters_of(command);
+  if (parameters == nullptr || session.peer.uid == geteuid()) return true;
+  const QpNumber number{parameters->qp_number & qp_number_max};
+  if (number.value == 0) return true;
+  const Session* owner = sessions.owner_of(slot_of(number));
+  return owner != nullptr && same_user(owner->peer.uid, session.peer.uid) &&
+         group.numbers_of(owner->slot).contains(number);
+}
+
+void note_held(Session& session, const GidsHeld& held) {
+  session.version_noted = held.version;
+  for (std::size_t i = 0; i < gids_max; ++i) {
+    session.gids_held[i] = (held.indices[i / 64] >> i % 64 & 1) != 0;
+  }
+}
+
 }  // namespace
 
 void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
@@ -251,13 +271,6 @@ void AgentCore::change_membership(Session& session, const Membership& asked) {
   session.state = State::closing;
 }
 
-void AgentCore::note_held(Session& session, const GidsHeld& held) {
-  session.version_noted = held.version;
-  for (std::size_t i = 0; i < gids_max; ++i) {
-    session.gids_held[i] = (held.indices[i / 64] >> i % 64 & 1) != 0;
-  }
-}
-
 // Returns which processes or endpoints of the connection manager use the address.
 HeldBy AgentCore::holder_of(const DeviceChoice& key, std::size_t index) const {
   const HeldBy holder = connections_ ? connections_->holder_of(key, index) : HeldBy::nobody;
@@ -344,23 +357,11 @@ void AgentCore::open_channel(Session& session) {
   captures_.join_connections(network_->tap());
 }
 
-// Messages of a connection that names a queue pair let the peer end that queue pair's connection.
-// A user who is limited names only those of the user's own processes; 0 is nobody's.
-bool AgentCore::names_own_queue_pairs(const Session& session, const ConnectionCommand& command) {
-  const ConnectionParameters* parameters = parameters_of(command);
-  if (parameters == nullptr || session.peer.uid == geteuid()) return true;
-  const QpNumber number{parameters->qp_number & qp_number_max};
-  if (number.value == 0) return true;
-  const Session* owner = sessions_.owner_of(slot_of(number));
-  return owner != nullptr && same_user(owner->peer.uid, session.peer.uid) &&
-         slots_.group().numbers_of(owner->slot).contains(number);
-}
-
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   CommandMessage message;
   if (!decode(bytes, message)) return end(session);  // a program of this version sends nothing else
   ReplyMessage answer{reply::Failed{EPERM}};
-  if (names_own_queue_pairs(session, message.command)) {
+  if (names_own_queue_pairs(session, message.command, sessions_, slots_.group())) {
     answer.reply = connections_->execute(session.channel, std::move(message));
   }
   sessions_.tell_changes(devices_);  // must precede a reply that names a new GID index
@@ -379,7 +380,14 @@ void AgentCore::start_capture(Session& session) {
 }
 
 void AgentCore::end(Session& session) {
-  if (session.state == State::process) slots_.group().close_gate(session.slot);
+  if (session.state == State::process) {
+    slots_.group().close_gate(session.slot);
+    // The numbers may be another user's next.
+    const bool is_limited = session.relay.has_value();
+    if (is_limited && connections_) {
+      connections_->end_connections_of(slots_.group().numbers_of(session.slot));
+    }
+  }
   if (session.relay) loop_.forget(session.relay->socket());
   if (session.state == State::channel) connections_->close_channel(session.channel);
   if (session.state == State::capture) captures_.end(session, tap());

@@ -66,6 +66,11 @@ void ConnectionService::close_channel(ChannelNumber number) {
   progress();
 }
 
+void ConnectionService::end_connections_of(QpNumbers gone) {
+  peer_messages_.end_connections_of(gone);
+  progress();
+}
+
 void ConnectionService::progress() {
   // The driver calls this once an hour or more often, so that now() never reaches its end.
   const Time at = clock_.now([this](Time by) {

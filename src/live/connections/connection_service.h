@@ -65,6 +65,8 @@ class ConnectionService {
   void take_group(EndpointId asker, const SocketAddress& address, Result<ConnectionGroup> group) {
     groups_.take_group(asker, address, std::move(group));
   }
+  // Ends the connections of queue pairs whose process has gone, though its channels may stay.
+  void end_connections_of(QpNumbers gone);
   // Returns Time::never() if there is no deadline.
   Time next_deadline() const { return manager_.next_deadline(); }
   // Returns the time on the clock by which the deadline is told.

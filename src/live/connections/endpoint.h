@@ -65,6 +65,7 @@ struct Endpoint {
   // The connection, as this side's queue pair needs it.
   management::cm::ConnectionId connection;
   bool is_passive = false;
+  QpNumber own_qp;  // as the program named it; 0 means none
   QpNumber remote_qp;
   Psn remote_psn;
   ConnectionRoute route;  // path_mtu 0: it is not known

@@ -44,4 +44,28 @@ void EndpointTable::forget_connection(Endpoint& endpoint) {
   endpoint.connection = {};
 }
 
+void EndpointTable::erase(EndpointId id) {
+  if (const Endpoint* endpoint = find(id)) forget_queue_pair(*endpoint);
+  endpoints_.erase(id.value);
+}
+
+void EndpointTable::set_queue_pair(Endpoint& endpoint, QpNumber number) {
+  forget_queue_pair(endpoint);
+  endpoint.own_qp = number;
+  if (number != QpNumber{}) by_queue_pair_.emplace(number.value, endpoint.id.value);
+}
+
+void EndpointTable::forget_queue_pair(const Endpoint& endpoint) {
+  by_queue_pair_.erase({endpoint.own_qp.value, endpoint.id.value});
+}
+
+std::vector<EndpointId> EndpointTable::with_queue_pairs(QpNumbers numbers) const {
+  std::vector<EndpointId> found;
+  for (auto each = by_queue_pair_.lower_bound({numbers.first, 0});
+       each != by_queue_pair_.end() && numbers.contains(QpNumber{each->first}); ++each) {
+    found.push_back(EndpointId{each->second});
+  }
+  return found;
+}
+
 }  // namespace tulle::live

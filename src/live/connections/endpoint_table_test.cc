@@ -42,5 +42,21 @@ TEST_F(EndpointTableTest, AConnectionFindsItsEndpointUntilItIsForgotten) {
   EXPECT_EQ(endpoint.connection, ConnectionId{});
 }
 
+TEST_F(EndpointTableTest, EndpointsAreFoundByTheirQueuePairs) {
+  Endpoint& first = create(1);
+  Endpoint& second = create(2);
+  Endpoint& third = create(1);
+  table_.set_queue_pair(first, QpNumber{100});
+  table_.set_queue_pair(second, QpNumber{0});
+  table_.set_queue_pair(third, QpNumber{109});
+  EXPECT_EQ(table_.with_queue_pairs({100, 10}), (std::vector{first.id, third.id}));
+  EXPECT_TRUE(table_.with_queue_pairs({101, 8}).empty());
+  EXPECT_TRUE(table_.with_queue_pairs({0, 10}).empty()) << "0 is nobody's";
+  table_.set_queue_pair(first, QpNumber{200});
+  table_.erase(third.id);
+  EXPECT_TRUE(table_.with_queue_pairs({100, 10}).empty());
+  EXPECT_EQ(table_.with_queue_pairs({200, 1}), std::vector{first.id});
+}
+
 }  // namespace
 }  // namespace tulle::live

@@ -58,7 +58,11 @@ int PeerMessages::connect(Endpoint& endpoint, const command::Connect& command) {
   }
   request.private_data =
       with_hello({endpoint.source, endpoint.destination}, parameters.private_data);
-  return begin_connecting(endpoint, manager_.connect(now(), request));
+  if (const int error = begin_connecting(endpoint, manager_.connect(now(), request)); error != 0) {
+    return error;
+  }
+  endpoints_.set_queue_pair(endpoint, request.qp);
+  return 0;
 }
 
 // Returns ENOMEM if the manager has too many connections.
@@ -100,6 +104,7 @@ int PeerMessages::accept(Endpoint& endpoint, const command::Accept& command) {
   reply.target_ack_delay = local_ack_delay;
   reply.private_data = cm::PrivateData(parameters.private_data);
   if (!manager_.accept(now(), endpoint.connection, reply)) return EINVAL;
+  endpoints_.set_queue_pair(endpoint, reply.qp);
   endpoint.state = State::answered;
   return 0;
 }
@@ -162,6 +167,17 @@ int PeerMessages::disconnect(Endpoint& endpoint) {
                  endpoint.state == State::connected
              ? 0
              : EINVAL;
+}
+
+void PeerMessages::end_connections_of(QpNumbers gone) {
+  for (const EndpointId id : endpoints_.with_queue_pairs(gone)) {
+    Endpoint& endpoint = *endpoints_.find(id);
+    endpoints_.set_queue_pair(endpoint, QpNumber{});
+    if (endpoint.connection == cm::ConnectionId{}) continue;
+    manager_.release(now(), endpoint.connection);
+    endpoints_.forget_connection(endpoint);
+    endpoint.state = State::closed;
+  }
 }
 
 }  // namespace tulle::live

@@ -23,6 +23,9 @@ class PeerMessages {
   int reject(Endpoint& endpoint, const command::Reject& command);
   int notify_established(Endpoint& endpoint);
   int disconnect(Endpoint& endpoint);
+  // Ends the connections of queue pairs that have gone, and tells their peers. The numbers may get
+  // another owner, in whose way they would be.
+  void end_connections_of(QpNumbers gone);
 
  private:
   using State = Endpoint::State;

@@ -171,12 +171,16 @@ TEST_F(HostileProgramTest, WhoeverSendsDescriptorsThatNobodyTakesIsEnded) {
 }
 
 // A quarter of what the fabric's process may have, of all programs together.
-class FewDescriptorsTest : public HostileProgramUsualThreadsTest {
+class FewDescriptorsTest : public HostileProgramTest {
  protected:
   void SetUp() override { begin(2'048); }
 };
 
-TEST_F(FewDescriptorsTest, TheDescriptorsOfAllProgramsAreBounded) {
+class FewDescriptorsUsualThreadsTest : public FewDescriptorsTest {
+  ExitingThreads taken_;
+};
+
+TEST_F(FewDescriptorsUsualThreadsTest, TheDescriptorsOfAllProgramsAreBounded) {
   const UniqueFd early = connect();
   EXPECT_TRUE(open_for_data());
   leave_open(512 / descriptors_of_message + 1);

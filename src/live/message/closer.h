@@ -3,8 +3,8 @@
 // Closes descriptors that came from others, or that others have too.
 //
 // Closing may take as long as the descriptor's owner likes: a TCP socket with SO_LINGER waits for
-// its peer, a file of a user's own file system for that user's program, and any file for whoever
-// holds it in an epoll instance (exiting_threads.h). The same holds for a connection in which such
+// its peer, a file of a user's own file system for that user's program, and any file for a user who
+// has it in an epoll instance (exiting_threads.h). The same holds for a connection in which such
 // descriptors are still unread. A process that serves many must not wait, so threads close them that
 // exit. A sender has a few such threads at once; the more of them wait, the more descriptors the
 // next one takes along.

@@ -36,8 +36,8 @@ class SenderClosers {
   // Closes a socket, whose messages may carry descriptors.
   void close_socket(Sender sender, UniqueFd socket) { sockets_.close(sender, std::move(socket)); }
   // The same, of one that is shut down: it closes at once, however much waits, unless a message
-  // carries a descriptor. So whoever makes this process keep sockets has as many descriptors under
-  // way, which Linux limits.
+  // carries a descriptor. So a sender that makes this process keep sockets has as many descriptors
+  // under way, which Linux limits.
   void close_shut(Sender sender, UniqueFd socket) {
     if (socket && !drop_messages(socket.get())) close_socket(sender, std::move(socket));
   }

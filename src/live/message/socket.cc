@@ -278,7 +278,7 @@ bool is_all_read(int socket) {
   return ioctl(socket, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0;
 }
 
-// Credentials tell an empty message from the end. Beside them there is no room for descriptors.
+// Credentials tell an empty message from the end. They leave no room for descriptors.
 bool drop_messages(int socket) {
   constexpr int messages_max = 4'096;
   const int yes = 1;

@@ -136,7 +136,7 @@ std::optional<Reason> Receiver::objection_to(const wire::cm::Request& message) c
 // Breaks a stale connection. If a queue pair that is connected here asks again, the peer has
 // forgotten the connection, most likely in a crash. The old connection must end before there can be
 // another (IBTA 12.9.8.3.1). Returns true if there was one. One that is not established yet is not
-// in the way: whoever has the queue pair now may be another user, who has no part in it.
+// in the way: the queue pair may have another owner now, who has no part in it.
 bool Receiver::break_stale(const RemoteKey& remote_qp, Time now) {
   Connection* stale = connections_.find_by_remote_qp(remote_qp);
   if (stale == nullptr) return false;
