@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/terminal_text.h"
 #include "cli/program_test.h"
 
 namespace tulle::cli {
@@ -49,6 +50,27 @@ bytes = "64KB"
     return count;
   }
 };
+
+// A scenario may come from anybody.
+TEST_F(Sweep, TextsDoNotSteerTheTerminal) {
+  folder.write("h.toml", R"(title = "t\u001B]0;x\u0007"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "incast"
+bytes = "10KB"
+name = "kind\u001B[2J"
+[[variant]]
+name = "one\u009B31m"
+)");
+  const ProgramOutcome outcome =
+      run("'" + folder.path("h.toml") + "' -o '" + folder.path("h") + "' -k seed=1,2");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(outcome.out.starts_with("t?]0;x?\n")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "seed=1, one?31m ")) << outcome.out;
+  EXPECT_EQ(outcome.out, terminal_text(outcome.out));
+}
 
 // Two folders may have files of one name.
 TEST_F(Sweep, AnotherFolderIsAnotherScenario) {
