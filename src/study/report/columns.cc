@@ -8,6 +8,7 @@
 
 #include "base/quoted.h"
 #include "base/terminal_text.h"
+#include "study/report/markdown.h"
 #include "study/report/quantity.h"
 
 namespace tulle::report {
@@ -160,15 +161,6 @@ std::size_t width_of(std::string_view text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string summary_table(const std::vector<Outcome>& outcomes) {
@@ -249,13 +241,13 @@ std::string plain_text(Table table, bool mark) {
 
 std::string markdown(const Table& table) {
   std::string out = "|";
-  for (const std::string& head : table.heads) out += " " + escaped(head) + " |";
+  for (const std::string& head : table.heads) out += " " + markdown_text(head) + " |";
   out += "\n| ---";
   for (std::size_t column = 1; column < table.heads.size(); ++column) out += " | ---:";
   out += " |\n";
   for (const auto& row : table.rows) {
     out += "|";
-    for (const Cell& cell : row) out += " " + escaped(cell.text) + " |";
+    for (const Cell& cell : row) out += " " + markdown_text(cell.text) + " |";
     out += "\n";
   }
   return out;
