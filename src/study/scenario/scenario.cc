@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <unordered_set>
 
 #include "base/quoted.h"
 #include "study/scenario/build.h"
@@ -89,6 +90,7 @@ TableReader::Layers layers_of(const Document& document, const std::vector<Fabric
 // Reads the variants. A variant's own keys are those of a scenario, except those of the scenario as
 // a whole.
 void read_variants(toml::array& variants, Findings& findings, std::vector<Variant>& found) {
+  std::unordered_set<std::string> names;
   for (toml::node& node : variants) {
     const toml::table* table = node.as_table();
     if (table == nullptr) continue;  // parse() has said so
@@ -100,10 +102,8 @@ void read_variants(toml::array& variants, Findings& findings, std::vector<Varian
       findings.add(line, "variant.name",
                    "names a folder of results: no / in it, nor . at its front");
     }
-    for (const Variant& other : found) {
-      if (other.name == added.name) {
-        findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
-      }
+    if (!names.insert(added.name).second) {
+      findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
     }
     if (variant.has("picture")) {
       variant.wrong("picture", "applies to all variants: use a table [picture] outside of them");
