@@ -72,6 +72,15 @@ name = "one\u009B31m"
   EXPECT_EQ(outcome.out, terminal_text(outcome.out));
 }
 
+// A point keeps the settings of each variant.
+TEST_F(Sweep, SettingsThatAreTooLargeAreRefused) {
+  std::string text = folder.read("s.toml") + "hosts = \"0-7" + std::string(1 << 20, ' ') + "\"\n";
+  for (int i = 0; i < 100; ++i) text += "[[variant]]\nname = \"v" + std::to_string(i) + "\"\n";
+  folder.write("l.toml", text);
+  expect_refused("'" + folder.path("l.toml") + "' -o '" + folder.path("l") + "' -k seed=1",
+                 "the settings of 100 variants take more than 64 MiB");
+}
+
 // Two folders may have files of one name.
 TEST_F(Sweep, AnotherFolderIsAnotherScenario) {
   folder.write("a/f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");

@@ -88,6 +88,8 @@ TEST(Scenario, TextsAreKept) {
   ASSERT_TRUE(scenario);
   EXPECT_EQ(scenario->title(), "Four");
   EXPECT_EQ(scenario->description(), "D");
+  EXPECT_FALSE(contains(scenario->settings(0), "title =")) << "they are no settings";
+  EXPECT_FALSE(contains(scenario->settings(0), "description ="));
   ASSERT_EQ(scenario->variants().size(), 1u);
   EXPECT_EQ(scenario->variants()[0].name, "");
 }
