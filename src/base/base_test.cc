@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/ring.h"
 #include "base/split.h"
+#include "base/terminal_text.h"
 #include "base/time.h"
 
 namespace tulle {
@@ -44,6 +45,16 @@ TEST(Quoted, NothingBreaksALineOrSteersATerminal) {
             "?? ??? ??? ???? ?(");
   EXPECT_EQ(one_line("\U0001F600\U0010FFFF"), "\U0001F600\U0010FFFF");
   EXPECT_EQ(tulle::quoted(std::string(100, 'a')), "\"" + std::string(60, 'a') + "\"");
+}
+
+TEST(TerminalText, LinesAndBoldRemain) {
+  EXPECT_EQ(terminal_text("a\n\033[1mb\033[0m\n"), "a\n\033[1mb\033[0m\n");
+  EXPECT_EQ(terminal_text("\033[2Jé\r\u009B31m\u202E\x9B\n"), "?[2Jé??31m??\n");
+}
+
+TEST(TerminalText, JsonHasTheSameNames) {
+  EXPECT_EQ(terminal_json("{\n \"é\": \"a\x7F\u009B\u2028\u202E\u2069\"}\n"),
+            "{\n \"é\": \"a\\u007f\\u009b\\u2028\\u202e\\u2069\"}\n");
 }
 
 TEST(Psn, WrapsAndOrdersWithinHalfTheSpace) {

@@ -51,8 +51,8 @@ int compare(const CompareOptions& options) {
   auto fabrics = study::shipped_fabrics();
   if (!fabrics) return fail(fabrics.error());
   if (options.list) {
-    fmt::print("{}", study::choices_text(*fabrics));
-    return 0;
+    const auto printed = print(study::choices_text(*fabrics));
+    return printed ? 0 : fail(printed.error());
   }
   take_large_pages();
   if (auto joined = ranks().join(library_folder().string()); !joined) return fail(joined.error());
@@ -74,7 +74,8 @@ int compare(const CompareOptions& options) {
     return options.json ? report::summary_json(results) : study::comparison_text(results, marks());
   };
   Terminal terminal(options.json ? "" : scenario->title());
-  auto results = study::present(std::move(presenting), *scenario, all, terminal, print);
+  auto results = study::present(std::move(presenting), *scenario, all, terminal,
+                                options.json ? print_json : print);
   if (!results) return fail(results.error());
   if (!*results) return 0;  // the first rank has them
   if (is_interrupted()) return fail(interrupted_results);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/terminal_text.h"
 #include "cli/program_test.h"
 
 namespace tulle::cli {
@@ -45,6 +46,27 @@ TEST_F(CompareTest, ListsFabricsAndWorkloads) {
   EXPECT_TRUE(contains(list.out, "\n* infiniband ")) << list.out;
   EXPECT_TRUE(contains(list.out, "\n  roce-spray ")) << list.out;
   EXPECT_TRUE(contains(list.out, "\n  web-search ")) << list.out;
+}
+
+// A scenario may come from anybody.
+TEST_F(CompareTest, TextsDoNotSteerTheTerminal) {
+  folder.write("h.toml", R"(title = "t\u001B]0;x\u0007"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "incast"
+bytes = "10KB"
+name = "kind\u001B[2J"
+[[variant]]
+name = "one\u009B31m"
+)");
+  const ProgramOutcome outcome =
+      run("--workload " + folder.path("h.toml") + " --fabrics infiniband,roce-pfc");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(outcome.out.starts_with("t?]0;x?\n")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "kind?[2J ")) << outcome.out;
+  EXPECT_EQ(outcome.out, terminal_text(outcome.out));
 }
 
 TEST_F(CompareTest, ARowForEachFabric) {

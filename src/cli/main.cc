@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quoted.h"
 #include "cli/command_list.h"
 #include "cli/commands.h"
 #include "cli/fabric_commands.h"
@@ -366,7 +367,7 @@ int tulle_main(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+  std::fprintf(stderr, "tulle: %s\n", one_line(error.message).c_str());
   return error.is_misuse ? usage_status : 1;
 }
 

@@ -33,8 +33,8 @@ int list_scenarios() {
   auto text = study::shipped_scenarios_text();
   if (text && text->empty()) return fail(scenarios_missing());
   if (!text) return fail(text.error());
-  fmt::print("{}", *text);
-  return 0;
+  const auto printed = print(*text);
+  return printed ? 0 : fail(printed.error());
 }
 
 // Chooses what is to be simulated, and takes the folder of results.
@@ -88,7 +88,9 @@ int gallery(const SimOptions& options) {
   if (auto written = study::write_gallery(to, *scenarios, pages); !written) {
     return fail(written.error());
   }
-  fmt::print("The pages are in {}.\n", to.folder);
+  if (auto printed = print(fmt::format("The pages are in {}.\n", to.folder)); !printed) {
+    return fail(printed.error());
+  }
   if (!to.with_pictures) {
     fmt::print(stderr,
                "tulle: the pages have no pictures, because gnuplot is missing: install {}\n",
@@ -135,8 +137,8 @@ int sim(const SimOptions& options) {
     return options.json ? report::summary_json(results) : report::summary_table(results.outcomes);
   };
   Terminal terminal(options.json ? "" : chosen->scenario.title());
-  auto results =
-      study::present(std::move(presenting), chosen->scenario, chosen->variants, terminal, print);
+  auto results = study::present(std::move(presenting), chosen->scenario, chosen->variants, terminal,
+                                options.json ? print_json : print);
   if (!results) return fail(results.error());
   return *results && is_interrupted() ? fail(interrupted_results) : 0;
 }

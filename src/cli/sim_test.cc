@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/terminal_text.h"
 #include "cli/program_test.h"
 
 namespace tulle::cli {
@@ -47,6 +48,42 @@ TEST_F(SimTest, ATableForPeople) {
   EXPECT_EQ(outcome.out.rfind("Four hosts\n", 0), 0u);
   EXPECT_TRUE(contains(outcome.out, "\nslow ")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "\nfast ")) << outcome.out;
+}
+
+// A scenario may come from anybody.
+TEST_F(SimTest, TextsDoNotSteerTheTerminal) {
+  folder.write("s.toml", R"(title = "t\u001B]0;x\u0007\u009B31m\u202E"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "incast"
+bytes = "1KB"
+name = "kind\u001B[2J"
+[[traffic.and]]
+pattern = "incast"
+bytes = "1KB"
+name = "other\u009B2J"
+[[variant]]
+name = "one\u001B[31m\nline"
+[[variant]]
+name = "two"
+)");
+  const ProgramOutcome text = run(folder.path("s.toml"));
+  EXPECT_EQ(text.status, 0) << text.error;
+  EXPECT_TRUE(text.out.starts_with("t?]0;x??31m?\n")) << text.out;
+  for (const char* row : {"\none?[31m?line ", "\n  kind?[2J ", "\n  other?2J "}) {
+    EXPECT_TRUE(contains(text.out, row)) << row << text.out;
+  }
+  EXPECT_EQ(text.out, terminal_text(text.out));
+  const ProgramOutcome json = run(folder.path("s.toml") + " --json");
+  EXPECT_EQ(json.out, terminal_text(json.out));
+  const auto read = nlohmann::json::parse(json.out);
+  EXPECT_EQ(read["title"], "t\u001B]0;x\a\u009B31m\u202E");
+  EXPECT_EQ(read["variants"][0]["variant"], "one\u001B[31m\nline");
+  expect_refused(folder.path("s.toml") + " --set topology.hosts=1", "");
+  const ProgramOutcome refused = run(folder.path("s.toml") + " --variant three");
+  EXPECT_EQ(refused.error, terminal_text(refused.error));
 }
 
 TEST_F(SimTest, JsonForPrograms) {

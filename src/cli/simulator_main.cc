@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quoted.h"
 #include "cli/bench_commands.h"
 #include "cli/fail.h"
 #include "cli/layout.h"
@@ -55,7 +56,7 @@ int fail_together(const std::string& message) {
 }  // namespace
 
 int fail(const Error& error) {
-  if (ranks().is_first()) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+  if (ranks().is_first()) std::fprintf(stderr, "tulle: %s\n", one_line(error.message).c_str());
   if (is_interrupted()) return signal_status + SIGINT;
   return error.is_misuse ? usage_status : 1;
 }

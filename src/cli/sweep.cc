@@ -46,7 +46,8 @@ int sweep(const SweepOptions& options) {
   if (auto ready = sweep.prepare(); !ready) return fail(ready.error());
   sweep.run();
   if (auto written = sweep.write(options.again); !written) return fail(written.error());
-  auto printed = print(options.json ? sweep.json() : sweep.text(level, isatty(STDOUT_FILENO) != 0));
+  auto printed = options.json ? print_json(sweep.json())
+                              : print(sweep.text(level, isatty(STDOUT_FILENO) != 0));
   if (!printed) return fail(printed.error());
   const auto checked = sweep.check();
   return checked ? 0 : fail(checked.error());
@@ -66,7 +67,7 @@ int tune(const TuneOptions& options) {
       study::search({options.scenario, options.variant, options.output, options.again, level},
                     *settings, points, terminal);
   if (!searched) return fail(searched.error());
-  auto printed = print(options.json ? searched->json : searched->table);
+  auto printed = options.json ? print_json(searched->json) : print(searched->table);
   if (!printed) return fail(printed.error());
   return searched->found.is_gained() ? 0 : 1;
 }

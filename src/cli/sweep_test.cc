@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/terminal_text.h"
 #include "cli/program_test.h"
 
 namespace tulle::cli {
@@ -49,6 +50,36 @@ bytes = "64KB"
     return count;
   }
 };
+
+// A scenario may come from anybody.
+TEST_F(Sweep, TextsDoNotSteerTheTerminal) {
+  folder.write("h.toml", R"(title = "t\u001B]0;x\u0007"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "incast"
+bytes = "10KB"
+name = "kind\u001B[2J"
+[[variant]]
+name = "one\u009B31m"
+)");
+  const ProgramOutcome outcome =
+      run("'" + folder.path("h.toml") + "' -o '" + folder.path("h") + "' -k seed=1,2");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(outcome.out.starts_with("t?]0;x?\n")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "seed=1, one?31m ")) << outcome.out;
+  EXPECT_EQ(outcome.out, terminal_text(outcome.out));
+}
+
+// A point keeps the settings of each variant.
+TEST_F(Sweep, SettingsThatAreTooLargeAreRefused) {
+  std::string text = folder.read("s.toml") + "hosts = \"0-7" + std::string(1 << 20, ' ') + "\"\n";
+  for (int i = 0; i < 100; ++i) text += "[[variant]]\nname = \"v" + std::to_string(i) + "\"\n";
+  folder.write("l.toml", text);
+  expect_refused("'" + folder.path("l.toml") + "' -o '" + folder.path("l") + "' -k seed=1",
+                 "the settings of 100 variants take more than 64 MiB");
+}
 
 // Two folders may have files of one name.
 TEST_F(Sweep, AnotherFolderIsAnotherScenario) {

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/terminal_text.h"
+
 namespace tulle::cli {
 namespace {
 
@@ -15,6 +17,13 @@ namespace {
 std::atomic<bool> interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 void handle_interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+// A full disk is noticed when the text is written out, not when it is printed.
+Result<void> write_out(const std::string& text) {
+  fmt::print("{}", text);
+  if (std::fflush(stdout) == 0) return {};
+  return Error{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
+}
 
 }  // namespace
 
@@ -34,12 +43,8 @@ Result<void> look_for_ranks() {
 void catch_interrupts() { std::signal(SIGINT, handle_interrupt); }
 bool is_interrupted() { return interrupted.load(std::memory_order_relaxed); }
 
-// A full disk is noticed when the text is written out, not when it is printed.
-Result<void> print(const std::string& text) {
-  fmt::print("{}", text);
-  if (std::fflush(stdout) == 0) return {};
-  return Error{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
-}
+Result<void> print(const std::string& text) { return write_out(terminal_text(text)); }
+Result<void> print_json(const std::string& json) { return write_out(terminal_json(json)); }
 
 void Terminal::ready() {
   ProgressLine::ready();

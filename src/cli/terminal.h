@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/quoted.h"
 #include "base/result.h"
 #include "study/joined_ranks.h"
 #include "study/progress_line.h"
@@ -24,8 +25,10 @@ bool is_interrupted();
 inline constexpr char interrupted_results[] =
     "interrupted: the results cover only what was simulated by then";
 
-// Prints the text, and fails if the disk is full.
+// Print the text without what would control a terminal, since files that others wrote name variants
+// and traffic. They fail if the disk is full.
 Result<void> print(const std::string& text);
+Result<void> print_json(const std::string& json);
 
 // Of several ranks, the first one speaks. Until ready() or the first run, Ctrl-C ends the program;
 // later, it ends the work.
@@ -37,7 +40,9 @@ class Terminal final : public study::ProgressLine {
   bool goes_on() const override { return !is_interrupted(); }
   void ready() override;
   std::unique_ptr<Run> begin(const std::string& name) override;
-  void say_when_ended(const std::string& line) override { ranks().print_when_ended(line); }
+  void say_when_ended(const std::string& line) override {
+    ranks().print_when_ended(one_line(line));
+  }
 };
 
 }  // namespace tulle::cli

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/terminal_text.h"
 #include "cli/program_test.h"
 
 namespace tulle::cli {
@@ -48,6 +49,26 @@ congestion.control = "none"
 constexpr char search[] =
     "-k fabric.ecn.kmin=5KB..500KB -k congestion.additive=40Mbps..4Gbps --set "
     "fabric.ecn.kmax=\\\"1MB\\\" --minimize fct_us.p99 --budget 16 ";
+
+// A scenario may come from anybody.
+TEST_F(Tune, TextsDoNotSteerTheTerminal) {
+  folder.write("h.toml", R"(title = "t\u001B]0;x\u0007"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "incast"
+bytes = "1MB"
+name = "kind\u001B[2J"
+[[variant]]
+name = "one\u009B31m"
+)");
+  const ProgramOutcome outcome =
+      run("'" + folder.path("h.toml") + "' -o '" + folder.path("h") +
+          "' -k traffic.queue_pairs=1,2 --minimize fct_us.p99 --budget 2");
+  EXPECT_TRUE(outcome.out.starts_with("t?]0;x?\n")) << outcome.out << outcome.error;
+  EXPECT_EQ(outcome.out + outcome.error, terminal_text(outcome.out + outcome.error));
+}
 
 TEST_F(Tune, WhatIsFoundIsBetterOnValidationSeeds) {
   const ProgramOutcome outcome = run(command("o", search));

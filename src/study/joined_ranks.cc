@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "base/quoted.h"
 #include "base/write_best_effort.h"
 #include "sim/mpi/launch.h"
 #include "sim/nodes.h"
@@ -126,7 +127,8 @@ Result<void> JoinedRanks::join(const std::string& library_folder) {
     // A library may be missing on this host alone, where rank 0 does not see it.
     if (!is_first() && launch_->is_first_on_host) {
       wait_for_first();
-      std::fprintf(stderr, "tulle: rank %u: %s\n", launch_->rank, ranks.error().message.c_str());
+      std::fprintf(stderr, "tulle: rank %u: %s\n", launch_->rank,
+                   one_line(ranks.error().message).c_str());
     }
     return ranks.error();
   }
@@ -159,9 +161,9 @@ int JoinedRanks::leave(int status) {
 void JoinedRanks::abort(const std::string& message) {
   if (joined_ == nullptr) return;
   if (joined_->number() == 0) {
-    std::fprintf(stderr, "tulle: %s\n", message.c_str());
+    std::fprintf(stderr, "tulle: %s\n", one_line(message).c_str());
   } else {
-    std::fprintf(stderr, "tulle: rank %u: %s\n", joined_->number(), message.c_str());
+    std::fprintf(stderr, "tulle: rank %u: %s\n", joined_->number(), one_line(message).c_str());
   }
   joined_->abort(1);
 }

@@ -72,6 +72,9 @@ constexpr std::size_t files_max = 20'000;
 // A few of the largest traces.
 constexpr std::uintmax_t digested_bytes_max = std::uintmax_t{16} << 30;
 
+// Identities have the settings of each variant at each point.
+constexpr std::size_t identities_bytes_max = std::size_t{4} << 30;
+
 json_t variants_of(const Point& point) { return json_t::parse(point.identity)["variants"]; }
 
 }  // namespace
@@ -206,10 +209,18 @@ Result<std::size_t> Points::add(std::string name, std::vector<std::string> lines
   title_ = scenario->title();
   const auto variants = wanted_variants(*scenario, options_.variant);
   if (variants.empty()) return as_misuse({no_such_variant(*scenario, options_.variant)});
+  if (auto checked = scenario->check_settings(variants); !checked) return checked.error();
   Point point;
   point.name = std::move(name);
   point.lines = std::move(lines);
   point.identity = identity_of(*scenario, variants, options_.level);
+  identities_bytes_ += point.identity.size();
+  if (identities_bytes_ > identities_bytes_max) {
+    return as_misuse(
+        {fmt::format("the settings of these points take more than {} GiB: name fewer "
+                     "points or variants",
+                     identities_bytes_max >> 30)});
+  }
   constexpr std::size_t name_digits = 24;
   point.file = digest_of(point.identity).substr(0, name_digits) + ".json";
   load(point);

@@ -101,6 +101,7 @@ class Points final : public PointSet {
   OutputFolder folder_;                         // of the points' files
   std::map<std::string, std::string> digests_;  // by path: of files as they are now
   std::uintmax_t digested_bytes_ = 0;
+  std::size_t identities_bytes_ = 0;
   std::string stopped_;
   UniqueFd lock_;
 };

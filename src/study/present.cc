@@ -12,6 +12,10 @@ Result<std::optional<report::Results>> present(PresentOptions options,
                                                std::span<const std::size_t> variants,
                                                Monitor& monitor, const Print& print) {
   SimulateOptions& simulating = options.simulating;
+  if (!options.folder.empty() || simulating.ranks != nullptr) {
+    auto checked = agree(simulating.ranks, scenario.check_settings(variants));
+    if (!checked) return checked.error();
+  }
   if (auto alike = check_alike(simulating.ranks, scenario, variants); !alike) return alike.error();
   const auto write = [&](const report::Results& results, bool are_several) {
     return write_results(options.folder, scenario, variants, results,

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,29 @@ class PresentTest : public testing::Test {
   std::vector<std::string> printed;
   bool is_full = false;
 };
+
+// A page has the settings of each variant.
+TEST_F(PresentTest, SettingsTooLargeForAPageAreRefused) {
+  std::string text = std::string(small) + "hosts = \"0-3" + std::string(1 << 20, ' ') + "\"\n";
+  for (int i = 0; i < 100; ++i) text += "[[variant]]\nname = \"v" + std::to_string(i) + "\"\n";
+  auto scenario = scenario::Scenario::parse(text, "large.toml", "", {});
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  std::vector<std::size_t> all(100);
+  std::iota(all.begin(), all.end(), 0);
+  PresentOptions options;
+  options.what = "variant";
+  options.text = [](const report::Results&) { return std::string(); };
+  const auto print = [](const std::string&) { return Result<void>(); };
+  options.folder = folder.path();
+  const auto refused = present(options, *scenario, all, monitor, print);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().is_misuse);
+  EXPECT_EQ(refused.error().message,
+            "large.toml: the settings of 100 variants take more than 64 MiB, which results keep: "
+            "choose fewer variants, or shorten the keys that all of them have");
+  options.folder.clear();
+  EXPECT_TRUE(present(options, *scenario, std::span(all).first(1), monitor, print));
+}
 
 TEST_F(PresentTest, ResultsArePrintedAndWritten) {
   PresentOptions options;

@@ -5,15 +5,18 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
+#include "base/quoted.h"
 #include "study/report/quantity.h"
 
 namespace tulle::study {
 namespace {
 
 constexpr std::chrono::milliseconds interval(200);
-constexpr std::size_t names_max = 3;  // so that the line fits on a terminal
+constexpr std::string_view erased = "\r\033[K";  // the line of progress that is shown
+constexpr std::size_t names_max = 3;             // so that the line fits on a terminal
 
 std::string time_left(double seconds) {
   return seconds < 0 ? "time left unknown" : fmt::format("about {:.0f} s left", seconds);
@@ -60,7 +63,7 @@ ProgressLine::~ProgressLine() { show(""); }
 
 void ProgressLine::ready() {
   if (options_.heading.empty()) return;
-  fmt::print("{}\n", options_.heading);
+  fmt::print("{}\n", one_line(options_.heading));
   std::fflush(stdout);
 }
 
@@ -71,14 +74,14 @@ std::unique_ptr<ProgressLine::Run> ProgressLine::begin(const std::string& name) 
 void ProgressLine::note(const std::string& text) {
   if (!options_.is_shown) return;
   const std::lock_guard lock(mutex_);
-  fmt::print(stderr, "{}tulle: {}\n", shown_ ? "\r\033[K" : "", text);
+  fmt::print(stderr, "{}tulle: {}\n", shown_ ? erased : "", one_line(text));
   shown_ = false;
 }
 
 void ProgressLine::show(const std::string& text) {
   const std::lock_guard lock(mutex_);
   if (!is_terminal_ || (text.empty() && !shown_)) return;
-  fmt::print(stderr, "\r\033[K{}", text);
+  fmt::print(stderr, "{}{}", erased, one_line(text));
   std::fflush(stderr);
   shown_ = !text.empty();
 }
@@ -88,7 +91,7 @@ void ProgressLine::Entry::show(const experiment::Progress& progress) {
   progress_ = progress;
   if (!line_.is_terminal_ || Clock::now() < line_.next_) return;
   line_.next_ = Clock::now() + interval;
-  fmt::print(stderr, "\r\033[K{}", line_.text());
+  fmt::print(stderr, "{}{}", erased, one_line(line_.text()));
   std::fflush(stderr);
   line_.shown_ = true;
 }

@@ -24,6 +24,18 @@ TEST(ProgressLineTest, ShowsTheHeadingOnceAndNotesAlways) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "tulle: the folder is used again\n");
 }
 
+TEST(ProgressLineTest, NamesDoNotSteerTheTerminal) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  {
+    ProgressLine line({"x\033]0;t\007", ""});
+    line.ready();
+    line.note("\u009B31m is simulated by 1 thread");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "x?]0;t?\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tulle: ?31m is simulated by 1 thread\n");
+}
+
 TEST(ProgressLineTest, OneProcessSpeaksForAll) {
   testing::internal::CaptureStderr();
   ProgressLine({"", "", false}).note("nobody sees this");

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/quoted.h"
 #include "study/report/columns.h"
 #include "study/report/html_page.h"
 #include "study/report/results.h"
@@ -185,7 +186,7 @@ std::string Sweep::text(Level level, bool marks_best) const {
   const report::Results shown = results();
   if (shown.outcomes.empty()) return "";
   std::string text =
-      (shown.title.empty() ? "" : shown.title + "\n") +
+      (shown.title.empty() ? "" : one_line(shown.title) + "\n") +
       report::plain_text(report::telling_figures("point", shown.outcomes), marks_best);
   if (level == Level::flow) text += flow_level_note(shown.outcomes);
   return text;

@@ -54,8 +54,8 @@ Result<void> TuneReport::write_evaluations(const Tuned& found) const {
 std::string TuneReport::table(const Tuned& found) const {
   const std::string& name = points_.title().empty() ? options_.scenario : points_.title();
   const std::string title = options_.variant.empty() ? name : name + ", " + options_.variant;
-  std::string text = fmt::format("{}\n{} settings tried to {} {}\n\n", title, found.tried.size(),
-                                 settings_.direction(), settings_.figure);
+  std::string text = fmt::format("{}\n{} settings tried to {} {}\n\n", one_line(title),
+                                 found.tried.size(), settings_.direction(), settings_.figure);
   text += fmt::format("{:34}{:>14}{:>14}{:>9}\n", "", "as it was", "tuned", "gain");
   const auto row = [&](const std::string& what, double before, double after) {
     text += fmt::format("{:34}{:14.6g}{:14.6g}{:8.1f} %\n", what, before, after,

@@ -19,10 +19,10 @@ class Strict : public Verbs {
     Verbs::TearDown();
     unsetenv("TULLE_TEST_STRICT");
   }
-  int write(bool is_signalled) {
+  int write(bool is_signalled, bool is_wrong = false) {
     ibv_sge sge = piece(0, 8);
     ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, is_signalled ? IBV_SEND_SIGNALED : 0);
-    wr.wr.rdma = {at(64), mr->rkey};
+    wr.wr.rdma = {at(64), is_wrong ? mr->rkey + 1'234 : mr->rkey};
     return post(a, wr);
   }
   int receive() {
@@ -49,6 +49,30 @@ TEST_F(Strict, EntriesAreFreeWhenALaterCompletionIsPolled) {
   EXPECT_EQ(polled(), IBV_WC_SUCCESS);
   for (int i = 0; i < depth / 2; ++i) EXPECT_EQ(write(false), 0) << i;
   EXPECT_EQ(write(false), ENOMEM);
+}
+
+// Requests complete in their order, so that one that fails frees those before it.
+TEST_F(Strict, AFailedRequestFreesThoseBeforeIt) {
+  for (const bool is_signalled : {true, false}) {
+    constexpr int failing = 4;
+    for (int i = 0; i < depth; ++i) {
+      ASSERT_EQ(write(is_signalled && i == failing, i == failing), 0) << i;
+    }
+    EXPECT_EQ(write(true), ENOMEM);
+    EXPECT_EQ(polled(), IBV_WC_REM_ACCESS_ERR);
+    for (int i = 0; i <= failing; ++i) EXPECT_EQ(write(true), 0) << i;
+    EXPECT_EQ(write(true), ENOMEM) << "those behind it have completions of their own";
+    EXPECT_EQ(polled(), IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(write(true), 0);
+    EXPECT_EQ(write(true), ENOMEM);
+    for (ibv_qp* qp : {a, b}) {
+      ibv_qp_attr attributes = {};
+      attributes.qp_state = IBV_QPS_RESET;
+      ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+    }
+    connect(a, b);
+    connect(b, a);
+  }
 }
 
 TEST_F(Strict, AQueueThatIsResetIsEmpty) {

@@ -39,6 +39,10 @@ class Rows(ClientTest):
     def test_locked_memory(self):
         self.check("locked-memory", "locked-in-turn", reason="the process would lock more memory than RLIMIT_MEMLOCK")
 
+    def test_locked_memory_of_a_child(self):
+        self.check("locked-twice-in-child", "locked-in-parent-and-child",
+                   reason="the process would lock more memory than RLIMIT_MEMLOCK")
+
     def test_region_of_a_request(self):
         self.check("deregisters-early", "deregisters-late")
 

@@ -394,6 +394,7 @@ void QueuePair::complete(const SendWqe& wqe, CompletionStatus status, std::uint3
   completion.status = status;
   completion.opcode = completion_opcode(wqe.opcode);
   completion.byte_length = bytes;
+  if (status != CompletionStatus::success) completion.place = wqe.place;
   completion.qp = number;
   completion.qp_cookie = init.cookie;
   push(*init.send_cq, completion);

@@ -69,6 +69,8 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
   wqe.length = carries_data(request.opcode) ? static_cast<std::uint32_t>(length_of(request)) : 0;
   wqe.slot = next_slot_;
   next_slot_ = next_slot_ + 1 == capacity_ ? 0 : next_slot_ + 1;
+  wqe.place = next_place_;
+  if (!request.flags.has(SendFlag::of_device)) ++next_place_;
 
   std::byte* to = data(wqe);
   if (is_inline) {

@@ -37,6 +37,7 @@ struct SendWqe {
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
   std::uint8_t sge_count = 0;
   std::uint32_t slot = 0;
+  std::uint32_t place = 0;  // among the program's requests since the queue was cleared
 
   Psn last_psn() const { return first_psn + (packets - 1); }
   // True if the responder needs one of its limited resources to answer the request.
@@ -97,7 +98,10 @@ class SendQueue {
   const SendWqe& operator[](std::uint32_t i) const { return wqes_[i]; }
   SendWqe& front() { return wqes_.front(); }
   void pop() { wqes_.pop(); }
-  void clear() { wqes_.clear(); }
+  void clear() {
+    wqes_.clear();
+    next_place_ = 0;
+  }
 
   // Checks the number of SGEs and the length of the data.
   verbs::VerbsStatus check(const verbs::SendRequest& request) const;
@@ -133,6 +137,7 @@ class SendQueue {
   std::uint32_t inline_bytes_ = 0;
   std::uint32_t stride_ = 0;
   std::uint32_t next_slot_ = 0;
+  std::uint32_t next_place_ = 0;
   Ring<SendWqe> wqes_;
   std::unique_ptr<std::byte[]> data_;
   std::unique_ptr<Extension[]> extensions_;

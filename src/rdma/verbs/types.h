@@ -258,7 +258,10 @@ struct Completion {
   bool solicited = false;  // raises the event; not shown to the application
   std::uint8_t tag_flags = 0;
   std::uint32_t byte_length = 0;
-  std::uint32_t immediate = 0;  // as on the wire, in memory order
+  union {
+    std::uint32_t immediate = 0;  // as on the wire, in memory order
+    std::uint32_t place;          // of a send request that failed: among those of its queue pair
+  };
   RemoteKey invalidated_rkey;
   QpNumber qp;
   QpNumber source_qp;  // UD

@@ -14,7 +14,17 @@
 namespace tulle::shim {
 namespace {
 
-std::atomic<std::uint64_t> pinned_pages = 0;  // of the process
+// The pages of a process. A forked child inherits its parent's number with its memory, though not
+// the pages.
+std::atomic<pid_t> pinning_process = 0;
+std::atomic<std::uint64_t> pinned_pages = 0;
+
+// Returns the number of this process, whose pages are counted from now on.
+pid_t count_own_pages() {
+  const pid_t own = getpid();
+  if (pinning_process.exchange(own) != own) pinned_pages = 0;
+  return own;
+}
 
 bool may_lock_without_limit() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -35,15 +45,20 @@ void SendEntries::post(bool is_signalled) {
   ++posted_;
 }
 
-void SendEntries::complete(bool has_succeeded) {
-  if (has_succeeded && !signalled_.empty()) {
-    freed_ = signalled_.front() + 1;
+void SendEntries::complete() {
+  if (signalled_.empty()) return;
+  freed_ = signalled_.front() + 1;
+  signalled_.pop_front();
+}
+
+// The numbers wrap around.
+void SendEntries::fail(std::uint32_t place) {
+  const std::uint32_t taken = posted_ - freed_;
+  if (place - freed_ >= taken) return;  // it was posted before a reset
+  freed_ = place + 1;
+  while (!signalled_.empty() && posted_ - signalled_.front() > posted_ - freed_) {
     signalled_.pop_front();
-    return;
   }
-  // The first that fails, and each behind it, has its own completion.
-  if (freed_ < posted_) ++freed_;
-  while (!signalled_.empty() && signalled_.front() < freed_) signalled_.pop_front();
 }
 
 void SendEntries::clear() {
@@ -55,13 +70,16 @@ bool Pinned::take(const void* address, std::size_t length) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   pages_ = (first + length - 1) / page - first / page + 1;
+  process_ = count_own_pages();
   const std::uint64_t now = pinned_pages += pages_;
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
   return now <= limit.rlim_cur / page || may_lock_without_limit();
 }
 
-Pinned::~Pinned() { pinned_pages -= pages_; }
+Pinned::~Pinned() {
+  if (pages_ > 0 && process_ == getpid()) pinned_pages -= pages_;
+}
 
 int post_request(Context& context, Qp& qp, const verbs::SendRequest& request) {
   if (context.like != nullptr && !context.like->has_atomics && is_atomic(request.opcode))
@@ -129,8 +147,10 @@ void note_polled(Context& context, const verbs::Completion& completion) {
   Qp& qp = **found;
   if (completion.opcode >= verbs::CompletionOpcode::receive) {
     if (qp.receive_entries) qp.receive_entries->complete();
+  } else if (qp.entries != nullptr && completion.status == verbs::CompletionStatus::success) {
+    qp.entries->complete();
   } else if (qp.entries != nullptr) {
-    qp.entries->complete(completion.status == verbs::CompletionStatus::success);
+    qp.entries->fail(completion.place);
   }
 }
 

@@ -5,6 +5,7 @@
 // and hangs or fails on its first day on an adapter.
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,17 +30,18 @@ class SendEntries {
 
   bool has_room() const { return posted_ - freed_ < capacity_; }
   void post(bool is_signalled);
-  // A completion was polled. Requests complete in their order, and those that fail complete
-  // whether they were signalled or not.
-  void complete(bool has_succeeded);
+  // A completion was polled: of the oldest request that was signalled, or of the one that failed, by
+  // its place. Requests complete in their order.
+  void complete();
+  void fail(std::uint32_t place);
   // The queue pair was reset.
   void clear();
 
  private:
   std::uint32_t capacity_;
-  std::uint64_t posted_ = 0;
-  std::uint64_t freed_ = 0;
-  std::deque<std::uint64_t> signalled_;  // by their place among those posted
+  std::uint32_t posted_ = 0;
+  std::uint32_t freed_ = 0;
+  std::deque<std::uint32_t> signalled_;  // by their place among those posted
 };
 
 // The entries of a queue pair's own receive queue, which are counted alike.
@@ -70,6 +72,7 @@ class Pinned {
 
  private:
   std::uint64_t pages_ = 0;
+  pid_t process_ = 0;  // a forked child has locked none of its parent's pages
 };
 
 bool is_atomic(verbs::SendOpcode opcode);  // what a device without atomics refuses

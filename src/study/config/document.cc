@@ -27,8 +27,8 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
       ++i;
     } else if (is_long && text.substr(i, 3) == three) {
       // One or two quotation marks may come before the last three.
-      const std::size_t end = std::min(text.find_first_not_of(mark, i), text.size());
-      return std::min(end, i + 5);
+      const std::string_view last = text.substr(i, 5);
+      return i + std::min(last.find_first_not_of(mark), last.size());
     } else if (!is_long && text[i] == mark) {
       return i + 1;
     } else if (!is_long && text[i] == '\n') {

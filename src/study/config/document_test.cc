@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 namespace tulle::config {
@@ -45,6 +46,14 @@ TEST(Document, WhatComesBehindALongStringCounts) {
                 std::string("f.toml:1: ") + too_deep);
     }
   }
+}
+
+// A text of quotation marks alone is many strings, each of which ends within a few characters.
+TEST(Document, ManyQuotationMarksTakeNoTime) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(error_of(std::string(1'000'000, '\'')), "");
+  EXPECT_NE(error_of(std::string(1'000'000, '"')), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(Document, DotsAndBracketsThatAreNoKeysDoNotCount) {

@@ -188,6 +188,9 @@ rate = 1e-9
     if (is_of_run(row) && is_needed) {
       EXPECT_NE(find(outcome, key), nullptr) << key;
     }
+    if (const report::Measured* measured = find(outcome, key); measured != nullptr) {
+      EXPECT_TRUE(report::has_kind(row.figure, measured->value)) << key;
+    }
     const auto has = [&](const report::Sheet& sheet) {
       return std::ranges::find(sheet.figures, &row.figure) != sheet.figures.end();
     };

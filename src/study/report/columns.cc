@@ -6,6 +6,9 @@
 #include <optional>
 #include <string_view>
 
+#include "base/quoted.h"
+#include "base/terminal_text.h"
+#include "study/report/markdown.h"
 #include "study/report/quantity.h"
 
 namespace tulle::report {
@@ -158,19 +161,11 @@ std::size_t width_of(std::string_view text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string summary_table(const std::vector<Outcome>& outcomes) {
-  const std::vector<Row> rows = rows_of(outcomes, "  ");
+  std::vector<Row> rows = rows_of(outcomes, "  ");
+  for (Row& row : rows) row.name = one_line(row.name);
   std::size_t width = 7;
   for (const Row& row : rows) width = std::max(width, row.name.size());
   const std::vector<const Figure*> columns = summary_columns(rows);
@@ -215,7 +210,10 @@ std::string figure_text(const Measured& measured) {
   return text_of(measured.figure->form, rounded(measured.value));
 }
 
-std::string plain_text(const Table& table, bool mark) {
+std::string plain_text(Table table, bool mark) {
+  for (auto& row : table.rows) {
+    for (Cell& cell : row) cell.text = one_line(cell.text);
+  }
   std::vector<std::size_t> widths;
   for (std::size_t column = 0; column < table.heads.size(); ++column) {
     std::size_t width = width_of(table.heads[column]);
@@ -224,7 +222,7 @@ std::string plain_text(const Table& table, bool mark) {
   }
   const auto padded = [&](const std::string& text, std::size_t column, bool bold) {
     const std::string blanks(widths[column] - width_of(text), ' ');
-    const std::string shown = bold ? "\033[1m" + text + "\033[0m" : text;
+    const std::string shown = bold ? fmt::format("{}{}{}", bold_begin, text, bold_end) : text;
     return column == 0 ? shown + blanks : "  " + blanks + shown;
   };
   std::string out;
@@ -243,13 +241,13 @@ std::string plain_text(const Table& table, bool mark) {
 
 std::string markdown(const Table& table) {
   std::string out = "|";
-  for (const std::string& head : table.heads) out += " " + escaped(head) + " |";
+  for (const std::string& head : table.heads) out += " " + markdown_text(head) + " |";
   out += "\n| ---";
   for (std::size_t column = 1; column < table.heads.size(); ++column) out += " | ---:";
   out += " |\n";
   for (const auto& row : table.rows) {
     out += "|";
-    for (const Cell& cell : row) out += " " + escaped(cell.text) + " |";
+    for (const Cell& cell : row) out += " " + markdown_text(cell.text) + " |";
     out += "\n";
   }
   return out;

@@ -50,6 +50,13 @@ std::size_t column(const Table& table, const std::string& head) {
   return static_cast<std::size_t>(std::ranges::find(table.heads, head) - table.heads.begin());
 }
 
+TEST(Columns, NamesDoNotSteerTheTerminal) {
+  const std::vector<Outcome> outcomes = {outcome("a\033[1m\nb", 10, 90)};
+  EXPECT_NE(summary_table(outcomes).find("\na?[1m?b  "), std::string::npos);
+  const std::string text = plain_text(telling_figures("fabric", outcomes), true);
+  EXPECT_NE(text.find("\na?[1m?b  "), std::string::npos) << text;
+}
+
 TEST(Columns, ACollectiveSaysHowItWent) {
   std::vector<Outcome> outcomes = {outcome("a", 10, 90), outcome("b", 20, 80)};
   const std::string head = "algorithm, protocol";

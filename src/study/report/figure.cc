@@ -9,6 +9,8 @@
 namespace tulle::report {
 namespace {
 
+constexpr std::string_view ending_of_times = "_us";
+
 // Turns a value into the number that represents it in JSON, with all its bits.
 struct ToNumber {
   double operator()(std::uint64_t count) const { return static_cast<double>(count); }
@@ -18,6 +20,13 @@ struct ToNumber {
 };
 
 }  // namespace
+
+bool has_kind(const Figure& figure, const Value& value) {
+  if (figure.form == Form::count) return std::holds_alternative<std::uint64_t>(value);
+  if (figure.form == Form::rate) return std::holds_alternative<Rate>(value);
+  if (figure.key.ends_with(ending_of_times)) return std::holds_alternative<Time>(value);
+  return std::holds_alternative<double>(value);
+}
 
 const Measured* find(const Figures& figures, std::string_view key) {
   const auto found = std::ranges::find_if(
@@ -39,9 +48,8 @@ std::string ns_text(Time time) {
 }
 
 std::string csv_key(const Figure& figure) {
-  constexpr std::string_view microseconds = "_us";
   std::string key(figure.key);
-  if (key.ends_with(microseconds)) key.replace(key.size() - microseconds.size(), 3, "_ns");
+  if (key.ends_with(ending_of_times)) key.replace(key.size() - ending_of_times.size(), 3, "_ns");
   return key;
 }
 

@@ -59,6 +59,10 @@ struct Measured {
 };
 using Figures = std::vector<Measured>;
 
+// Returns true if the value is of the kind that the figure has: a count; a rate; a time, if the key
+// ends with "_us"; or else a number.
+bool has_kind(const Figure& figure, const Value& value);
+
 // Returns the figure of that key, or null.
 const Measured* find(const Figures& figures, std::string_view key);
 

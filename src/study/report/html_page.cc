@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,7 +26,7 @@ using json_t = nlohmann::ordered_json;
 // --- data ---------------------------------------------------------------------------------------
 
 // Returns the number with so many digits as a chart can show.
-double shown(double value) { return std::stod(fmt::format("{:.5g}", value)); }
+double shown(double value) { return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr); }
 double microseconds(Time time) { return shown(static_cast<double>(time.ps) * 1e-6); }
 
 double number(const Outcome& outcome, std::string_view key) {

@@ -122,6 +122,15 @@ TEST(HtmlPage, TextsAreNotMarkup) {
   EXPECT_EQ(nlohmann::json::parse(data)["description"], evil);
 }
 
+// A results folder may have any figures.
+TEST(HtmlPage, NumbersNextToZeroAreShown) {
+  static constexpr Figure end{"end_us", "us", "all done us", Form::number};
+  Results results = results_of("a");
+  results.outcomes[0].figures = {{&end, 1e-310}};
+  const auto json = nlohmann::json::parse(page_json(results, text_of("")));
+  EXPECT_GT(json["variants"][0]["time_us"].get<double>(), 0);
+}
+
 TEST(HtmlPage, BytesThatAreNoTextDoNotEndTheRun) {
   const std::string page = html_page(results_of("\xFF\xFE"), text_of("\xC3"));
   EXPECT_NE(page.find("\xEF\xBF\xBD"), std::string::npos);

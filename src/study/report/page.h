@@ -20,8 +20,4 @@ struct GalleryEntry {
 };
 std::string gallery_index(const std::vector<GalleryEntry>& entries);
 
-// Returns a person's text as Markdown that shows it unchanged: paragraphs, and lines indented by
-// four kept as lines.
-std::string as_markdown(const std::string& text);
-
 }  // namespace tulle::report

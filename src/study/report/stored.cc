@@ -61,6 +61,9 @@ Figures figures_of(const stored_t& json, const FigureOf& figure_of) {
     const Figure* figure = figure_of(entry.at("key").get<std::string>());
     if (figure == nullptr) throw std::runtime_error("a figure that this version does not know");
     figures.push_back({figure, value_of(entry)});
+    if (!has_kind(*figure, figures.back().value)) {
+      throw std::runtime_error("a figure has another kind of value");
+    }
   }
   return figures;
 }

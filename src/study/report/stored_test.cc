@@ -12,10 +12,11 @@
 namespace tulle::report {
 namespace {
 
-constexpr std::array<Figure, 4> known = {{{"flows", "flows", "flows"},
-                                          {"fct_us.p99", "us", "99 %"},
-                                          {"share", "1", "share"},
-                                          {"goodput", "Gb/s", "goodput"}}};
+constexpr std::array<Figure, 5> known = {{{"flows", "flows", "flows"},
+                                          {"end_us", "us", "end", Form::number},
+                                          {"share", "1", "share", Form::per_cent},
+                                          {"goodput", "Gb/s", "goodput", Form::rate},
+                                          {"fct_us.p99", "us", "99 %", Form::number}}};
 
 const Figure* known_figure(std::string_view key) {
   for (const Figure& figure : known) {
@@ -34,7 +35,8 @@ Outcome an_outcome() {
   outcome.figures = {{&known[0], std::uint64_t{1} << 63},
                      {&known[1], Time::picoseconds(1'234'567'890'123'457)},
                      {&known[2], 0.1 + 0.2},
-                     {&known[3], Rate{1.0 / 3}}};
+                     {&known[3], Rate{1.0 / 3}},
+                     {&known[4], 1.5}};
   outcome.kinds = {{"one", {{&known[0], std::uint64_t{1}}}}, {"two", {}, Method{"ring", "ll"}}};
   outcome.method = Method{"tree", "simple"};
   return outcome;
@@ -60,8 +62,8 @@ TEST(StoredOutcome, ComesBackAsItWas) {
   auto after = stored_outcome(nlohmann::ordered_json::parse(text), known_figure);
   ASSERT_TRUE(after) << after.error().message;
   EXPECT_EQ(after->variant, "pfc");
-  ASSERT_EQ(after->figures.size(), 4u);
-  for (std::size_t i = 0; i < 4; ++i) {
+  ASSERT_EQ(after->figures.size(), known.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
     EXPECT_EQ(after->figures[i].figure, before.figures[i].figure);
     EXPECT_EQ(csv_text(after->figures[i].value), csv_text(before.figures[i].value));
   }
@@ -93,6 +95,16 @@ TEST(StoredOutcome, AnythingElseIsAnError) {
     bad = good;
     bad["figures"][0]["count"] = value;
     EXPECT_FALSE(stored_outcome(bad, known_figure)) << value;
+  }
+  // Each figure has one kind of value.
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    for (std::size_t other = 0; other < known.size(); ++other) {
+      bad = good;
+      bad["figures"][i]["key"] = known[other].key;
+      const bool are_numbers = (i == 2 || i == 4) && (other == 2 || other == 4);
+      EXPECT_EQ(static_cast<bool>(stored_outcome(bad, known_figure)), i == other || are_numbers)
+          << known[i].key << " as " << known[other].key;
+    }
   }
   bad = good;
   bad["figures"][0]["key"] = "nobody";

@@ -45,6 +45,7 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key, 
                                       std::string_view things) {
   const std::string text = table.text(key, "");
   std::vector<std::uint32_t> found;
+  std::vector<bool> are_there(hosts);
   for (const std::string_view part : split(text, ',')) {
     const std::string_view range = trimmed(part);
     const std::size_t dash = std::min(range.find('-'), range.size());
@@ -55,7 +56,15 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key, 
       table.wrong(key, fmt::format("must be {} such as \"0-3, 8\", up to {}", things, hosts - 1));
       return {};
     }
-    for (std::uint32_t host = *first; host <= *last; ++host) found.push_back(host);
+    for (std::uint32_t host = *first; host <= *last; ++host) {
+      if (are_there[host]) {
+        const std::string_view thing = things.substr(0, things.size() - 1);
+        table.wrong(key, fmt::format("{} {} is there twice", thing, host));
+        return {};
+      }
+      are_there[host] = true;
+      found.push_back(host);
+    }
   }
   return found;
 }

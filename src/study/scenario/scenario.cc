@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <unordered_set>
 
 #include "base/quoted.h"
 #include "study/scenario/build.h"
@@ -89,6 +90,7 @@ TableReader::Layers layers_of(const Document& document, const std::vector<Fabric
 // Reads the variants. A variant's own keys are those of a scenario, except those of the scenario as
 // a whole.
 void read_variants(toml::array& variants, Findings& findings, std::vector<Variant>& found) {
+  std::unordered_set<std::string> names;
   for (toml::node& node : variants) {
     const toml::table* table = node.as_table();
     if (table == nullptr) continue;  // parse() has said so
@@ -100,10 +102,8 @@ void read_variants(toml::array& variants, Findings& findings, std::vector<Varian
       findings.add(line, "variant.name",
                    "names a folder of results: no / in it, nor . at its front");
     }
-    for (const Variant& other : found) {
-      if (other.name == added.name) {
-        findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
-      }
+    if (!names.insert(added.name).second) {
+      findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
     }
     if (variant.has("picture")) {
       variant.wrong("picture", "applies to all variants: use a table [picture] outside of them");
@@ -118,7 +118,7 @@ std::shared_ptr<const Document> document_of(toml::table root, toml::array& varia
                                             std::vector<toml::table> set) {
   auto document = std::make_shared<Document>();
   document->traffic = take_traffic(root);
-  root.erase("picture");
+  for (const std::string_view key : {"picture", "title", "description"}) root.erase(key);
   document->others = std::move(root);
   for (toml::node& node : variants) {
     toml::table& changes = document->variants.emplace_back(std::move(*node.as_table()));
@@ -194,6 +194,19 @@ std::string Scenario::settings(std::size_t variant) const {
   std::ostringstream text;
   text << all;
   return std::move(text).str();
+}
+
+Result<void> Scenario::check_settings(std::span<const std::size_t> variants) const {
+  std::size_t bytes = 0;
+  for (const std::size_t variant : variants) {
+    bytes += settings(variant).size();
+    if (bytes <= settings_bytes_max) continue;
+    return as_misuse(
+        {fmt::format("{}: the settings of {} variants take more than {} MiB, which results keep: "
+                     "choose fewer variants, or shorten the keys that all of them have",
+                     one_line(file_), variants.size(), settings_bytes_max >> 20)});
+  }
+  return {};
 }
 
 std::string Scenario::setting(std::size_t variant, std::string_view key) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,9 @@ struct Overrides {
   bool is_alone = false;  // run each job also by itself (report.alone)
 };
 
+// Results keep the settings of each of their variants, of which a page is a multiple.
+inline constexpr std::size_t settings_bytes_max = std::size_t{64} << 20;
+
 class Scenario {
  public:
   // `set` holds lines of TOML ("traffic.bytes = \"1MB\"") that replace keys of the file. The error
@@ -72,9 +76,11 @@ class Scenario {
   const std::vector<Variant>& variants() const { return variants_; }  // at least one
   const report::PictureSettings& picture() const { return picture_; }
 
-  // Returns the keys of a variant as TOML, those of its fabric and of `set` included. Keys that are
-  // left out have their defaults.
+  // Returns the keys of a variant as TOML, those of its fabric and of `set` included, without the
+  // scenario's title and description. Keys that are left out have their defaults.
   std::string settings(std::size_t variant) const;
+  // Refuses variants whose settings together are too large for results to keep.
+  Result<void> check_settings(std::span<const std::size_t> variants) const;
   // Returns the value of a variant's key such as "fabric.ecn.kmin", as TOML; empty: it has its
   // default.
   std::string setting(std::size_t variant, std::string_view key) const;

@@ -3,7 +3,11 @@
 
 #include "study/scenario/scenario.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
 
 #include "base/folder_test.h"
 #include "study/scenario/build.h"
@@ -84,6 +88,8 @@ TEST(Scenario, TextsAreKept) {
   ASSERT_TRUE(scenario);
   EXPECT_EQ(scenario->title(), "Four");
   EXPECT_EQ(scenario->description(), "D");
+  EXPECT_FALSE(contains(scenario->settings(0), "title =")) << "they are no settings";
+  EXPECT_FALSE(contains(scenario->settings(0), "description ="));
   ASSERT_EQ(scenario->variants().size(), 1u);
   EXPECT_EQ(scenario->variants()[0].name, "");
 }
@@ -258,6 +264,11 @@ TEST(ScenarioErrors, Variants) {
             "s.toml:1: variant: must be a list of tables: [[variant]]");
   EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
                        "s.toml:11: variant.name: \"a\" is there twice"));
+  std::string many = text;
+  for (int i = 0; i < 100'000; ++i) many += fmt::format("[[variant]]\nname = \"{}\"\n", i);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(Scenario::parse(many, "s.toml", "", {}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   for (const char* name : {"../a", "a/b", "..", "."}) {
     EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"" + name + "\"\n"),
                          "s.toml:9: variant.name: names a folder"));
@@ -395,6 +406,8 @@ TEST(ScenarioErrors, TrafficBesideOtherTrafficHasANameOfItsOwn) {
   EXPECT_EQ(wrong(text + "name = \"b\"\n"), "");
   EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"6\"\n"), "must be hosts such as"));
   EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"3\"\n"), "must be two or more"));
+  EXPECT_TRUE(
+      contains(wrong(text + "name = \"b\"\nhosts = \"2-4, 0, 3\"\n"), "host 3 is there twice"));
   EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nnotify = true\n"), "is not a known key"));
 }
 

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -242,6 +243,34 @@ static int locked_in_turn(void) {
   }
   return 0;
 }
+
+// A child has locked nothing, whatever its parent has, and gives nothing back by deregistering what
+// its parent has.
+static int lock_in_child(size_t bytes) {
+  limit_memory();
+  struct ibv_mr* of_parent = lock_memory(locked_bytes / 4 * 3);
+  if (of_parent == NULL) fail("register");
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child < 0) fail("fork");
+  if (child == 0) {
+    struct ibv_device** devices = ibv_get_device_list(NULL);
+    if (devices == NULL || devices[0] == NULL) fail("device of the child");
+    context = ibv_open_device(devices[0]);
+    pd = context != NULL ? ibv_alloc_pd(context) : NULL;
+    if (pd == NULL) fail("objects of the child");
+    int status = lock_memory(locked_bytes / 4 * 3) == NULL ? refused("register") : 0;
+    ibv_dereg_mr(of_parent);
+    if (status == 0 && bytes > 0 && lock_memory(bytes) == NULL) status = refused("register more");
+    fflush(stdout);
+    _exit(status);
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) fail("wait");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+static int locked_in_parent_and_child(void) { return lock_in_child(0); }
+static int locked_twice_in_child(void) { return lock_in_child(locked_bytes / 2); }
 
 static int deregister(int waits) {
   struct ibv_qp* qp = connect_to_itself();
@@ -524,6 +553,8 @@ static const struct {
     {"receives-polled", receives_polled},
     {"locked-memory", locked_memory},
     {"locked-in-turn", locked_in_turn},
+    {"locked-in-parent-and-child", locked_in_parent_and_child},
+    {"locked-twice-in-child", locked_twice_in_child},
     {"deregisters-early", deregisters_early},
     {"deregisters-late", deregisters_late},
     {"changes-early", changes_early},
