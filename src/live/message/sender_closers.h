@@ -28,6 +28,8 @@ class SenderClosers {
         sockets_(threads_max, exiting_),
         files_(threads_max, exiting_) {}
 
+  // False if the threads that close cannot have their own descriptors here.
+  bool is_possible() const { return exiting_->is_possible(); }
   // Closes what came with messages, or a program has too.
   void close(Sender sender, UniqueFd fd) { files_.close(sender, std::move(fd)); }
   void close(Sender sender, std::vector<UniqueFd> fds) {

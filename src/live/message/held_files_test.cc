@@ -1,0 +1,99 @@
+// What closes descriptors of others must not wait for files that those hold for ever.
+
+#include "live/message/held_files_test.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "live/message/closer.h"
+#include "live/message/sender_closers.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class HeldFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    held_ = std::make_unique<HeldFiles>();
+    if (!held_->is_possible()) GTEST_SKIP() << "files cannot be held here: no FUSE";
+    if (!closers_.is_possible()) GTEST_SKIP() << "threads have no own descriptors here";
+  }
+  // Returns files that are held, of which this process has the last descriptors.
+  std::vector<UniqueFd> held(int count) {
+    std::vector<UniqueFd> files;
+    for (int i = 0; i < count; ++i) {
+      files.emplace_back(eventfd(0, EFD_CLOEXEC));
+      EXPECT_TRUE(held_->add(files.back().get()));
+    }
+    EXPECT_TRUE(held_->hold());
+    return files;
+  }
+  // Returns true if another sender's descriptor is closed soon.
+  bool others_are_served() {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+    const UniqueFd other(pair[1]);
+    closers_.close(8, UniqueFd(pair[0]));
+    pollfd gone{other.get(), POLLHUP, 0};
+    return poll(&gone, 1, 5'000) == 1;
+  }
+  template <typename Condition>
+  static bool comes(Condition condition) {
+    const auto until = Clock::now() + std::chrono::seconds(20);
+    while (!condition() && Clock::now() < until) usleep(1'000);
+    return condition();
+  }
+  void expect_end() {
+    held_->release();
+    EXPECT_TRUE(comes([this] { return closers_.files().waiting(7) == 0; }));
+  }
+
+  std::unique_ptr<HeldFiles> held_;
+  SenderClosers closers_{4};
+};
+
+TEST_F(HeldFilesTest, NeitherTheCallerNorOthersWait) {
+  auto files = held(1);
+  closers_.close(7, std::move(files));
+  EXPECT_TRUE(others_are_served());
+  EXPECT_TRUE(comes([this] { return closers_.files().waiting() == 0; })) << "it is handed over";
+  EXPECT_EQ(closers_.files().waiting(7), 1u) << "it must be held for the test to count";
+  expect_end();
+}
+
+TEST_F(HeldFilesTest, WhatAProgramIsGivenIsNotClosedHere) {
+  auto files = held(1);
+  { const GivenDescriptor given(&closers_, 7, std::move(files[0])); }
+  EXPECT_TRUE(others_are_served());
+  EXPECT_EQ(closers_.files().waiting(7), 1u);
+  expect_end();
+}
+
+// Later threads take more along, and only what they take along leaves this process.
+TEST_F(HeldFilesTest, ManyTakeFewThreads) {
+  constexpr int many = 100;
+  for (UniqueFd& file : held(many)) {
+    closers_.close(7, std::move(file));
+    usleep(200);
+  }
+  EXPECT_TRUE(others_are_served());
+  EXPECT_EQ(closers_.files().waiting(7), std::size_t{many});
+  EXPECT_LT(closers_.files().waiting(), 64u);
+  closers_.finish();
+  EXPECT_EQ(closers_.files().waiting(), 0u) << "all is handed over at the end";
+  expect_end();
+}
+
+}  // namespace
+}  // namespace tulle::live
