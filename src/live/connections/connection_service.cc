@@ -46,7 +46,7 @@ Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const Devic
   return channels_.open(owner, device, number);
 }
 
-ConnectionReply ConnectionService::execute(ChannelNumber number, CommandMessage message) {
+ConnectionReply ConnectionService::execute(ChannelNumber number, const CommandMessage& message) {
   ProgramChannel& channel = channels_.at(number);
   channels_.note_taken(channel, message.events_taken);
   ConnectionReply reply = commands_.execute(channel, message.command);

@@ -49,7 +49,7 @@ class ConnectionService {
   Result<UniqueFd> open_channel(const Owner& owner, const DeviceChoice& device,
                                 ChannelNumber& number);
   // Executes a command and returns its answer, which is Failed if the command cannot be executed.
-  ConnectionReply execute(ChannelNumber channel, CommandMessage message);
+  ConnectionReply execute(ChannelNumber channel, const CommandMessage& message);
   // Closes a channel and destroys its endpoints. Peers are told.
   void close_channel(ChannelNumber channel);
 

@@ -5,13 +5,13 @@
 // Closing may take as long as the descriptor's owner likes: a TCP socket with SO_LINGER waits for
 // its peer, a file of a user's own file system for that user's program, and any file for a user who
 // has it in an epoll instance (exiting_threads.h). The same holds for a connection in which such
-// descriptors are still unread. A process that serves many must not wait, so threads close them that
-// exit. A sender has a few such threads at once; the more of them wait, the more descriptors the
+// descriptors are still unread. A process that serves many must not wait, so threads that exit
+// close them. A sender has a few such threads at once; the more of them wait, the more descriptors the
 // next one takes along.
 //
 // Where a thread cannot have its own descriptors, usual threads close: one descriptor of a sender,
-// then one of the next. A sender never keeps more than one thread waiting. Many senders may keep all
-// waiting, since nobody can tell beforehand what closes slowly; owners therefore take no more
+// then one of the next. A sender never keeps more than one thread waiting. Many senders may keep
+// all waiting, since nobody can tell beforehand what closes slowly; owners therefore take no more
 // descriptors once many wait.
 
 #include <chrono>

@@ -3,8 +3,8 @@
 // Closes descriptors as the last thing that a thread does, in its own table of descriptors.
 //
 // The last close of a file may wait for as long as another user likes, and nothing ends that wait,
-// not even SIGKILL. If that user has the file in an epoll instance, and lets the kernel copy an event
-// to a page of the user's own file system, the close waits in eventpoll_release_file(). While any
+// not even SIGKILL. If that user has the file in an epoll instance, and lets the kernel copy an
+// event to a page of the user's own file system, the close waits in eventpoll_release_file(). While any
 // thread waits, the kernel keeps the whole table of descriptors that it uses, with the sockets of a
 // process that has died. So each such close is a thread's own, whose table has nothing else
 // (close_range(2) with CLOSE_RANGE_UNSHARE, Linux 5.9).

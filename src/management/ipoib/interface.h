@@ -102,8 +102,8 @@ class Interface {
  private:
   // Maximum of packets that wait to be pulled, the host's own not counted.
   static constexpr std::size_t queued_max = 1'024;
-  // How often the reports of a host change the groups at once. Later changes wait for the end of the
-  // interval, and take effect together.
+  // How often the reports of a host change the groups at once. Later changes wait for the end of
+  // the interval, and take effect together.
   static constexpr std::uint32_t follows_max = 32;
   static constexpr Time follows_interval = Time::seconds(1);
 

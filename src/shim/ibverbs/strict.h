@@ -30,8 +30,8 @@ class SendEntries {
 
   bool has_room() const { return posted_ - freed_ < capacity_; }
   void post(bool is_signalled);
-  // A completion was polled: of the oldest request that was signalled, or of the one that failed, by
-  // its place. Requests complete in their order.
+  // A completion was polled: of the oldest request that was signalled, or of the one that failed,
+  // by its place. Requests complete in their order.
   void complete();
   void fail(std::uint32_t place);
   // The queue pair was reset.

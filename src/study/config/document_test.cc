@@ -40,7 +40,7 @@ TEST(Document, WhatComesBehindALongStringCounts) {
   const std::string deep = "{" + repeated("a.", 1'000) + "a=1}";
   for (const std::string mark : {"\"", "'"}) {
     for (int more = 0; more <= 2; ++more) {
-      const std::string text = repeated(mark, 3) + "q" + repeated(mark, 3 + more);
+      const std::string text = fmt::format("{}q{}", repeated(mark, 3), repeated(mark, 3 + more));
       EXPECT_EQ(error_of("x = [" + text + "]\n"), "");
       EXPECT_EQ(error_of("x = [" + text + ", " + deep + "]\n"),
                 std::string("f.toml:1: ") + too_deep);

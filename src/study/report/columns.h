@@ -30,8 +30,8 @@ Table telling_figures(const std::string& what, const std::vector<Outcome>& outco
 // Returns a figure as these tables show it.
 std::string figure_text(const Measured& measured);
 
-// Formats the table in columns for a terminal, as one_line() the names in it. If `mark` is true, the
-// best figures are bold.
+// Formats the table in columns for a terminal, as one_line() the names in it. If `mark` is true,
+// the best figures are bold.
 std::string plain_text(Table table, bool mark);
 std::string markdown(const Table& table);
 

@@ -21,6 +21,7 @@ namespace {
 // A device that withholds payload (rdma/transport/withheld.h) leaves a processor the time to write
 // between the two halves of an atomic operation.
 constexpr int pauses_within_atomic = 20;
+constexpr std::int32_t answers_age_max = 1 << 22;  // PSNs
 
 // True if an atomic operation may touch the word. Addresses that are aligned in a region may name
 // memory that is not, if the application has chosen the region's first address
@@ -260,6 +261,10 @@ inline void Responder::executed(QueuePair&, const wire::Packet& packet, std::uin
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   if (info.ends_message()) msn_ = (msn_ + 1) & Psn::mask;
   if (info.kind != Kind::send && info.kind != Kind::write) answers_end_ = expected_;
+  // Two PSNs can be compared only if they are less than 2^23 apart.
+  if (expected_.distance_from(answers_end_) > answers_age_max) {
+    answers_end_ = expected_ - answers_age_max;
+  }
 }
 
 // IBTA 9.7.5.2, table 49: the answer to each error, and its effect on this side.
@@ -427,7 +432,8 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
   for (std::uint32_t i = 0; i < jobs_.size(); ++i) {
     if (jobs_[i].contains(packet.psn)) return;
   }
-  for (std::uint32_t i = 0; i < atomics_.size(); ++i) {
+  // The newest first: 16 million packets ago, another atomic may have had this PSN.
+  for (std::uint32_t i = atomics_.size(); i-- > 0;) {
     if (atomics_[i].psn != packet.psn || jobs_.full()) continue;
     Job job;
     job.again = true;

@@ -5,8 +5,8 @@
 //
 // Answers to READs and atomics wait in a queue of jobs, one for each request, and are pulled packet
 // by packet. An acknowledgement is one pending word behind the jobs, so acknowledgements coalesce
-// by themselves. For a repeated READ, or a part of it, the memory is read again. A repeated atomic is
-// answered from the results that the responder keeps. It keeps as many of both as the depth.
+// by themselves. For a repeated READ, or a part of it, the memory is read again. A repeated atomic
+// is answered from the results that the responder keeps. It keeps as many of both as the depth.
 
 #include <cstdint>
 #include <memory>

@@ -139,5 +139,46 @@ TEST(RcResponder, ALateReadOfMemoryThatIsGone) {
   EXPECT_TRUE(host.raised().empty());
 }
 
+// Delivers so many WRITEs of one packet, from a PSN on.
+void write_many(Host& host, std::uint32_t from, std::uint32_t count) {
+  auto write = remote(host, Operation::write_only, from, 0, 4);
+  const auto data = bytes_of(4);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    host.deliver(write, data);
+    write.psn = write.psn + 1;
+  }
+  host.pull();
+}
+
+// The space of PSNs has 2^24, and an atomic of its last turn is not the one that is repeated.
+TEST(RcResponder, ARepeatedAtomicIsTheLatestOfItsPsn) {
+  Host host;
+  host.connect();
+  auto add = remote(host, Operation::fetch_add, 0, 16, 0);
+  add.swap_or_add = 5;
+  const auto original = [&] {
+    host.deliver(add);
+    const auto pulled = host.pull();
+    return pulled.empty() ? ~0ull : pulled[0].packet.original;
+  };
+  const std::uint64_t first = original();
+  write_many(host, 1, (1u << 24) - 1);
+  EXPECT_EQ(original(), first + 5);
+  EXPECT_EQ(original(), first + 5) << "the same once more";
+}
+
+// A connection may live without READs for long, and one acknowledgement answers all that came.
+TEST(RcResponder, OneAnswerAcknowledgesManyDuplicatesHoweverLongAgoTheLastReadWas) {
+  Host host;
+  host.connect();
+  constexpr std::uint32_t many = (1u << 23) + 100;
+  write_many(host, 0, many);
+  auto again = remote(host, Operation::write_only, many - 10, 0, 4);
+  host.deliver(again, bytes_of(4));
+  const auto all = answers(host);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].psn, static_cast<int>(many - 1) - (1 << 24));
+}
+
 }  // namespace
 }  // namespace tulle::transport::rc

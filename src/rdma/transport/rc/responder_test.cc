@@ -16,7 +16,6 @@ using testing::first_psn;
 using testing::Host;
 using testing::mtu;
 using testing::Options;
-using testing::Pulled;
 using verbs::Access;
 using verbs::CompletionOpcode;
 using verbs::CompletionStatus;
