@@ -145,6 +145,71 @@ class Linked(Built):
         self.assertIn("warning: " + str(program) + " gains privileges when it starts", process.stderr)
 
 
+LOCKS = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+  struct flock lock = {.l_type = F_WRLCK};
+  const int own = open("locked", O_RDWR | O_CREAT, 0600);
+  FILE* other = fopen("locked", "r");
+  if (own < 0 || other == NULL || fcntl(own, F_SETLK, &lock) != 0) return 2;
+  fopen("locked", "r");
+  int status;
+  if (fork() == 0) _exit(fcntl(open("locked", O_RDWR), F_SETLK, &lock) == 0);
+  wait(&status);
+  return WEXITSTATUS(status);
+}
+"""
+CANCELLED = """
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static char* program;
+static void leave(void* unused) { _exit(3); }
+static void* start(void* unused) {
+  char* const arguments[] = {program, "again", NULL};
+  char* const none[] = {NULL};
+  int status = 0, old;
+  pthread_cleanup_push(leave, NULL);
+  pthread_cancel(pthread_self());
+  const pid_t child = vfork();
+  if (child == 0) {
+    execve(program, arguments, none);
+    _exit(4);
+  }
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+  waitpid(child, &status, 0);
+  pthread_cleanup_pop(0);
+  _exit(WEXITSTATUS(status));
+}
+int main(int count, char** words) {
+  pthread_t thread;
+  if (count > 1) return ibv_get_device_list(NULL) == NULL ? 7 : 8;
+  program = words[0];
+  pthread_create(&thread, NULL, start, NULL);
+  pthread_join(thread, NULL);
+  return 5;
+}
+"""
+
+
+class Preloaded(Built):
+    """What Tulle's preloaded library must not change."""
+
+    def test_locks_of_records_stay(self):
+        program = self.build(LOCKS, libraries=())
+        process = self.start(*self.over_tulle([program]), cwd=program.parent)
+        self.assertEqual(0, process.wait(), process.describe())
+
+    def test_starting_a_program_is_no_cancellation_point(self):
+        process = self.run_program(*self.over_tulle([self.build(CANCELLED, "-pthread")]), expect=7)
+        self.assertIn("finds no Tulle device", process.stderr)
+
+
 class Devinfo(ClientTest):
     def test_short(self):
         found = fields(self.run_program(*self.over_tulle(["ibv_devinfo"])).stdout)

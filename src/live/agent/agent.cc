@@ -381,7 +381,7 @@ void AgentCore::handle(Session& session) {
       return refuse(session, "too many descriptors of this user are not closed yet");
     }
     std::vector<UniqueFd> of_no_message;
-    auto message = receive_message(session.connection.get(), &of_no_message);
+    auto message = descriptors_.receive(session, of_no_message);
     descriptors_.close(session, std::move(of_no_message));
     if (message) {
       handle_message(session, *message);

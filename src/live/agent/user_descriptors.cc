@@ -27,6 +27,13 @@ void UserDescriptors::close(const Session& session, std::vector<UniqueFd> fds) {
   if (session.peer.uid != geteuid()) closers_.close(session.peer.uid, std::move(fds));
 }
 
+Result<ReceivedMessage> UserDescriptors::receive(const Session& session,
+                                                 std::vector<UniqueFd>& of_no_message) {
+  const int socket = session.connection.get();
+  if (session.peer.uid == geteuid()) return receive_message(socket, &of_no_message);
+  return closers_.receive(session.peer.uid, socket, &of_no_message);
+}
+
 GivenDescriptor UserDescriptors::given(const Session& session, UniqueFd fd) {
   const bool is_own = session.peer.uid == geteuid();
   return {is_own ? nullptr : &closers_, session.peer.uid, std::move(fd)};

@@ -37,6 +37,8 @@ class UserDescriptors {
   void close_connection(Session& session);
   // Closes such connections whose programs have read all.
   void close_read();
+  // Receives a session's next message. Another user's brings only harmless descriptors.
+  Result<ReceivedMessage> receive(const Session& session, std::vector<UniqueFd>& of_no_message);
   // Keeps a descriptor that a session's program gets.
   GivenDescriptor given(const Session& session, UniqueFd fd);
   // Closes what sessions still have, and the listener, whose queue may have connections with

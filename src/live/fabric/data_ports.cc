@@ -145,18 +145,12 @@ int DataPorts::bell(std::uint32_t client) const {
   return const_cast<DataPorts*>(this)->find(client)->bell.get();
 }
 
-// Takes one ring: each may bring many descriptors, and its bell stays readable if there are more.
-// The kernel closes descriptors that nobody takes, and this thread would wait until it has.
-std::vector<UniqueFd> DataPorts::answer(std::uint32_t client) {
+// Takes one ring: its bell stays readable if there are more.
+void DataPorts::answer(std::uint32_t client) {
   Port* port = find(client);
-  if (port == nullptr) return {};
-  RoomForDescriptors room;
-  msghdr ring{};
-  ring.msg_control = room.bytes;
-  ring.msg_controllen = sizeof room.bytes;
-  if (recvmsg(port->bell.get(), &ring, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) return {};
+  std::byte ring;
+  if (port == nullptr || recv(port->bell.get(), &ring, sizeof ring, MSG_DONTWAIT) < 0) return;
   port->is_awake = true;
-  return descriptors_of(ring);
 }
 
 std::uint32_t DataPorts::programs(std::uint32_t host) const {

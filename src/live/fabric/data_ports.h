@@ -46,9 +46,8 @@ class DataPorts {
   std::vector<UniqueFd> close(Time now, std::uint32_t client);
   // Returns the descriptor that is readable when a client has rung.
   int bell(std::uint32_t client) const;
-  // A client may have rung. Returns descriptors that came along, at most those of one message.
-  // Nobody wants them, and closing them may take long.
-  std::vector<UniqueFd> answer(std::uint32_t client);
+  // A client may have rung, by a message that has no descriptors.
+  void answer(std::uint32_t client);
 
   // A user of a host's port in this process, which is given packets as they come.
   using Take = std::function<void(Time now, std::span<const std::byte> packet)>;

@@ -92,7 +92,11 @@ Result<Datagram> receive_datagram(int socket) {
 }
 
 Result<ArrivedDatagram> receive_first_bytes(int socket, std::vector<UniqueFd>& unused) {
-  auto message = receive_message(socket, &unused);
+  return first_bytes_of(receive_message(socket, &unused), unused);
+}
+
+Result<ArrivedDatagram> first_bytes_of(Result<ReceivedMessage> message,
+                                       std::vector<UniqueFd>& unused) {
   if (!message) return message.error();
   unused = std::move(message->fds);
   ArrivedDatagram arrived;

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "live/fabric/messages.h"
+#include "live/message/socket.h"
 #include "os/unique_fd.h"
 
 namespace tulle::live {
@@ -40,6 +41,9 @@ struct ArrivedDatagram {
 // Takes a datagram as receive_datagram() does, without the rest of its file. Descriptors that are
 // of no use go to `unused`, for callers who must not wait until they are closed.
 Result<ArrivedDatagram> receive_first_bytes(int socket, std::vector<UniqueFd>& unused);
+// The same, of a message that has been received.
+Result<ArrivedDatagram> first_bytes_of(Result<ReceivedMessage> message,
+                                       std::vector<UniqueFd>& unused);
 // Reads at most so many of the bytes that are left. The error_number is ENOMEM if there is no
 // memory for them.
 Result<void> read_more(ArrivedDatagram& arrived, std::size_t bytes_max);

@@ -53,7 +53,7 @@ void FabricServer::handle(Session& session) {
   for (int i = 0; i < messages_in_a_turn && !session.is_over; ++i) {
     if (refuses_to_read(session, session.connection.get())) return;
     std::vector<UniqueFd> of_no_message;
-    auto message = receive_message(session.connection.get(), &of_no_message);
+    auto message = unclosed_.receive(session, session.connection.get(), of_no_message);
     unclosed_.close(session, std::move(of_no_message));
     if (message) {
       has_to_manage_ = session.has_said = true;
@@ -63,6 +63,7 @@ void FabricServer::handle(Session& session) {
       unclosed_.close(session, std::move(message->fds));
       continue;
     }
+    if (message.error().error_number == EPROTO) refuse(session, message.error().message);
     if (message.error().error_number != EAGAIN) session.is_over = true;
     break;
   }
@@ -72,10 +73,10 @@ void FabricServer::handle(Session& session) {
 // The program may have rung. No program of Tulle's gives a ring descriptors.
 void FabricServer::hear(Session& session) {
   if (session.is_over) return;
-  if (refuses_to_read(session, data_ports_.bell(session.id))) return;
-  std::vector<UniqueFd> came = data_ports_.answer(session.id);
-  if (!came.empty()) session.is_over = true;
-  unclosed_.close(session, std::move(came));
+  const int bell = data_ports_.bell(session.id);
+  if (refuses_to_read(session, bell)) return;
+  session.is_over = next_has_descriptors(bell);
+  if (!session.is_over) data_ports_.answer(session.id);
 }
 
 bool FabricServer::refuses_to_read(Session& session, int socket) {
@@ -90,7 +91,8 @@ void FabricServer::take_datagrams(Session& session) {
   for (int i = 0; i < messages_in_a_turn && !session.arriving; ++i) {
     if (refuses_to_read(session, session.datagrams.get())) return;
     std::vector<UniqueFd> unused;
-    auto arrived = receive_first_bytes(session.datagrams.get(), unused);
+    auto message = unclosed_.receive(session, session.datagrams.get(), unused);
+    auto arrived = first_bytes_of(std::move(message), unused);
     unclosed_.close(session, std::move(unused));
     if (!arrived) {
       if (arrived.error().error_number != EAGAIN) session.is_over = true;

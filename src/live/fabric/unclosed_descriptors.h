@@ -39,6 +39,11 @@ class UnclosedDescriptors {
   void close_shut(Closer::Sender sender, UniqueFd socket) {
     closers_.close_shut(sender, std::move(socket));
   }
+  // Receives the next message of a session's program, with harmless descriptors only.
+  Result<ReceivedMessage> receive(const FabricSession& session, int socket,
+                                  std::vector<UniqueFd>& of_no_message) {
+    return closers_.receive(session.sender(), socket, &of_no_message);
+  }
   // Keeps a descriptor that a session's program gets.
   GivenDescriptor given(const FabricSession& session, UniqueFd fd) {
     return {&closers_, session.sender(), std::move(fd)};

@@ -159,6 +159,11 @@ void Closer::close(Sender sender, UniqueFd fd) noexcept {
   start_threads();
 }
 
+void Closer::add(Sender sender, pid_t thread, std::size_t files) {
+  const std::lock_guard lock(state_->mutex);
+  state_->senders[sender].exiting.push_back({thread, files});
+}
+
 void Closer::retry() {
   if (lacks_threads_ && Clock::now() - tried_ >= between_tries) start_threads();
 }

@@ -44,6 +44,8 @@ class Closer {
 
   // Closes the descriptor soon. Without memory it stays open.
   void close(Sender sender, UniqueFd fd) noexcept;
+  // Counts descriptors that a thread which exits has already.
+  void add(Sender sender, pid_t thread, std::size_t files);
   // Tries once more to get threads that could not be had. To be called now and then.
   void retry();
   // Returns how many of that sender's descriptors are not yet closed, those of threads that wait

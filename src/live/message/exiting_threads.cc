@@ -5,6 +5,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <exception>
@@ -25,7 +27,7 @@ constexpr unsigned unshare = 1u << 1;  // CLOSE_RANGE_UNSHARE, which some header
 
 struct ExitingThreads::Thread {
   std::binary_semaphore has_table{0};
-  std::binary_semaphore may_exit{0};
+  std::binary_semaphore may_go_on{0};
   int error = 0;
   pid_t number = 0;
 };
@@ -48,24 +50,40 @@ bool ExitingThreads::has_ended(pid_t thread) {
   return syscall(SYS_tgkill, getpid(), thread, 0) != 0;
 }
 
-// Until the thread exits, it has no file's last descriptor.
 std::optional<pid_t> ExitingThreads::hand_over(std::span<UniqueFd> files) {
+  std::array<int, files_max> numbers_here;
+  if (files.size() > numbers_here.size()) return std::nullopt;
+  std::ranges::transform(files, numbers_here.begin(), &UniqueFd::get);
+  return start(std::span(numbers_here).first(files.size()), {}, files);
+}
+
+std::optional<pid_t> ExitingThreads::start(std::span<const int> files, Work work) {
+  return start(files, std::move(work), {});
+}
+
+// Until the thread goes on, it has no file's last descriptor. `ours` are closed before.
+std::optional<pid_t> ExitingThreads::start(std::span<const int> files, Work work,
+                                           std::span<UniqueFd> ours) {
   const std::lock_guard lock(mutex_);
   if (!is_possible_ || places_.size() <= files.size()) return std::nullopt;
+  std::vector<int> there;
   const auto fill = [&](auto&& from) {
     for (std::size_t i = 0; i < files.size(); ++i) dup3(from(i), places_[i].get(), O_CLOEXEC);
   };
   const auto null = [this](std::size_t) { return places_.back().get(); };
-  fill([&](std::size_t i) { return files[i].get(); });
   std::shared_ptr<Thread> started;
   try {
+    for (std::size_t i = 0; i < files.size(); ++i) there.push_back(places_[i].get());
     started = std::make_shared<Thread>();
+    fill([&](std::size_t i) { return files[i]; });
     // The thread's own reference keeps the semaphores until it has returned from them.
-    std::thread([thread = started] {
+    std::thread([thread = started, does = std::move(work), numbers_there = std::move(there)] {
       thread->number = static_cast<pid_t>(syscall(SYS_gettid));
       thread->error = syscall(SYS_close_range, numbers, UINT_MAX, unshare) == 0 ? 0 : errno;
+      const bool is_separate = thread->error == 0;
       thread->has_table.release();
-      thread->may_exit.acquire();
+      thread->may_go_on.acquire();
+      if (is_separate && does) does(numbers_there);
     }).detach();
   } catch (const std::exception&) {
     fill(null);
@@ -73,14 +91,14 @@ std::optional<pid_t> ExitingThreads::hand_over(std::span<UniqueFd> files) {
   }
   started->has_table.acquire();
   fill(null);
-  if (started->error == 0) {
-    for (UniqueFd& file : files) file.reset();
+  const int error = started->error;
+  const pid_t number = started->number;
+  if (error == 0) {
+    for (UniqueFd& file : ours) file.reset();
   }
-  started->may_exit.release();
-  if (started->error == ENOSYS || started->error == EINVAL || started->error == EPERM) {
-    is_possible_ = false;
-  }
-  return started->error == 0 ? std::optional(started->number) : std::nullopt;
+  started->may_go_on.release();
+  if (error == ENOSYS || error == EINVAL || error == EPERM) is_possible_ = false;
+  return error == 0 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace tulle::live

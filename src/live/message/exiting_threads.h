@@ -9,6 +9,10 @@
 // process that has died. So each such close is a thread's own, whose table has nothing else
 // (close_range(2) with CLOSE_RANGE_UNSHARE, Linux 5.9).
 //
+// A file with a flush operation, as one of a user's own file system has, is worse: each removal from
+// a table waits, not only the last close. Such a file must never get into the process's own table.
+// So messages with descriptors of others are received by such a thread, too.
+//
 // A thread that exits does not wait for a peer either, whatever SO_LINGER says (inet_release looks
 // for PF_EXITING). That includes files in the unread messages of a socket.
 
@@ -16,6 +20,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -42,11 +47,16 @@ class ExitingThreads {
   // number. Returns nothing, and leaves the files open, if there is no thread or no memory now, or
   // if it is impossible here. Any thread may call this.
   std::optional<pid_t> hand_over(std::span<UniqueFd> files);
+  // Starts a thread that has only these files, at other numbers, does the work with them, and exits.
+  // The work must not throw.
+  using Work = std::function<void(std::span<const int> numbers)>;
+  std::optional<pid_t> start(std::span<const int> files, Work work);
   // Returns true once such a thread has closed all.
   static bool has_ended(pid_t thread);
 
  private:
   struct Thread;
+  std::optional<pid_t> start(std::span<const int> files, Work work, std::span<UniqueFd> ours);
 
   std::mutex mutex_;
   std::vector<UniqueFd> places_;  // in the lowest numbers

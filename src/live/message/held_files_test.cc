@@ -7,8 +7,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +81,59 @@ TEST_F(HeldFilesTest, WhatAProgramIsGivenIsNotClosedHere) {
   EXPECT_TRUE(others_are_served());
   EXPECT_EQ(closers_.files().waiting(7), 1u);
   expect_end();
+}
+
+// Each removal of such a file from a table of descriptors waits, not only the last close.
+TEST_F(HeldFilesTest, AFileThatIsNeverFlushedDoesNotGetHere) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd program(pair[0]), own(pair[1]);
+  // A file's sender waits too, once it closes its own descriptor.
+  std::thread sender([&] {
+    unshare(CLONE_FILES);
+    const UniqueFd file = held_->own_file();
+    held_->withhold_flushes();
+    const int number = file.get();
+    EXPECT_TRUE(send_message(program.get(), std::vector<std::byte>(3), {&number, 1}));
+  });
+  ASSERT_TRUE(comes([&] { return next_has_descriptors(own.get()); }));
+  const auto began = Clock::now();
+  std::vector<UniqueFd> of_no_message;
+  const auto message = closers_.receive(7, own.get(), &of_no_message);
+  ASSERT_FALSE(message);
+  EXPECT_EQ(message.error().error_number, EPROTO);
+  EXPECT_TRUE(of_no_message.empty());
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(1)) << "it waited";
+  EXPECT_TRUE(others_are_served());
+  EXPECT_GT(closers_.files().waiting(7), 0u) << "the thread must wait for the test to count";
+  expect_end();
+  sender.join();
+}
+
+TEST_F(HeldFilesTest, SharedMemoryAndSocketsComeThrough) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd program(pair[0]), own(pair[1]);
+  const UniqueFd memory(memfd_create("memory", MFD_CLOEXEC));
+  const std::array<int, 2> fds = {memory.get(), program.get()};
+  ASSERT_TRUE(send_message(program.get(), std::vector<std::byte>(3), fds));
+  ASSERT_TRUE(send_message(program.get(), std::vector<std::byte>(5)));
+  std::vector<UniqueFd> of_no_message;
+  auto message = closers_.receive(7, own.get(), &of_no_message);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->bytes.size(), 3u);
+  ASSERT_EQ(message->fds.size(), 2u);
+  struct stat of_sent {
+  }, of_received{};
+  ASSERT_EQ(fstat(memory.get(), &of_sent), 0);
+  ASSERT_EQ(fstat(message->fds[0].get(), &of_received), 0);
+  EXPECT_EQ(of_sent.st_ino, of_received.st_ino);
+  message = closers_.receive(7, own.get(), &of_no_message);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->bytes.size(), 5u);
+  const std::array<int, 1> other = {fileno(stderr)};
+  ASSERT_TRUE(send_message(program.get(), std::vector<std::byte>(3), other));
+  EXPECT_FALSE(closers_.receive(7, own.get(), &of_no_message)) << "neither memory nor a socket";
 }
 
 // Later threads take more along, and only what they take along leaves this process.

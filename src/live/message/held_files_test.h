@@ -47,6 +47,10 @@ class HeldFiles {
 
   // False if files cannot be held here: there is no FUSE, or no right to mount.
   bool is_possible() const { return is_possible_; }
+  // Returns the file of the user's own file system. It never answers a flush if so told.
+  UniqueFd own_file() const { return UniqueFd(open(path_.c_str(), O_RDWR | O_CLOEXEC)); }
+  void withhold_flushes() { withholds_flushes_ = true; }
+
   // Adds a file that can be polled. To be called before hold().
   bool add(int fd) {
     epoll_event event{};
@@ -127,6 +131,8 @@ class HeldFiles {
         continue;
       } else if (in.opcode == FUSE_FORGET || in.opcode == FUSE_INTERRUPT) {
         continue;
+      } else if (in.opcode == FUSE_FLUSH && withholds_flushes_) {
+        continue;
       } else if (in.opcode != FUSE_FLUSH && in.opcode != FUSE_RELEASE) {
         out.header.error = -ENOSYS;
       }
@@ -143,6 +149,7 @@ class HeldFiles {
   bool is_mounted_ = false;
   bool is_possible_ = false;
   std::atomic<bool> is_held_ = false;
+  std::atomic<bool> withholds_flushes_ = false;
   std::thread answering_, waiting_;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "live/message/closer.h"
 #include "live/message/exiting_threads.h"
 #include "live/message/socket.h"
@@ -30,6 +31,10 @@ class SenderClosers {
 
   // False if the threads that close cannot have their own descriptors here.
   bool is_possible() const { return exiting_->is_possible(); }
+  // Receives a message of a program that is not trusted. Descriptors come only if all are shared
+  // memory or local sockets, which nothing but a last close keeps waiting. Others end the
+  // conversation: the error_number is EPROTO. `of_no_message` is as in receive_message().
+  Result<ReceivedMessage> receive(Sender sender, int socket, std::vector<UniqueFd>* of_no_message);
   // Closes what came with messages, or a program has too.
   void close(Sender sender, UniqueFd fd) { files_.close(sender, std::move(fd)); }
   void close(Sender sender, std::vector<UniqueFd> fds) {

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "missed.h"
@@ -32,12 +34,13 @@ static bool is_library_of_ours(const char* name) {
 /* The folder of this library and of Tulle's others, without a slash at its end. */
 static char own_folder[PATH_MAX];
 
+/* System calls are made directly: the C library's functions are cancellation points, which those
+   that start programs must not become, and in a child of vfork() a thread must not unwind. */
 /* One write, so that lines of several processes do not mix. */
 static void say(const char* line, int length) {
   const int saved = errno;
   if (length > 0 && length < PIPE_BUF) {
-    const ssize_t written = write(STDERR_FILENO, line, (size_t)length);
-    (void)written;
+    (void)!syscall(SYS_write, STDERR_FILENO, line, (size_t)length);
   }
   errno = saved;
 }
@@ -55,7 +58,7 @@ static int is_foreign(struct dl_phdr_info* info, size_t size, void* found) {
   memcpy(beside, info->dlpi_name, folder);
   memcpy(beside + folder, own_name, sizeof(own_name));
   const int saved = errno;
-  const bool is_tulles = access(beside, F_OK) == 0;
+  const bool is_tulles = syscall(SYS_faccessat, AT_FDCWD, beside, F_OK) == 0;
   errno = saved;
   if (!is_tulles) *(const char**)found = info->dlpi_name;
   return !is_tulles;
@@ -113,7 +116,8 @@ static bool leads_here(char* const environment[]) {
 }
 
 static bool read_at(int file, void* out, size_t bytes, uint64_t at) {
-  return at < (uint64_t)LONG_MAX && pread(file, out, bytes, (off_t)at) == (ssize_t)bytes;
+  return at < (uint64_t)LONG_MAX &&
+         syscall(SYS_pread64, file, out, bytes, (off_t)at) == (long)bytes;
 }
 
 enum { headers_max = 64, entries_max = 1024 };
@@ -170,10 +174,22 @@ static bool wants_device(int file) {
   return false;
 }
 
-/* Opens a program as the functions find it that look in PATH. */
+/* Opens a program, and nothing but a regular file: opening or closing others has effects. */
+static int open_file(const char* path) {
+  const long place = syscall(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC);
+  if (place < 0) return -1;
+  char name[48];
+  struct stat its;
+  snprintf(name, sizeof(name), "/proc/self/fd/%ld", place);
+  const bool is_regular = fstat((int)place, &its) == 0 && S_ISREG(its.st_mode);
+  const long file = is_regular ? syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC) : -1;
+  syscall(SYS_close, place);
+  return (int)file;
+}
+
+/* The same, of one that is found as the functions do that look in PATH. */
 static int open_program(const char* name, bool is_sought) {
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  if (!is_sought || strchr(name, '/') != NULL) return open(name, flags);
+  if (!is_sought || strchr(name, '/') != NULL) return open_file(name);
   const char* folders = getenv("PATH");
   if (folders == NULL) folders = "/bin:/usr/bin";
   for (;;) {
@@ -181,8 +197,9 @@ static int open_program(const char* name, bool is_sought) {
     char path[PATH_MAX];
     const int bytes =
         snprintf(path, sizeof(path), "%.*s%s%s", (int)length, folders, length > 0 ? "/" : "", name);
-    if (bytes > 0 && (size_t)bytes < sizeof(path) && access(path, X_OK) == 0) {
-      return open(path, flags);
+    if (bytes > 0 && (size_t)bytes < sizeof(path) &&
+        syscall(SYS_faccessat, AT_FDCWD, path, X_OK) == 0) {
+      return open_file(path);
     }
     if (folders[length] == '\0') return -1;
     folders += length + 1;
@@ -204,7 +221,7 @@ static void look(const char* program, char* const environment[], bool is_sought)
                    "itself\n",
                    program));
     }
-    close(file);
+    syscall(SYS_close, file);
   }
   errno = saved;
 }

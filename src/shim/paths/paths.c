@@ -85,36 +85,34 @@ struct root {
   char real[PATH_MAX]; /* the same without links */
 };
 
-/* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not set.
-   The variable is read once, because the environment belongs to the program, which may clear it. */
-static const struct root* tree_root(void) {
-  static struct root unset;
-  static _Atomic(const struct root*) known;
-  const struct root* root = atomic_load_explicit(&known, memory_order_acquire);
-  if (root == NULL) {
-    root = &unset;
-    const char* value = getenv("TULLE_SYSFS");
-    const size_t length = value != NULL ? strlen(value) : 0;
-    struct root* named = NULL;
-    /* The limit leaves room for the longest name below the root. */
-    if (length > 0 && length < PATH_MAX / 2 && value[0] == '/') named = calloc(1, sizeof(*named));
-    if (named != NULL) {
-      memcpy(named->path, value, length + 1);
-      named->length = length;
-      while (named->length > 0 && named->path[named->length - 1] == '/') {
-        named->path[--named->length] = '\0';
-      }
-      struct stat its;
-      const int saved = errno;
-      if (REAL(stat)(named->path, &its) == 0) named->device = its.st_dev;
-      if (REAL(realpath)(named->path, named->real) == NULL) named->length = 0;
-      errno = saved;
-      root = named;
-    }
-    /* Two threads may come here at once. Both read the same value. */
-    atomic_store_explicit(&known, root, memory_order_release);
+/* The variable is read once, before the program runs: the environment belongs to the program, which
+   may clear it, and a handler of signals may open files. */
+static struct root the_root;
+static atomic_bool has_root;
+
+__attribute__((constructor)) static void read_root(void) {
+  const char* value = getenv("TULLE_SYSFS");
+  const size_t length = value != NULL ? strlen(value) : 0;
+  /* The limit leaves room for the longest name below the root. */
+  if (length == 0 || length >= PATH_MAX / 2 || value[0] != '/') return;
+  memcpy(the_root.path, value, length + 1);
+  the_root.length = length;
+  while (the_root.length > 0 && the_root.path[the_root.length - 1] == '/') {
+    the_root.path[--the_root.length] = '\0';
   }
-  return root->length > 0 ? root : NULL;
+  struct stat its;
+  const int saved = errno;
+  const bool is_there = the_root.length > 0 && REAL(stat)(the_root.path, &its) == 0 &&
+                        REAL(realpath)(the_root.path, the_root.real) != NULL;
+  errno = saved;
+  if (!is_there) return;
+  the_root.device = its.st_dev;
+  atomic_store_explicit(&has_root, true, memory_order_release);
+}
+
+/* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not set. */
+static const struct root* tree_root(void) {
+  return atomic_load_explicit(&has_root, memory_order_acquire) ? &the_root : NULL;
 }
 
 static bool is_below(const char* path, const char* prefix, size_t length) {
@@ -359,6 +357,9 @@ OPENAT2_FUNCTION(__openat64_2)
 
 static FILE* text_instead_of(const struct place* place, FILE* file, const char* mode) {
   if (file == NULL || mode[0] != 'r' || strchr(mode, '+') != NULL) return file;
+  /* Closing any descriptor of a file drops all record locks that the process has on it. */
+  const struct root* root = tree_root();
+  if (!tulle_is_recipe(fileno(file), root->device, place->ours ? NULL : root->real)) return file;
   const int copy = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
   const int instead = text_of(place, copy);
   if (instead == copy) {

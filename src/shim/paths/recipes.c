@@ -258,11 +258,26 @@ __attribute__((noinline)) static int text_instead_of(int file) {
   return text;
 }
 
+__attribute__((noinline)) static bool has_recipe(int file) {
+  struct recipe recipe;
+  return read_recipe(file, &recipe);
+}
+
+static bool is_recipe_of(int file, dev_t device, const char* tree) {
+  return may_be_recipe(file, device) && (tree == NULL || is_below(file, tree));
+}
+
+bool tulle_is_recipe(int file, dev_t device, const char* tree) {
+  const int saved = errno;
+  const bool is_recipe = is_recipe_of(file, device, tree) && has_recipe(file);
+  errno = saved;
+  return is_recipe;
+}
+
 int tulle_text_instead_of(int file, dev_t device, const char* tree) {
   if (file < 0) return file;
   const int saved = errno;
-  const bool is_recipe = may_be_recipe(file, device) && (tree == NULL || is_below(file, tree));
-  const int instead = is_recipe ? text_instead_of(file) : file;
+  const int instead = is_recipe_of(file, device, tree) ? text_instead_of(file) : file;
   errno = saved;
   return instead;
 }

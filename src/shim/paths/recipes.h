@@ -3,6 +3,7 @@
 #ifndef TULLE_SHIM_PATHS_RECIPES_H
 #define TULLE_SHIM_PATHS_RECIPES_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Returns the descriptor that a program is to read in place of `file`, which was opened just now.
@@ -15,5 +16,10 @@
    by a path of the tree. */
 __attribute__((visibility("hidden"))) int tulle_text_instead_of(int file, dev_t device,
                                                                 const char* tree);
+
+/* Returns true if that function would return another descriptor than `file`, which has no copy and
+   stays where it is. */
+__attribute__((visibility("hidden"))) bool tulle_is_recipe(int file, dev_t device,
+                                                           const char* tree);
 
 #endif
