@@ -3,8 +3,9 @@
 import os
 import pathlib
 import sys
+import tempfile
 
-from harness import ClientTest
+from harness import TULLE, ClientTest, wait_until
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "soak"))
 
@@ -43,6 +44,22 @@ class Soak(ClientTest):
             life = soak.long_life(options, seconds_before=1, seconds_after=0)
             self.assertEqual("", life["fault"], life)
             self.assertGreater(life["after"], 0)
+
+
+class Fabric(ClientTest):
+    def test_it_ends_before_its_time_does(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        ahead = folder / "ahead"
+        ahead.write_bytes(bytes(4096))
+        env = {"LD_PRELOAD": str(soak.CLOCK), "SOAK_CLOCK": str(ahead), "XDG_RUNTIME_DIR": str(folder)}
+        fabric = self.start(TULLE, "fabric", "up", "--foreground", "--shared-network", "--name", "old", env=env)
+        wait_until(lambda: list(folder.glob("tulle/fabric_old*/socket")), "the fabric", 10)
+        with ahead.open("r+b") as file:
+            file.write(int(106.01 * 86400e9).to_bytes(8, "little"))
+        # A fabric without anything to do looks at its clock when somebody asks.
+        self.run_program(TULLE, "fabric", "status", "--name", "old", env={"XDG_RUNTIME_DIR": str(folder)}, expect=None)
+        self.assertEqual(1, fabric.wait(), fabric.describe())
+        self.assertIn("has run for 106 days, which is the most: start it again", fabric.stderr)
 
 
 class Figures(ClientTest):

@@ -25,6 +25,8 @@ namespace {
 constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
 // Messages wait for packets no longer than this, however many there are.
 constexpr std::chrono::milliseconds packets_time_before_management{10};
+// A Time has 106.75 days, and the subnet's zero does not move (base/time.h).
+constexpr Time longest = Time::seconds(106 * 86'400);
 // Sessions' ends take no longer in a turn: what they left in their rings is still sent.
 constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
@@ -104,6 +106,9 @@ Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>&
   manage();
   ready();
   while (!is_stopped_) {
+    if (now() > longest) {
+      return Error{"this fabric has run for 106 days, which is the most: start it again", ETIME};
+    }
     try {
       turn();
     } catch (const std::bad_alloc&) {
