@@ -269,6 +269,7 @@ void Points::simulate(const std::function<void(std::size_t running)>& show) {
   monitor_.ready();
   const auto take = [&](const WorkEnded& end) {
     digests_.clear();  // a file may have changed meanwhile
+    digested_bytes_ = 0;
     for (const std::size_t index : by_file[points_[end.index].file]) {
       Point& point = points_[index];
       point.failure = end.failure;

@@ -122,6 +122,9 @@ class Interrupted(ClientTest):
     def test_a_handler_that_jumps(self):
         self.interrupted("leap")
 
+    def test_a_signal_that_a_wait_lets_through(self):
+        self.interrupted("mask")
+
     def test_a_thread_that_comes_to_a_call_cancelled(self):
         self.interrupted("pend")
 

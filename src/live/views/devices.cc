@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/quoted.h"
 #include "live/message/protocol.h"
 #include "live/process/agent_client.h"
 
@@ -43,14 +44,14 @@ Result<std::vector<DeviceInfo>> ask_devices(const Settings& settings, const std:
 std::string devices_text(std::span<const DeviceInfo> devices) {
   std::string text;
   for (const DeviceInfo& device : devices) {
-    text += fmt::format("{}  node GUID {}  MTU {} bytes  port {}\n", device.name,
+    text += fmt::format("{}  node GUID {}  MTU {} bytes  port {}\n", one_line(device.name),
                         guid_text(device.node_guid), device.mtu_bytes,
                         device.port_active ? "active" : "down");
     for (std::size_t i = 0; i < device.gids.size(); ++i) {
       if (!device.gids[i].in_use()) continue;
-      text +=
-          fmt::format("  GID {:<2} {:<39}  {}  {}\n", i, text_of(device.gids[i].gid),
-                      device.gids[i].is_roce_v1 ? "RoCE v1" : "RoCE v2", device.gids[i].interface);
+      text += fmt::format("  GID {:<2} {:<39}  {}  {}\n", i, text_of(device.gids[i].gid),
+                          device.gids[i].is_roce_v1 ? "RoCE v1" : "RoCE v2",
+                          one_line(device.gids[i].interface));
     }
   }
   return text;
@@ -75,7 +76,7 @@ std::string devices_json(std::span<const DeviceInfo> devices) {
                     {"port_active", device.port_active},
                     {"gids", gids}});
   }
-  return list.dump(2) + "\n";
+  return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tulle::live

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/quoted.h"
+#include "base/terminal_text.h"
 
 namespace tulle::live {
 namespace {
@@ -92,9 +93,9 @@ std::string started_text(const FabricOptions& options, const std::string& networ
   const fabric::Topology& topology = options.topology;
   const std::uint32_t hosts = topology.adapters();
   std::string text =
-      fmt::format("The fabric \"{}\" is up: {}, {} hosts (h0 to h{}), {}.\n", options.name,
-                  count_text(topology.switches, "switch", "switches"), hosts, hosts - 1,
-                  count_text(topology.links.size(), "cable", "cables"));
+      fmt::format("The fabric \"{}\" is up: {}, {} hosts (h0 to h{}), {}.\n",
+                  one_line(options.name), count_text(topology.switches, "switch", "switches"),
+                  hosts, hosts - 1, count_text(topology.links.size(), "cable", "cables"));
   if (options.keeps_rates) text += "Its links keep to their rates.\n";
   if (!options.has_manager) {
     text +=
@@ -109,7 +110,7 @@ std::string started_text(const FabricOptions& options, const std::string& networ
     text +=
         "Datagrams between the machines are not sealed (--secure): all their users are trusted.\n";
   }
-  return text + network + "\n";
+  return text + terminal_text(network) + "\n";
 }
 
 std::string fabrics_text(std::span<const FoundFabric> fabrics,

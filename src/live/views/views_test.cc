@@ -37,6 +37,19 @@ TEST(DevicesView, AnUnusedIndexIsNoEntry) {
   EXPECT_EQ(devices_json({}), "[]\n");
 }
 
+// The kernel lets an interface have almost any bytes in its name.
+TEST(DevicesView, NamesOfInterfacesDoNotControlTheTerminal) {
+  DeviceInfo device;
+  device.name = "tulle0";
+  device.gids.resize(2);
+  device.gids[1].gid.bytes[15] = 1;
+  device.gids[1].interface = "a\033\xFF";
+  const std::vector<DeviceInfo> devices = {device};
+  EXPECT_TRUE(devices_text(devices).ends_with("  a??\n"));
+  const auto json = nlohmann::json::parse(devices_json(devices));
+  EXPECT_EQ(json[0]["gids"][1]["interface"], "a\033\uFFFD");
+}
+
 TEST(StatusView, NoAgentIsNoError) {
   EXPECT_EQ(status_text({}, "@tulle"),
             "No host agent is running at @tulle: no program has a device open.\n");

@@ -220,15 +220,10 @@ EXPORT int epoll_wait(int epoll, struct epoll_event* events, int capacity, int t
   }
 }
 
-// As in ppoll, a signal may come between the change of the mask and the wait.
 EXPORT int epoll_pwait(int epoll, struct epoll_event* events, int capacity, int timeout,
                        const sigset_t* mask) {
   if (poll_set_of(epoll) < 0) return find_epoll_pwait()(epoll, events, capacity, timeout, mask);
-  sigset_t before;
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, mask, &before);
-  const int result = epoll_wait(epoll, events, capacity, timeout);
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return result;
+  return MASKED(mask, epoll_wait(epoll, events, capacity, timeout));
 }
 
 EXPORT int epoll_pwait2(int epoll, struct epoll_event* events, int capacity,

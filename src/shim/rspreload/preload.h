@@ -3,6 +3,7 @@
 // What the calls of librspreload share.
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -98,6 +99,36 @@ void forget_all_watches(void);
 void close_poll_set(int set);
 // Lets the kernel's epoll watch a socket that has become an ordinary one. Frees the watches.
 void watch_plain(int fd, struct watch* watches);
+
+// --- mask.c ---
+
+// The C library's ppoll().
+int real_wait(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+              const sigset_t* mask);
+
+// Makes a call that waits, with the signal mask in force during the wait alone, as in ppoll(2).
+// rsockets wait by poll(), which is ours, and hands the mask to the kernel. Nothing changes the
+// mask if it is null.
+struct masked_wait {
+  const sigset_t* mask;
+  const sigset_t* outer;
+  sigset_t before;
+};
+struct masked_wait begin_wait(const sigset_t* mask);
+void end_wait(const struct masked_wait* wait);
+// Returns 0, or -1 with EINTR if a signal came that the mask lets through.
+int take_signals(const sigset_t* mask);
+#define MASKED(mask, call)                                                                \
+  ({                                                                                      \
+    const struct masked_wait wait_ __attribute__((cleanup(end_wait))) = begin_wait(mask); \
+    const int waited_ = call;                                                             \
+    waited_ != 0 || wait_.mask == NULL ? waited_ : take_signals(wait_.mask);              \
+  })
+// A jump out of a wait ends it.
+void forget_wait(void);
+// Returns true if the thread is in such a wait, where poll_masked() waits in place of poll().
+int has_mask(void);
+int poll_masked(struct pollfd* fds, nfds_t count, int timeout);
 
 static inline int64_t now_milliseconds(void) {
   struct timespec now;

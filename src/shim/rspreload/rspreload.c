@@ -74,7 +74,6 @@ REAL(int, __fxstat, (int, int, struct stat*))
 REAL(int, __fxstat64, (int, int, struct stat64*))
 REAL(int, fstat, (int, struct stat*))
 REAL(int, fstat64, (int, struct stat64*))
-REAL(int, ppoll, (struct pollfd*, nfds_t, const struct timespec*, const sigset_t*))
 REAL(int, pselect, (int, fd_set*, fd_set*, fd_set*, const struct timespec*, const sigset_t*))
 REAL(int, recvmmsg, (int, struct mmsghdr*, unsigned, int, struct timespec*))
 REAL(int, sendmmsg, (int, struct mmsghdr*, unsigned, int))
@@ -449,6 +448,7 @@ static int is_replaced(const struct pollfd* fds, nfds_t count, const struct poll
 }
 
 EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
+  if (is_inside() && has_mask() && timeout != 0) return poll_masked(fds, count, timeout);
   if (!has_rsocket(fds, count)) return find_poll()(fds, count, timeout);
   struct pollfd* translated = malloc(count * sizeof *translated);
   if (translated == NULL) {
@@ -519,16 +519,10 @@ EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* excepti
   return poll_sets(count, sets, milliseconds);
 }
 
-// The signal mask is in force while the call waits. Other than in the kernel, a signal may come
-// between the change of the mask and the wait, which then continues.
 EXPORT int ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
                  const sigset_t* mask) {
-  if (!has_rsocket(fds, count)) return find_ppoll()(fds, count, timeout, mask);
-  sigset_t before;
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, mask, &before);
-  const int result = poll(fds, count, timeout != NULL ? milliseconds_of(timeout) : -1);
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return result;
+  if (!has_rsocket(fds, count)) return real_wait(fds, count, timeout, mask);
+  return MASKED(mask, poll(fds, count, timeout != NULL ? milliseconds_of(timeout) : -1));
 }
 
 EXPORT int pselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
@@ -537,11 +531,7 @@ EXPORT int pselect(int count, fd_set* readable, fd_set* writable, fd_set* except
   if (!sets_have_rsocket(count, sets)) {
     return find_pselect()(count, readable, writable, exceptional, timeout, mask);
   }
-  sigset_t before;
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, mask, &before);
-  const int result = poll_sets(count, sets, timeout != NULL ? milliseconds_of(timeout) : -1);
-  if (mask != NULL) pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return result;
+  return MASKED(mask, poll_sets(count, sets, timeout != NULL ? milliseconds_of(timeout) : -1));
 }
 
 // --- what compilers call in place of the above, with the size of the buffer (_FORTIFY_SOURCE) ---

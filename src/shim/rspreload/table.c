@@ -60,7 +60,10 @@ void end_call(const int* before) {
   errno = error;
 }
 
-void forget_call(void) { inside = 0; }
+void forget_call(void) {
+  inside = 0;
+  forget_wait();
+}
 
 // A child of vfork() or of posix_spawn() has its parent's memory: what it closes and copies must
 // not change the table.

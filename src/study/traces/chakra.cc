@@ -334,6 +334,11 @@ Result<void> ChakraReader::convert_collective(const At& at, Node& node) {
       return {};
     case ChakraCollective::all_gather:
       node.collective = Collective::all_gather;
+      if (node.bytes > Node::bytes_max / ranks) {
+        return error(at.node.id, fmt::format("{} bytes of each of {} ranks are too many: 16 TiB "
+                                             "together at most",
+                                             node.bytes, ranks));
+      }
       node.bytes *= ranks;
       return {};
     case ChakraCollective::broadcast:

@@ -72,6 +72,14 @@ TEST(Chakra, CollectivesBecomeMessages) {
   EXPECT_TRUE(chakra({{wait}, {wait}}).starts_with("0: 1->0 1 by 1\n")) << "a barrier";
 }
 
+// 2^44 bytes of each rank are 2^45 together.
+TEST(Chakra, AllRanksBytesOfAnAllGatherHaveABound) {
+  const auto gather =
+      node(0, collective).with("comm_type", all_gather).with("comm_size", std::uint64_t{1} << 44);
+  EXPECT_NE(chakra({{gather}, {gather}}).find("of each of 2 ranks are too many"),
+            std::string::npos);
+}
+
 TEST(Chakra, ABarrierMayFollowAnotherCollective) {
   const std::vector<WrittenNode> nodes = {all_to_all_of(1, 8),
                                           node(2, collective, {1}).with("comm_type", barrier)};

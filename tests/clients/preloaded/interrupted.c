@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -347,12 +349,79 @@ static void seal(int listener) {
   CHECK(socket(AF_INET, SOCK_RAW, IPPROTO_UDP) == -1 && errno == EOPNOTSUPP);
 }
 
+/* --- a signal that is let through in a wait alone, and comes before it or in it --- */
+
+static atomic_int signals;
+
+static void count_signal(int signal) {
+  (void)signal;
+  ++signals;
+}
+
+static int wait_by(int way, int fd, int milliseconds, const sigset_t* mask) {
+  const struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+  struct pollfd asked = {.fd = fd, .events = POLLIN};
+  if (way == 0) return ppoll(&asked, 1, &limit, mask);
+  if (way == 1) {
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(fd, &readable);
+    return pselect(fd + 1, &readable, NULL, NULL, &limit, mask);
+  }
+  struct epoll_event event = {.events = EPOLLIN};
+  const int epoll = epoll_create1(0);
+  CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+  const int result = epoll_pwait(epoll, &event, 1, milliseconds, mask);
+  const int error = errno;
+  close(epoll);
+  errno = error;
+  return result;
+}
+
+static void* signal_later(void* thread) {
+  usleep(100000);
+  pthread_kill(*(pthread_t*)thread, SIGUSR1);
+  return NULL;
+}
+
+static void mask(int listener) {
+  const struct ends ends = pair(listener);
+  const struct sigaction action = {.sa_handler = count_signal};
+  sigset_t usr1, let_through, now;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  CHECK(pthread_sigmask(SIG_BLOCK, &usr1, &let_through) == 0);
+  pthread_t self = pthread_self(), thread;
+  for (int way = 0; way < 3; ++way) {
+    const int before = signals;
+    raise(SIGUSR1);
+    CHECK(wait_by(way, ends.near, 10000, &let_through) == -1 && errno == EINTR);
+    raise(SIGUSR1);
+    CHECK(wait_by(way, ends.near, 0, &let_through) == -1 && errno == EINTR);
+    CHECK(pthread_create(&thread, NULL, signal_later, &self) == 0);
+    CHECK(wait_by(way, ends.near, 10000, &let_through) == -1 && errno == EINTR);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(signals == before + 3);
+    /* What the mask keeps back comes later. */
+    raise(SIGUSR1);
+    CHECK(wait_by(way, ends.near, 50, &usr1) == 0 && signals == before + 3);
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &usr1, NULL) == 0 && signals == before + 4);
+    CHECK(pthread_create(&thread, NULL, signal_later, &self) == 0);
+    CHECK(wait_by(way, ends.near, 300, &usr1) == 0 && signals == before + 5);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_BLOCK, &usr1, &now) == 0 && !sigismember(&now, SIGUSR1));
+    expect_byte(ends.far, ends.near);
+  }
+}
+
 int main(int count, char** arguments) {
   static const struct {
     const char* name;
     void (*run)(int listener);
-  } cases[] = {{"cancel", cancel}, {"clone", clone_alone}, {"handle", handle}, {"leap", leap},
-               {"pend", pend},     {"replace", replace},   {"seal", seal},     {"sweep", sweep}};
+  } cases[] = {{"cancel", cancel},   {"clone", clone_alone}, {"handle", handle},
+               {"leap", leap},       {"mask", mask},         {"pend", pend},
+               {"replace", replace}, {"seal", seal},         {"sweep", sweep}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   const int listener = listen_at();

@@ -23,9 +23,9 @@ void start_thread(std::function<void()> run) {
   pthread_sigmask(SIG_BLOCK, &all, &before);
   try {
     std::thread(std::move(run)).detach();
-  } catch (...) {
+  } catch (const std::exception&) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
+    throw std::bad_alloc();  // calls of the C API return ENOMEM then
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -119,6 +119,7 @@ void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watc
 void forget(int fd);
 
 // aside.cc: starts a thread that blocks all signals: the program's are for the program's threads.
+// Throws std::bad_alloc if the system gives no thread.
 void start_thread(std::function<void()> run);
 // Runs the work on one of a few threads that may wait, which take work of the same kind in order.
 // Returns false if too much waits already, or there is no memory.

@@ -1,6 +1,7 @@
 #include "shim/rsockets/sockets/stream.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <rdma/rsocket.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <new>
 #include <span>
 #include <thread>
 #include <vector>
@@ -401,6 +403,21 @@ TEST_F(StreamSocketPeerTest, AThreadThatWaitsHearsOfIt) {
   std::string text;
   EXPECT_EQ(receive(*server_, text, 10), EPROTO);
   peer.join();
+}
+
+// Threads with stacks that do not fit into the address space cannot be made.
+TEST(Threads, ThatCannotBeMadeAreLackOfMemory) {
+  pthread_attr_t usual;
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  EXPECT_THROW(start_thread([] {}), std::bad_alloc);
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  sigset_t mask;
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &mask), 0);
+  EXPECT_EQ(sigismember(&mask, SIGTERM), 0);
 }
 
 }  // namespace
