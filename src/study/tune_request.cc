@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "base/quoted.h"
@@ -37,7 +38,8 @@ Result<std::vector<std::string>> parse_seeds(const std::string& option, const st
 
 // Finds a file of knobs, given as a path or as the name of one that comes with Tulle.
 Result<std::string> knobs_file(const std::string& name, const Spelling& spell) {
-  if (fs::is_regular_file(name)) return name;
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) return name;
   auto found = config::find_named_or_file("", "tuning", name, "set of knobs named");
   if (!found) return Error{spell("knobs") + ": " + found.error().message};
   return found;

@@ -362,7 +362,7 @@ void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   if (!decode(bytes, message)) return end(session);  // a program of this version sends nothing else
   ReplyMessage answer{reply::Failed{EPERM}};
   if (names_own_queue_pairs(session, message.command, sessions_, slots_.group())) {
-    answer.reply = connections_->execute(session.channel, std::move(message));
+    answer.reply = connections_->execute(session.channel, message);
   }
   sessions_.tell_changes(devices_);  // must precede a reply that names a new GID index
   if (!send_message(session.connection.get(), encode(answer))) end(session);

@@ -235,7 +235,7 @@ void FabricServer::execute(Session& session, std::span<const std::byte> bytes) {
     return;
   }
   ConnectionService& service = clients_.service_of(*session.connects);
-  const ReplyMessage reply{service.execute(session.channel, std::move(command))};
+  const ReplyMessage reply{service.execute(session.channel, command)};
   if (!send_message(session.connection.get(), encode(reply))) session.is_over = true;
 }
 

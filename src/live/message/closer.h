@@ -6,8 +6,8 @@
 // its peer, a file of a user's own file system for that user's program, and any file for a user who
 // has it in an epoll instance (exiting_threads.h). The same holds for a connection in which such
 // descriptors are still unread. A process that serves many must not wait, so threads that exit
-// close them. A sender has a few such threads at once; the more of them wait, the more descriptors the
-// next one takes along.
+// close them. A sender has a few such threads at once; the more of them wait, the more descriptors
+// the next one takes along.
 //
 // Where a thread cannot have its own descriptors, usual threads close: one descriptor of a sender,
 // then one of the next. A sender never keeps more than one thread waiting. Many senders may keep

@@ -129,9 +129,8 @@ class HeldFiles {
       } else if (in.opcode == FUSE_READ) {
         is_held_ = true;
         continue;
-      } else if (in.opcode == FUSE_FORGET || in.opcode == FUSE_INTERRUPT) {
-        continue;
-      } else if (in.opcode == FUSE_FLUSH && withholds_flushes_) {
+      } else if (in.opcode == FUSE_FORGET || in.opcode == FUSE_INTERRUPT ||
+                 (in.opcode == FUSE_FLUSH && withholds_flushes_)) {
         continue;
       } else if (in.opcode != FUSE_FLUSH && in.opcode != FUSE_RELEASE) {
         out.header.error = -ENOSYS;

@@ -48,7 +48,8 @@ class ConnectionTable {
   // Returns null also if the connection's owner has released it.
   Connection* find_owned(ConnectionId id);
   // These find a connection by the sender of its REQ or SIDR_REQ, and by its remote queue pair,
-  // once it has been named so. The name of a queue pair is forgotten in time wait. Number 0 is nobody's.
+  // once it has been named so. The name of a queue pair is forgotten in time wait. Number 0 is
+  // nobody's.
   Connection* find_by_remote_id(const RemoteKey& key);
   Connection* find_by_remote_qp(const RemoteKey& key);
   void name_by_remote_id(const Connection& connection);

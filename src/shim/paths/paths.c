@@ -110,7 +110,8 @@ __attribute__((constructor)) static void read_root(void) {
   atomic_store_explicit(&has_root, true, memory_order_release);
 }
 
-/* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not set. */
+/* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not
+   set. */
 static const struct root* tree_root(void) {
   return atomic_load_explicit(&has_root, memory_order_acquire) ? &the_root : NULL;
 }

@@ -41,8 +41,8 @@ TEST(Document, WhatComesBehindALongStringCounts) {
   for (const std::string mark : {"\"", "'"}) {
     for (int more = 0; more <= 2; ++more) {
       const std::string text = fmt::format("{}q{}", repeated(mark, 3), repeated(mark, 3 + more));
-      EXPECT_EQ(error_of("x = [" + text + "]\n"), "");
-      EXPECT_EQ(error_of("x = [" + text + ", " + deep + "]\n"),
+      EXPECT_EQ(error_of(fmt::format("x = [{}]\n", text)), "");
+      EXPECT_EQ(error_of(fmt::format("x = [{}, {}]\n", text, deep)),
                 std::string("f.toml:1: ") + too_deep);
     }
   }
