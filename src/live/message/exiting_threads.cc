@@ -61,7 +61,7 @@ std::optional<pid_t> ExitingThreads::start(std::span<const int> files, Work work
   return start(files, std::move(work), {});
 }
 
-// Until the thread goes on, it has no file's last descriptor. `ours` are closed before.
+// Until the thread continues, it has no file's last descriptor. `ours` are closed before.
 std::optional<pid_t> ExitingThreads::start(std::span<const int> files, Work work,
                                            std::span<UniqueFd> ours) {
   const std::lock_guard lock(mutex_);
