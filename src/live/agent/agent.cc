@@ -374,8 +374,7 @@ void AgentCore::handle_or_end(Session& session) {
 void AgentCore::handle(Session& session) {
   constexpr int messages_in_a_turn = 16;
   for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
-    // A message may bring many descriptors, and some may close slowly. Those of another user stay
-    // where they are once that user has its share of the agent's.
+    // Another user's descriptors stay where they are once that user has a share of the agent's.
     const bool is_strange = session.peer.uid != geteuid();
     if (is_strange && descriptors_.waiting(session.peer.uid) >= SessionTable::connections_max) {
       return refuse(session, "too many descriptors of this user are not closed yet");
@@ -388,6 +387,7 @@ void AgentCore::handle(Session& session) {
       descriptors_.close(session, std::move(message->fds));
       continue;
     }
+    if (message.error().error_number == EPROTO) return refuse(session, message.error().message);
     const bool is_closed = message.error().error_number != EAGAIN;
     // The pidfd is readable once the process is dead, whether or not its parent has waited for it.
     pollfd dead{session.process.get(), POLLIN, 0};
