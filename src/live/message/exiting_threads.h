@@ -4,14 +4,14 @@
 //
 // The last close of a file may wait for as long as another user likes, and nothing ends that wait,
 // not even SIGKILL. If that user has the file in an epoll instance, and lets the kernel copy an
-// event to a page of the user's own file system, the close waits in eventpoll_release_file(). While
-// any thread waits, the kernel keeps the whole table of descriptors that it uses, with the sockets of a
-// process that has died. So each such close is a thread's own, whose table has nothing else
-// (close_range(2) with CLOSE_RANGE_UNSHARE, Linux 5.9).
+// event to a page of the user's own file system, the close waits in eventpoll_release_file().
+// While any thread waits, the kernel keeps the whole table of descriptors that it uses, with the
+// sockets of a process that has died. So each such close is a thread's own, whose table has
+// nothing else (close_range(2) with CLOSE_RANGE_UNSHARE, Linux 5.9).
 //
 // A file with a flush operation, as one of a user's own file system has, is worse: each removal
-// from a table waits, not only the last close. Such a file must never get into the process's own table.
-// So messages with descriptors of others are received by such a thread, too.
+// from a table waits, not only the last close. Such a file must never get into the process's own
+// table. So messages with descriptors of others are received by such a thread, too.
 //
 // A thread that exits does not wait for a peer either, whatever SO_LINGER says (inet_release looks
 // for PF_EXITING). That includes files in the unread messages of a socket.
