@@ -163,19 +163,25 @@ Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock cl
   std::unique_ptr<Seal> seal(new Seal(*library, clock));
   seal->file_ = key_file;
   seal->file_changed_ = changed;
-  seal->set_keys(*secrets);
+  if (auto set = seal->set_keys(*secrets); !set) {
+    return Error{"cannot use the key file " + key_file + ": " + set.error().message, EINVAL};
+  }
   return seal;
 }
 
-void Seal::set_keys(const std::vector<SecretKey>& secrets) {
+Result<void> Seal::set_keys(const std::vector<SecretKey>& secrets) {
   std::vector<Key> keys;
   for (const SecretKey& secret : secrets) {
+    if (std::ranges::find(keys, secret, &Key::secret) != keys.end()) continue;
     const Digest digest = hmac(library_, secret, id_label, {});
     const auto id = static_cast<std::uint16_t>(std::to_integer<unsigned>(digest[0]) << 8 |
                                                std::to_integer<unsigned>(digest[1]));
     const Digest shown = hmac(library_, secret, proof_label, {});
     Key& key = keys.emplace_back(Key{secret, std::max<std::uint16_t>(id, 1), {}});
     std::memcpy(key.proof.data(), shown.data(), key.proof.size());
+    if (find_key(keys, key.id) != &key) {
+      return Error{"two of its keys have the same ID: make another in place of one", EINVAL};
+    }
   }
   const bool is_new = keys_.empty() || keys.front().secret != keys_.front().secret;
   if (!own_ || is_new) begin_sending(keys.front().secret);
@@ -183,8 +189,9 @@ void Seal::set_keys(const std::vector<SecretKey>& secrets) {
   // Datagrams that were sealed with a removed key are no longer opened. The windows stay: the key
   // may come back, and nothing that was taken before may then be repeated.
   for (auto& [id, sender] : senders_) {
-    if (find_key(sender.key_id) == nullptr) sender.cipher.reset();
+    if (find_key(keys_, sender.key_id) == nullptr) sender.cipher.reset();
   }
+  return {};
 }
 
 // Changes all or nothing, as set_keys() does.
@@ -207,13 +214,13 @@ void Seal::look_at_file(Time now) {
   if (changed == file_changed_) return;
   const LibcryptoUse use;
   if (!use.is_allowed()) return;
-  if (auto secrets = read_key_file(file_)) set_keys(*secrets);
+  if (auto secrets = read_key_file(file_)) static_cast<void>(set_keys(*secrets));
   file_changed_ = changed;
 }
 
-const Seal::Key* Seal::find_key(std::uint16_t id) const {
-  const auto found = std::ranges::find(keys_, id, &Key::id);
-  return found == keys_.end() ? nullptr : &*found;
+const Seal::Key* Seal::find_key(const std::vector<Key>& keys, std::uint16_t id) {
+  const auto found = std::ranges::find(keys, id, &Key::id);
+  return found == keys.end() ? nullptr : &*found;
 }
 
 bool Seal::seal(const wire::IpUdp& ip, std::span<std::byte> room) {
@@ -275,30 +282,39 @@ std::optional<std::span<const std::byte>> Seal::open_or_throw(const wire::IpUdp&
     Sender& sender = known->second;
     if (sender.key_id != fields.key_id || !has_cipher(fields.sender, sender)) return {};
     if (!sender.cipher->decrypt(header, text, plain, tag)) return {};
+    if (is_too_early(sealed_at, sender.not_before)) return {};
     if (!sender.window.admit(fields.counter)) return {};
     sender.sealed_at = std::max(sender.sealed_at, sealed_at);
     by_silence_.splice(by_silence_.begin(), by_silence_, sender.place);
     return plain;
   }
   // Nothing is remembered of a sender before one of its datagrams has proved genuine.
-  const Key* key = find_key(fields.key_id);
+  const Key* key = find_key(keys_, fields.key_id);
   const std::int64_t age = clock_() - sealed_at;
   if (key == nullptr || age > age_seconds_max || age < -age_seconds_max) return {};
-  // A clock that was wrong when the floor was set, and is right now, must not shut all out. What
-  // was taken by the wrong one is too old, or too new, by the right one.
-  if (not_before_ > clock_() + age_seconds_max) not_before_ = clock_();
-  if (sealed_at < not_before_) return {};
-  Sender sender{
-      fields.key_id, SenderCipher(library_, key->secret, fields.sender), {}, sealed_at, {}};
+  if (is_too_early(sealed_at, not_before_)) return {};
+  Sender sender{.key_id = fields.key_id,
+                .cipher = SenderCipher(library_, key->secret, fields.sender),
+                .window = {},
+                .sealed_at = sealed_at,
+                .not_before = std::max(not_before_, clock_() - age_seconds_max),
+                .place = {}};
   if (!sender.cipher->decrypt(header, text, plain, tag)) return {};
   sender.window.admit(fields.counter);
   remember(fields.sender, std::move(sender));
   return plain;
 }
 
+// A clock that was wrong when the floor was set, and is right now, must not shut all out. What was
+// taken by the wrong one is too old, or too new, by the right one.
+bool Seal::is_too_early(std::int64_t sealed_at, std::int64_t& floor) const {
+  if (floor > clock_() + age_seconds_max) floor = clock_();
+  return sealed_at < floor;
+}
+
 // A sender has lost its cipher if its key was removed since. The key may be back.
 bool Seal::has_cipher(const SenderCipher::SenderId& id, Sender& sender) const {
-  const Key* const key = sender.cipher ? nullptr : find_key(sender.key_id);
+  const Key* const key = sender.cipher ? nullptr : find_key(keys_, sender.key_id);
   if (key != nullptr) sender.cipher.emplace(library_, key->secret, id);
   return sender.cipher.has_value();
 }

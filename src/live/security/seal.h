@@ -142,15 +142,20 @@ class Seal {
     std::optional<SenderCipher> cipher;  // none while its key is not in the file
     ReplayWindow window;
     std::int64_t sealed_at = 0;  // the latest time in its datagrams
+    // What it sealed earlier was not taken while it was unknown, and is not taken now that it is
+    // known.
+    std::int64_t not_before = 0;
     std::list<SenderCipher::SenderId>::iterator place;
   };
 
   Seal(const Libcrypto& library, Clock clock) : library_(library), clock_(clock) {}
-  void set_keys(const std::vector<SecretKey>& secrets);
+  // Leaves the keys as they are if two have the same ID, by which those that receive choose.
+  Result<void> set_keys(const std::vector<SecretKey>& secrets);
   void begin_sending(const SecretKey& secret);
   std::optional<std::span<const std::byte>> open_or_throw(const wire::IpUdp& ip,
                                                           std::span<const std::byte> datagram);
-  const Key* find_key(std::uint16_t id) const;
+  static const Key* find_key(const std::vector<Key>& keys, std::uint16_t id);
+  bool is_too_early(std::int64_t sealed_at, std::int64_t& floor) const;
   bool has_cipher(const SenderCipher::SenderId& id, Sender& sender) const;
   void remember(const SenderCipher::SenderId& id, Sender sender);
 

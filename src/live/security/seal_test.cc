@@ -1,6 +1,7 @@
 #include "live/security/seal.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -12,8 +13,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <new>
 #include <span>
+#include <string>
 
 #include "base/folder_test.h"
 #include "rdma/wire/bth.h"
@@ -265,6 +268,33 @@ TEST_F(SealTest, WhatWasSealedBeforeMayBeRefused) {
   seconds = before;
 }
 
+// What an unknown sender has sealed too long ago stays refused when the sender becomes known.
+TEST_F(SealTest, WhatIsTooOldStaysRefusedOnceItsSenderIsKnown) {
+  const std::int64_t before = seconds;
+  const auto one = make();
+  const Bytes recorded = sealed(*one, packet());
+  const Bytes late = sealed(*one, packet());
+  seconds += Seal::age_seconds_max;
+  const Bytes recent = sealed(*one, packet());
+  ++seconds;
+  const auto two = make();
+  EXPECT_TRUE(opens(*two, sealed(*one, packet()), packet()));
+  EXPECT_FALSE(opens(*two, recorded, packet()));
+  EXPECT_TRUE(opens(*two, recent, packet())) << "it was overtaken";
+  // An agent takes nothing of its predecessor's time.
+  const auto agent = make();
+  agent->refuse_earlier();
+  EXPECT_TRUE(opens(*agent, sealed(*one, packet()), packet()));
+  EXPECT_FALSE(opens(*agent, recent, packet()));
+  // Both clocks are put back. What the sender seals from now on is taken.
+  seconds = before - 3'600;
+  EXPECT_TRUE(opens(*two, sealed(*one, packet()), packet()));
+  EXPECT_TRUE(opens(*agent, sealed(*one, packet()), packet()));
+  EXPECT_FALSE(opens(*two, recent, packet())) << "it was taken already";
+  seconds = before;
+  EXPECT_TRUE(opens(*make(), late, packet()));
+}
+
 TEST_F(SealTest, AClockThatIsPutBackShutsNobodyOut) {
   const std::int64_t before = seconds;
   seconds = before + 3'600;
@@ -421,6 +451,29 @@ TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
   now += Seal::look_interval;
   one->look_at_file(now);
   expect_traffic();
+}
+
+// The ID in a datagram says which of the keys opens it.
+TEST_F(SealTest, KeysWithTheSameIdAreRefused) {
+  std::map<std::uint16_t, std::string> seen;
+  const auto key_of = [](int number) { return fmt::format("{:064x}\n", number); };
+  const auto write_keys = [&](const std::string& keys) {
+    write("many", {});
+    std::ofstream(folder_.path("many")) << keys;
+  };
+  std::string same;
+  for (int i = 1; same.empty(); ++i) {
+    write_keys(key_of(i));
+    const auto [other, is_new] = seen.emplace(make("many")->key_id(), key_of(i));
+    if (!is_new) same = other->second + key_of(i);
+  }
+  write_keys(same);
+  const auto refused = Seal::create(folder_.path("many"));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("two of its keys have the same ID"), std::string::npos)
+      << refused.error().message;
+  write("many", {'1', '1'});
+  EXPECT_EQ(make("many")->key_id(), make()->key_id()) << "a key that is there twice is one";
 }
 
 TEST_F(SealTest, AFileIsReadOnceItsModeIsRight) {
