@@ -75,7 +75,9 @@ void FabricServer::hear(Session& session) {
   if (session.is_over) return;
   const int bell = data_ports_.bell(session.id);
   if (refuses_to_read(session, bell)) return;
-  session.is_over = next_has_descriptors(bell);
+  auto has_descriptors = next_has_descriptors(bell);
+  if (!has_descriptors) return;
+  session.is_over = *has_descriptors;
   if (!session.is_over) data_ports_.answer(session.id);
 }
 

@@ -17,8 +17,9 @@ UnclosedDescriptors::UnclosedDescriptors() : UnclosedDescriptors(file_limit() / 
 const char* UnclosedDescriptors::objection_to_reading(const FabricSession& session,
                                                       int socket) const {
   if (closers_.files().waiting(session.sender()) >= of_sender_max) return many_open_text;
-  if (closers_.files().waiting() < all_max_ || !next_has_descriptors(socket)) return nullptr;
-  return many_of_all_open_text;
+  if (closers_.files().waiting() < all_max_) return nullptr;
+  auto has_descriptors = next_has_descriptors(socket);
+  return has_descriptors && *has_descriptors ? many_of_all_open_text : nullptr;
 }
 
 }  // namespace tulle::live

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -96,7 +98,10 @@ TEST_F(HeldFilesTest, AFileThatIsNeverFlushedDoesNotGetHere) {
     const int number = file.get();
     EXPECT_TRUE(send_message(program.get(), std::vector<std::byte>(3), {&number, 1}));
   });
-  ASSERT_TRUE(comes([&] { return next_has_descriptors(own.get()); }));
+  ASSERT_TRUE(comes([&] { 
+    auto has_descriptors = next_has_descriptors(own.get());
+    return has_descriptors && *has_descriptors;
+  }));
   const auto began = Clock::now();
   std::vector<UniqueFd> of_no_message;
   const auto message = closers_.receive(7, own.get(), &of_no_message);
@@ -149,6 +154,37 @@ TEST_F(HeldFilesTest, ManyTakeFewThreads) {
   closers_.finish();
   EXPECT_EQ(closers_.files().waiting(), 0u) << "all is handed over at the end";
   expect_end();
+}
+
+// A message that comes while its receiver finds that there is none is not received unseen.
+TEST(SenderClosersTest, NoFileGetsHereWheneverItsMessageComes) {
+  SenderClosers closers(4);
+  if (!closers.is_possible()) GTEST_SKIP() << "threads have no own descriptors here";
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd program(pair[0]), own(pair[1]);
+  constexpr int rounds = 300;
+  std::atomic<int> round = 0;
+  std::thread sender([&] {
+    const std::array<int, 1> file = {fileno(stderr)};
+    for (int sent = 0; sent < rounds; ++sent) {
+      while (round.load() <= sent) continue;
+      EXPECT_TRUE(send_message(program.get(), std::vector<std::byte>(3), file));
+    }
+  });
+  int received = 0;
+  for (int i = 0; i < rounds; ++i) {
+    round = i + 1;
+    for (;;) {
+      std::vector<UniqueFd> of_no_message;
+      const auto message = closers.receive(7, own.get(), &of_no_message);
+      if (!message && message.error().error_number == EAGAIN) continue;
+      received += message ? 1 : 0;
+      break;
+    }
+  }
+  sender.join();
+  EXPECT_EQ(received, 0);
 }
 
 }  // namespace

@@ -46,9 +46,11 @@ Result<ReceivedMessage> SenderClosers::receive(Sender sender, int socket,
   constexpr int patience_milliseconds = 1'000;
   // As many as a user's programs may expose at once must count as fewer than a user may leave open.
   constexpr std::size_t counted = 4;
-  if (!exiting_->is_possible() || !next_has_descriptors(socket)) {
-    return receive_message(socket, of_no_message);
-  }
+  if (!exiting_->is_possible()) return receive_message(socket, of_no_message);
+  // A message may come at any time. Only one that was looked at is received here.
+  auto has_descriptors = next_has_descriptors(socket);
+  if (!has_descriptors) return has_descriptors.error();
+  if (!*has_descriptors) return receive_bytes(socket);
   const Error refused{"a message with descriptors that nobody takes", EPROTO};
   std::array<int, 2> ends{};
   constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;

@@ -128,7 +128,9 @@ Result<void> bind_to_path(int socket, const std::string& text) {
   return {};
 }
 
-Result<ReceivedMessage> receive(int socket, int flags,
+enum class Descriptors : std::uint8_t { received, left_out };
+
+Result<ReceivedMessage> receive(int socket, int flags, Descriptors descriptors,
                                 std::vector<UniqueFd>* of_no_message = nullptr) {
   ReceivedMessage message;
   // Looks at the message's size first, because room for the largest message would cost more than
@@ -144,8 +146,10 @@ Result<ReceivedMessage> receive(int socket, int flags,
   msghdr header{};
   header.msg_iov = &piece;
   header.msg_iovlen = 1;
-  header.msg_control = room.bytes;
-  header.msg_controllen = sizeof(room.bytes);
+  if (descriptors == Descriptors::received) {
+    header.msg_control = room.bytes;
+    header.msg_controllen = sizeof(room.bytes);
+  }
   ssize_t received;
   do {
     received = recvmsg(socket, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -262,15 +266,20 @@ Result<void> send_message(int socket, std::span<const std::byte> bytes, std::spa
 }
 
 Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no_message) {
-  return receive(socket, 0, of_no_message);
+  return receive(socket, 0, Descriptors::received, of_no_message);
 }
-Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PEEK); }
+Result<ReceivedMessage> receive_bytes(int socket) {
+  return receive(socket, 0, Descriptors::left_out);
+}
+Result<ReceivedMessage> peek_message(int socket) {
+  return receive(socket, MSG_PEEK, Descriptors::received);
+}
 
 // A look without room for descriptors makes none, and says that some are missing.
-bool next_has_descriptors(int socket) {
+Result<bool> next_has_descriptors(int socket) {
   msghdr header{};
-  const ssize_t bytes = look(socket, header);
-  return bytes >= 0 && (header.msg_flags & MSG_CTRUNC) != 0;
+  if (look(socket, header) < 0) return system_error("cannot receive from the agent's socket");
+  return (header.msg_flags & MSG_CTRUNC) != 0;
 }
 
 bool is_all_read(int socket) {

@@ -57,8 +57,11 @@ Result<void> send_message(int socket, std::span<const std::byte> bytes,
 Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no_message = nullptr);
 // Returns the oldest message without taking it. Its descriptors are duplicates.
 Result<ReceivedMessage> peek_message(int socket);
-// Returns true if the oldest message has descriptors. It stays where it is.
-bool next_has_descriptors(int socket);
+// Receives a message that has no descriptors. Those of another would not get here.
+Result<ReceivedMessage> receive_bytes(int socket);
+// Returns whether the oldest message has descriptors. It stays where it is, and if there is none,
+// the next one may have any: the error_number is EAGAIN then, and ECONNRESET if the peer is gone.
+Result<bool> next_has_descriptors(int socket);
 // Returns true if the other end has read all that was sent, or is gone.
 bool is_all_read(int socket);
 // Takes the messages of a socket on which nothing more can come, up to the first that has

@@ -76,17 +76,17 @@ TEST(Socket, DescriptorsOfTheNextMessageAreSeenBeforeItIsTaken) {
   for (const int type : {SOCK_SEQPACKET, SOCK_DGRAM}) {
     const Ends ends = connected(type);
     const std::array<int, 1> one = {ends.sender.get()};
-    EXPECT_FALSE(next_has_descriptors(ends.receiver.get()));
+    EXPECT_EQ(next_has_descriptors(ends.receiver.get()).error().error_number, EAGAIN);
     ASSERT_TRUE(send_message(ends.sender.get(), bytes));
     ASSERT_TRUE(send_message(ends.sender.get(), bytes, one));
     ASSERT_TRUE(send_message(ends.sender.get(), {}, one));
-    EXPECT_FALSE(next_has_descriptors(ends.receiver.get()));
+    EXPECT_FALSE(next_has_descriptors(ends.receiver.get()).value());
     ASSERT_TRUE(receive_message(ends.receiver.get()));
-    EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
+    EXPECT_TRUE(next_has_descriptors(ends.receiver.get()).value());
     auto second = receive_message(ends.receiver.get());
     ASSERT_TRUE(second);
     EXPECT_EQ(second->fds.size(), 1u);
-    EXPECT_TRUE(next_has_descriptors(ends.receiver.get())) << "an empty message";
+    EXPECT_TRUE(next_has_descriptors(ends.receiver.get()).value()) << "an empty message";
   }
 }
 
@@ -97,7 +97,17 @@ TEST(Socket, DescriptorsAreSeenAlthoughTheOtherEndIsGone) {
   ASSERT_TRUE(send_message(ends.sender.get(), bytes, one));
   ASSERT_TRUE(send_message(ends.receiver.get(), bytes));
   ends.sender.reset();  // with something unread: the other end gets ECONNRESET once
-  EXPECT_TRUE(next_has_descriptors(ends.receiver.get()));
+  EXPECT_TRUE(next_has_descriptors(ends.receiver.get()).value());
+}
+
+TEST(Socket, BytesComeWithoutTheirDescriptors) {
+  const Ends ends = connected(SOCK_SEQPACKET);
+  const std::array<int, 1> one = {ends.sender.get()};
+  ASSERT_TRUE(send_message(ends.sender.get(), std::vector<std::byte>(3)));
+  ASSERT_TRUE(send_message(ends.sender.get(), std::vector<std::byte>(4), one));
+  EXPECT_EQ(receive_bytes(ends.receiver.get()).value().bytes.size(), 3u);
+  EXPECT_FALSE(receive_bytes(ends.receiver.get())) << "it was no such message";
+  EXPECT_EQ(receive_bytes(ends.receiver.get()).error().error_number, EAGAIN);
 }
 
 // Only a socket without descriptors in its messages surely closes at once.
