@@ -49,6 +49,11 @@ class EndpointMonitor {
   // `queue_bytes`. Returns the notice that the source should get.
   Advice arrived(Time now, std::uint32_t source, std::uint32_t bytes, std::uint64_t queue_bytes);
 
+  void rebase(Time by) {
+    tulle::rebase(by, window_began_);
+    for (Entry& entry : entries_) tulle::rebase(by, entry.told_at);
+  }
+
   bool is_congested() const { return is_congested_; }
   std::size_t contributors() const { return entries_.size(); }
 

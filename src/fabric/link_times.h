@@ -50,6 +50,12 @@ class LinkTimes {
   bool is_behind() const { return now_ < advanced_at_; }
   // Returns when the next port waits no longer.
   Time next() const;
+  void rebase(Time by) {
+    tulle::rebase(by, advanced_at_, now_);
+    for (auto& of_node : free_at_) {
+      for (Time& free_at : of_node) tulle::rebase(by, free_at);
+    }
+  }
 
  private:
   void advance(Time now);

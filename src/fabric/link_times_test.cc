@@ -81,5 +81,20 @@ TEST(LinkTimesTest, NoMoreTimeThanTheBoundIsMadeUpFor) {
   EXPECT_EQ(links.advance(LinkTimes::catch_up_max + Time::milliseconds(1)), (std::vector{a, b}));
 }
 
+TEST(LinkTimesTest, APacketTakesAsLongIfTheZeroMoves) {
+  Links links;
+  links.times.keep_rates();
+  const Time by = Time::seconds(5);
+  EXPECT_TRUE(links.advance(by).empty());
+  links.times.carry(a, gigabit, bytes_of_a_microsecond);
+  links.times.wait(a);
+  EXPECT_TRUE(links.advance(by + Time::nanoseconds(400)).empty());
+  links.times.rebase(by);
+  EXPECT_FALSE(links.times.is_behind());
+  EXPECT_FALSE(links.times.is_free(a));
+  EXPECT_EQ(links.times.next(), Time::microseconds(1));
+  EXPECT_EQ(links.advance(Time::microseconds(1)), std::vector{a});
+}
+
 }  // namespace
 }  // namespace tulle::fabric

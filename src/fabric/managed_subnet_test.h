@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -29,14 +30,25 @@ struct ManagedSubnet {
     fabric::settle(now, subnet, managers, [this] { return random.chance(loss); });
   }
   void run_for(Time span) {
-    const Time end = now + span;
+    Time end = now + span;
     for (;;) {
       settle();
       const Time next = std::min(subnet.next_event(), managers.next_timeout());
       if (next > end) break;
       now = std::max(next, now);
+      end = end.rebased(move_zero());
     }
     now = end;
+  }
+  // Moves the clock's zero if that is `kept` ago. Returns by how much.
+  Time move_zero() {
+    if (now <= kept) return Time::zero();
+    const Time by = now - kept;
+    now = kept;
+    subnet.rebase(by);
+    managers.rebase(by);
+    if (also_rebase) also_rebase(by);
+    return by;
   }
 
   bool all_links_are(wire::PortState wanted) const {
@@ -97,6 +109,8 @@ struct ManagedSubnet {
   SubnetManagers managers;
   Random random{1};
   double loss = 0;
+  Time kept = Time::never();  // nothing may wait for as long
+  std::function<void(Time by)> also_rebase;
 };
 
 }  // namespace tulle::fabric

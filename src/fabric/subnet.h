@@ -89,6 +89,9 @@ class Subnet {
   std::optional<Arrival> take_arrival();
   // Returns when run() must be called although nothing has happened.
   Time next_event() const;
+  void rebase(Time by) {
+    for (Node& node : nodes_) node.agent.rebase(by);
+  }
 
   // --- nodes elsewhere ---
 

@@ -129,4 +129,11 @@ Time SubnetManagers::next_timeout() const {
   return next;
 }
 
+void SubnetManagers::rebase(Time by) {
+  for (const auto& placed : managers_) {
+    placed->manager.rebase(by);
+    placed->administration.rebase(by);
+  }
+}
+
 }  // namespace tulle::fabric

@@ -50,6 +50,7 @@ class SubnetManagers {
   // Gives a manager a datagram that has arrived at its node.
   void receive(Time now, const Subnet::Arrival& arrival);
   Time next_timeout() const;
+  void rebase(Time by);
 
  private:
   struct Placed {

@@ -481,4 +481,12 @@ void SubnetTraffic::follow(Time now) {
   });
 }
 
+void SubnetTraffic::rebase(Time by) {
+  for (const auto& node : nodes_) {
+    if (node != nullptr) node->rebase(by);
+  }
+  waiting_.rebase(by);
+  link_times_.rebase(by);
+}
+
 }  // namespace tulle::fabric

@@ -134,6 +134,7 @@ class SubnetTraffic {
     if (!to_send_.empty() || is_behind()) return Time::zero();
     return std::min(waiting_.next_check(), link_times_.next());
   }
+  void rebase(Time by);
 
   // --- cables to other machines ---
 

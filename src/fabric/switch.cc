@@ -435,6 +435,18 @@ Switch::Overdue Switch::take_overdue(Time now, std::uint16_t port_number, Time l
   return overdue;
 }
 
+void Switch::rebase(Time by) {
+  for (port::Port& port : ports_) port.rebase(by);
+  for (Flowlet& flowlet : flowlets_) tulle::rebase(by, flowlet.last);
+  for (const auto& monitor : monitors_) {
+    if (monitor != nullptr) monitor->rebase(by);
+  }
+  // Zero would say that no frame was ever lost.
+  if (last_loss_ > Time::zero()) {
+    last_loss_ = std::max(last_loss_.rebased(by), Time::picoseconds(1));
+  }
+}
+
 // Gives the frames of a list back. Returns how many there are.
 std::uint64_t Switch::give(port::FrameRef first) {
   std::uint64_t frames = 0;

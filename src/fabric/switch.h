@@ -174,6 +174,7 @@ class Switch {
   // The same, where a frame may stay there for another time than the settings say. The caller must
   // give the frames back to the pool.
   Overdue take_overdue(Time now, std::uint16_t port, Time lifetime);
+  void rebase(Time by);
   // Prepares the switch for routes that change: from now on it drops frames whose destination has
   // no route left. reroute() replaces the table, and avoid() keeps a port from being chosen.
   void expect_recovery() { is_recovering_ = true; }

@@ -41,6 +41,7 @@ class WaitingPorts {
     ports_ = std::move(left);
     next_check_ = now + between_checks;
   }
+  void rebase(Time by) { tulle::rebase(by, next_check_); }
 
  private:
   std::vector<NodePort> ports_;

@@ -346,4 +346,11 @@ std::optional<DatagramService::Delivery> DatagramService::expire(Time now) {
   return std::nullopt;
 }
 
+void DatagramService::rebase(Time by) {
+  waiting_.rebase(by);
+  for (Sending& each : senders_) each.sender.rebase(by);
+  for (auto& [key, receiving] : receivers_) receiving.receiver.rebase(by);
+  tulle::rebase(by, transactions_due_);
+}
+
 }  // namespace tulle::management

@@ -107,6 +107,7 @@ class DatagramService {
   // Sends questions again whose time is over. Returns the next one that has been sent as often as
   // it may.
   std::optional<Delivery> expire(Time now);
+  void rebase(Time by);
 
  private:
   struct Agent {

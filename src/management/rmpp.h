@@ -49,6 +49,7 @@ class RmppSender {
   std::size_t bytes() const { return bytes_.size(); }
   Time deadline() const { return is_over_ ? Time::zero() : deadline_; }
   void expire(Time now);
+  void rebase(Time by) { tulle::rebase(by, end_, deadline_); }
 
  private:
   Packet segment(std::uint32_t number) const;
@@ -84,6 +85,7 @@ class RmppReceiver {
   void drop_bytes() { bytes_ = {}; }
   bool is_over(Time now) const { return now >= deadline_; }
   Time deadline() const { return deadline_; }
+  void rebase(Time by) { tulle::rebase(by, end_, deadline_); }
   const Packet& first() const { return first_; }
 
  private:

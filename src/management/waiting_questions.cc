@@ -103,4 +103,13 @@ std::optional<WaitingQuestions::Due> WaitingQuestions::take_due(Time now) {
   return Due{question, false};
 }
 
+void WaitingQuestions::rebase(Time by) {
+  tulle::rebase(by, next_period_);
+  by_due_.clear();
+  for (auto& [id, question] : questions_) {
+    tulle::rebase(by, question.due);
+    by_due_.emplace(question.due, id);
+  }
+}
+
 }  // namespace tulle::management

@@ -67,6 +67,7 @@ class WaitingQuestions {
   Time next_timeout() const;
   // Returns the next question whose time is over, to be sent again or to come back.
   std::optional<Due> take_due(Time now);
+  void rebase(Time by);
 
  private:
   using Questions = std::map<Id, Question>;  // in the order in which they were asked

@@ -88,8 +88,25 @@ struct SpreadFabric {
       }
     }
   }
+  // Moves the clocks' zero if that is `kept` ago. Returns by how much.
+  Time move_zero() {
+    if (now <= kept) return Time::zero();
+    const Time by = now - kept;
+    now = kept;
+    for (const auto& of : machines) {
+      if (of == nullptr) continue;
+      of->subnet.rebase(by);
+      of->managers.rebase(by);
+      of->traffic.rebase(by);
+      of->tunnels.rebase(by);
+    }
+    decltype(under_way) moved;
+    for (auto& [at, datagram] : under_way) moved.insert({at.rebased(by), std::move(datagram)});
+    under_way = std::move(moved);
+    return by;
+  }
   void run_for(Time span) {
-    const Time end = now + span;
+    Time end = now + span;
     for (;;) {
       turn();
       if (each_turn) each_turn();
@@ -108,6 +125,7 @@ struct SpreadFabric {
         if (machines[to] == nullptr || standing_still == to) continue;
         machines[to]->tunnels.receive(now, from, datagram);
       }
+      end = end.rebased(move_zero());
     }
     now = end;
   }
@@ -138,6 +156,7 @@ struct SpreadFabric {
   std::uint32_t mute = 0xFFFF;            // a machine whose datagrams are lost
   std::uint32_t standing_still = 0xFFFF;  // a machine whose process does nothing
   std::function<void()> each_turn;        // null: nothing
+  Time kept = Time::never();              // nothing may wait for as long
   std::multimap<Time, std::tuple<std::uint32_t, std::uint32_t, std::vector<std::byte>>> under_way;
 };
 

@@ -494,4 +494,11 @@ void Tunnels::run(Time now) {
   }
 }
 
+void Tunnels::rebase(Time by) {
+  for (Peer& peer : peers_) {
+    tulle::rebase(by, peer.heard_at, peer.hears_at, peer.refused_at, peer.hello_at);
+  }
+  tulle::rebase(by, next_hello_, run_at_);
+}
+
 }  // namespace tulle::fabric

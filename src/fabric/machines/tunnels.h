@@ -58,6 +58,7 @@ class Tunnels final : public SubnetTraffic::Carrier {
   void run(Time now);
   // Returns when run() must be called, or waiting(), although nothing has happened.
   Time next_event() const { return has_credits_ ? Time::zero() : next_hello_; }
+  void rebase(Time by);
 
   struct Outgoing {
     std::uint32_t machine = 0;

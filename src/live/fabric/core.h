@@ -16,6 +16,7 @@
 
 #include "fabric/subnet.h"
 #include "fabric/subnet_managers.h"
+#include "live/clock.h"
 #include "live/fabric/captures.h"
 #include "live/fabric/data_ports.h"
 #include "live/fabric/host_administration.h"
@@ -52,9 +53,10 @@ class FabricServer {
   enum class EventKind : std::uint8_t { session, bell, packets, addresses, machines };
 
   // server.cc: the loop
-  static std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options,
-                                                             fabric::Subnet& subnet);
-  static Time now();
+  std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options);
+  // Returns the time. It goes on from one turn to the next, and its zero moves between them alone.
+  Time now() const { return clock_.peek(); }
+  void rebase(Time by);
   void watch(int fd, void* of, EventKind kind = EventKind::session);
   void handle(const epoll_event& event);
   Time next_management() const;
@@ -94,6 +96,7 @@ class FabricServer {
   template <typename Message>
   void answer(Session& session, Message message);
 
+  DriverClock clock_;
   UnclosedDescriptors unclosed_;  // before all that has descriptors
   WatchedListener listener_;
   UniqueFd signals_;

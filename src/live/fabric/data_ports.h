@@ -67,6 +67,7 @@ class DataPorts {
   // Moves packets for a while. Returns true if there is more to do at once.
   bool progress(Time now);
   Time next_event() const { return traffic_.next_event(); }
+  void rebase(Time by) { traffic_.rebase(by); }
   fabric::SubnetTraffic& traffic() { return traffic_; }
   fabric::SubnetTraffic::Counters counters() const { return traffic_.counters(); }
   // Returns how many programs have a host's port open for data.

@@ -28,7 +28,7 @@ Gid port_gid(const fabric::Subnet& subnet, std::uint32_t host) {
 
 HostAdministration::HostAdministration(std::uint32_t host, std::uint32_t client, Now now,
                                        const fabric::Subnet& subnet, HostServices& services)
-    : host_(host), client_(client), now_(now), subnet_(subnet), services_(services) {
+    : host_(host), client_(client), now_(std::move(now)), subnet_(subnet), services_(services) {
   const RegisterAgent registration{
       wire::subnet_administration_class, wire::administration_version, 0, {}, false};
   agent_ = services_.add_own(host_, client_, registration);

@@ -24,7 +24,7 @@ Gid port_gid(const fabric::Subnet& subnet, std::uint32_t host);
 
 class HostAdministration {
  public:
-  using Now = Time (*)();
+  using Now = std::function<Time()>;
   // Administration's answer: an errno, or 0 and the record. It comes once for each question.
   template <typename Record>
   using Answered = std::function<void(int error, const Record& record)>;

@@ -20,13 +20,13 @@ namespace tulle::live {
 
 class HostClients {
  public:
-  using Now = Time (*)();
+  using Now = std::function<Time()>;
   // These clients have the numbers from here on, and programs smaller ones.
   static constexpr std::uint32_t numbers_begin = 1u << 30;
 
   // What it is given must outlive it.
   HostClients(Now now, const fabric::Subnet& subnet, HostServices& services)
-      : now_(now), subnet_(subnet), services_(services) {}
+      : now_(std::move(now)), subnet_(subnet), services_(services) {}
 
   // Make what the host does not have yet.
   HostAdministration& administration_of(std::uint32_t host);
@@ -42,6 +42,8 @@ class HostClients {
   bool progress(EventLoop& loop);
   // Returns when progress() must be called although nothing has come.
   Time next_event() const { return due_; }
+  // The connection managers have their own clocks.
+  void rebase(Time by) { tulle::rebase(by, due_); }
 
  private:
   const Now now_;

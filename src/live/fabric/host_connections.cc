@@ -45,7 +45,7 @@ HostConnections::HostConnections(std::uint32_t host, std::uint32_t client, Now n
                                  HostAdministration& administration)
     : host_(host),
       client_(client),
-      now_(now),
+      now_(std::move(now)),
       subnet_(subnet),
       services_(services),
       administration_(administration),

@@ -26,7 +26,7 @@ namespace tulle::live {
 
 class HostConnections : private ConnectionNetwork {
  public:
-  using Now = Time (*)();
+  using Now = std::function<Time()>;
 
   // `client` is this object's number at the services, which no program has. All that it is given
   // must outlive it.

@@ -74,6 +74,9 @@ class HostServices {
   using Deliver = std::function<void(Delivery delivery)>;
   void progress(Time now, const Deliver& deliver);
   Time next_timeout() const;
+  void rebase(Time by) {
+    for (Host& host : hosts_) host.service.rebase(by);
+  }
   // Says whether a program on a host is a subnet manager.
   void set_manager(Time now, std::uint32_t host, bool is_manager);
   Datagram as_message(std::uint32_t host, Delivery delivery) const;

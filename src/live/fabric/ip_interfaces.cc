@@ -51,7 +51,7 @@ struct IpInterfaces::Link {
 IpInterfaces::IpInterfaces(HostAdministration::Now now, const fabric::Subnet& subnet,
                            DataPorts& ports, HostNetworks& networks,
                            AdministrationOf administration_of, Watch watch)
-    : now_(now),
+    : now_(std::move(now)),
       subnet_(subnet),
       ports_(ports),
       networks_(networks),
@@ -349,6 +349,15 @@ std::vector<FabricInterface> IpInterfaces::status(std::uint32_t host) const {
     all.push_back({link->name, is_running, link->problem});
   }
   return all;
+}
+
+void IpInterfaces::rebase(Time by) {
+  for (auto& [number, host] : hosts_) {
+    for (const auto& link : host.links) {
+      if (link->interface) link->interface->rebase(by);
+    }
+  }
+  tulle::rebase(by, next_deadline_);
 }
 
 }  // namespace tulle::live

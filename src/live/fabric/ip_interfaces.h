@@ -56,6 +56,7 @@ class IpInterfaces {
   // Sends what is to be sent. Returns true if there was something.
   bool progress(Time now);
   Time next_event() const { return busy_.empty() ? next_deadline_ : Time::zero(); }
+  void rebase(Time by);
 
   std::vector<FabricInterface> status(std::uint32_t host) const;
 

@@ -74,6 +74,10 @@ class OtherMachines {
   // more.
   bool send();
   Time next_event() const { return tunnels_.next_event(); }
+  void rebase(Time by) {
+    tunnels_.rebase(by);
+    if (Seal* const seal = socket_.seal()) seal->rebase(by);
+  }
 
   // Returns the name of the machine that has a node.
   const std::string& name_of(std::uint32_t node) const;

@@ -25,8 +25,6 @@ namespace {
 constexpr std::size_t file_bytes_in_a_turn = 4 << 20;
 // Messages wait for packets no longer than this, however many there are.
 constexpr std::chrono::milliseconds packets_time_before_management{10};
-// A Time has 106.75 days, and the subnet's zero does not move (base/time.h).
-constexpr Time longest = Time::seconds(106 * 86'400);
 // Sessions' ends take no longer in a turn: what they left in their rings is still sent.
 constexpr std::chrono::milliseconds ends_time{5};
 constexpr std::uint64_t kind_mask = 7;
@@ -43,10 +41,10 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                            std::optional<MachineSocket> socket)
     : networks_(networks),
       subnet_(now(), options.topology, options.is_elsewhere(socket ? socket->own() : 0)),
-      managers_(managers_of(options, subnet_)),
+      managers_(managers_of(options)),
       hosts_(subnet_, managers_.get()),
       data_ports_(now(), subnet_),
-      clients_(now, subnet_, hosts_),
+      clients_([this] { return now(); }, subnet_, hosts_),
       manager_files_(options.folder + "/managers", subnet_,
                      [this](Time at, std::uint32_t host, bool is_manager) {
                        hosts_.set_manager(at, host, is_manager);
@@ -59,7 +57,7 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
   }
   if (networks == nullptr || !networks->no_interfaces().empty()) return;
   interfaces_.emplace(
-      now, subnet_, data_ports_, *networks,
+      [this] { return now(); }, subnet_, data_ports_, *networks,
       [this](std::uint32_t host) -> HostAdministration& {
         has_to_manage_ = true;  // it is about to be asked
         return clients_.administration_of(host);
@@ -76,18 +74,19 @@ FabricServer::~FabricServer() {
   unclosed_.finish(listener_.take());
 }
 
-std::unique_ptr<fabric::SubnetManagers> FabricServer::managers_of(const FabricOptions& options,
-                                                                  fabric::Subnet& subnet) {
+std::unique_ptr<fabric::SubnetManagers> FabricServer::managers_of(const FabricOptions& options) {
   if (!options.has_manager) return nullptr;
-  return std::make_unique<fabric::SubnetManagers>(now(), subnet, manager_settings(options));
+  return std::make_unique<fabric::SubnetManagers>(now(), subnet_, manager_settings(options));
 }
 
-// Returns the time since the process began. A Time has 106 days, and a machine may have been up
-// for longer.
-Time FabricServer::now() {
-  static const auto begin = std::chrono::steady_clock::now();
-  const auto since = std::chrono::steady_clock::now() - begin;
-  return Time::nanoseconds(std::chrono::nanoseconds(since).count());
+void FabricServer::rebase(Time by) {
+  subnet_.rebase(by);
+  if (managers_ != nullptr) managers_->rebase(by);
+  hosts_.rebase(by);
+  data_ports_.rebase(by);
+  if (machines_) machines_->rebase(by);
+  clients_.rebase(by);
+  if (interfaces_) interfaces_->rebase(by);
 }
 
 Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>& ready) {
@@ -106,9 +105,6 @@ Result<void> FabricServer::serve(UniqueFd listener, const std::function<void()>&
   manage();
   ready();
   while (!is_stopped_) {
-    if (now() > longest) {
-      return Error{"this fabric has run for 106 days, which is the most: start it again", ETIME};
-    }
     try {
       turn();
     } catch (const std::bad_alloc&) {
@@ -168,7 +164,9 @@ void FabricServer::handle(const epoll_event& event) {
 void FabricServer::turn() {
   const Time next = next_event();
   const Time left = next.is_never() ? next : next - now();
-  for (const epoll_event& event : loop_.wait(left)) handle(event);
+  const auto events = loop_.wait(left);
+  clock_.now([this](Time by) { rebase(by); });
+  for (const epoll_event& event : events) handle(event);
   read_long_datagrams();
   const Time at = now();
   const bool has_more_to_read = machines_ && machines_->read(at);

@@ -431,4 +431,11 @@ void Administration::expire(Time now) {
   for (RmppSender& each : tables_) each.expire(now);
 }
 
+void Administration::rebase(Time by) {
+  records_.services().rebase(by);
+  subscriptions_.rebase(by);
+  for (RmppSender& table : tables_) table.rebase(by);
+  tulle::rebase(by, turn_began_);
+}
+
 }  // namespace tulle::management::administration

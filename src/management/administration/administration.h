@@ -57,6 +57,7 @@ class Administration {
   std::optional<Packet> take_packet(Time now);
   Time next_timeout() const;
   void expire(Time now);
+  void rebase(Time by);
 
   const Groups& groups() const { return records_.groups(); }
   // Returns the reports that had no room, because their subscribers did not answer earlier ones.

@@ -133,6 +133,8 @@ TEST_F(AdministrationTest, ServicesEndWithTheirLease) {
   const auto found = record_of<wire::ServiceRecord>(reply.packet);
   EXPECT_EQ(found.lease_seconds, 6u);
   EXPECT_EQ(found.key[0], 0);
+  administration.rebase(now - Time::milliseconds(1));
+  now = Time::milliseconds(1);
   EXPECT_EQ(administration.next_timeout(), now + Time::seconds(6));
   now += Time::seconds(6);
   administration.expire(now);
@@ -200,7 +202,8 @@ TEST_F(AdministrationTest, SubscribersHearOfPortsThatGo) {
   EXPECT_EQ(notice.notice.details[6 + 15], 3);
   EXPECT_EQ(report->destination, Lid(lid(1)));
   // It is sent three times, unless it is answered.
-  now += Subscriptions::timeout;
+  administration.rebase(now);
+  now = Subscriptions::timeout;
   administration.expire(now);
   const auto again = administration.take_packet(now);
   ASSERT_TRUE(again);

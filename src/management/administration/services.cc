@@ -71,6 +71,14 @@ bool Services::visit(Time now, const ServiceKeys& keys, std::optional<ServiceKey
   return true;
 }
 
+void Services::rebase(Time by) {
+  ends_.clear();
+  for (auto& [key, service] : services_) {
+    tulle::rebase(by, service.end);
+    if (!service.end.is_never()) ends_.emplace(service.end, key);
+  }
+}
+
 void Services::expire(Time now) {
   while (next_timeout() <= now) forget(services_.find(ends_.begin()->second));
 }

@@ -59,6 +59,7 @@ class Services {
   // Returns when the next lease ends, and never if none will.
   Time next_timeout() const { return ends_.empty() ? Time::never() : ends_.begin()->first; }
   void expire(Time now);
+  void rebase(Time by);
 
  private:
   struct Service {

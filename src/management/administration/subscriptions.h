@@ -45,6 +45,9 @@ class Subscriptions {
   std::optional<Packet> take_packet(Time now);
   Time next_timeout() const;
   void expire(Time now);
+  void rebase(Time by) {
+    for (Waiting& each : waiting_) tulle::rebase(by, each.due);
+  }
   void clear() {
     subscriptions_.clear();
     reports_.clear();

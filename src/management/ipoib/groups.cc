@@ -217,4 +217,12 @@ bool Groups::take(Time now, std::uint32_t number, const MemberRecord* record,
   return true;
 }
 
+void Groups::rebase(Time by) {
+  for (auto& [gid, group] : groups_) {
+    tulle::rebase(by, group.deadline);
+    if (group.used_at) group.used_at = group.used_at->rebased(by);
+  }
+  tulle::rebase(by, next_deadline_);
+}
+
 }  // namespace tulle::ipoib

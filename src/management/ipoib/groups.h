@@ -52,6 +52,7 @@ class Groups {
   // Asks what is due into `questions`.
   void progress(Time now, std::uint32_t& next_number, std::vector<Question>& questions);
   Time next_deadline() const { return next_deadline_; }
+  void rebase(Time by);
   // Takes the answer to a question, or null if it was refused or none came. Returns false if the
   // question was not of a group. What waited for the group is put into `packets`.
   bool take(Time now, std::uint32_t number, const wire::MemberRecord* record,

@@ -89,6 +89,12 @@ class Interface {
     return std::min({groups_.next_deadline(), neighbours_.next_deadline(), follow_due_});
   }
 
+  void rebase(Time by) {
+    tulle::rebase(by, follows_end_, follow_due_);
+    groups_.rebase(by);
+    neighbours_.rebase(by);
+  }
+
   struct Counters {
     std::uint64_t sent = 0;  // IP packets
     std::uint64_t received = 0;

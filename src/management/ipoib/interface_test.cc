@@ -210,6 +210,8 @@ TEST(IpoibTest, ManyReportsTakeEffectTogether) {
     report(0xEF02'0000 + i, leave);
   }
   report(0xEF03'0001, join);
+  host.interface.rebase(subnet.now);
+  subnet.now = Time::zero();
   EXPECT_LE(asked, 64u);
   EXPECT_TRUE(subnet.members[of_ip(group(0xEF03'0001))].empty());
   EXPECT_LE(host.interface.next_deadline(), subnet.now + Time::seconds(1));
@@ -445,6 +447,29 @@ TEST_F(Stranger, PacketsThatAreNone) {
   message.bytes.back() ^= std::byte{1};
   EXPECT_FALSE(read_neighbour_message(message.bytes));
   EXPECT_FALSE(is_taken(packet(wire::IpoibHeader::ipv6, message.bytes)));
+}
+
+// Returns what an interface does in minutes in which neighbours and groups come and go.
+std::vector<std::uint64_t> life_of_an_interface(Time kept) {
+  Subnet subnet;
+  subnet.kept = kept;
+  Host& sender = subnet.add();
+  subnet.add();
+  std::vector<std::uint64_t> seen;
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    subnet.answers = i % 7 != 3;
+    subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(i % 3 == 0 ? 1 : 40 + i)));
+    subnet.send(0, ipv4_packet(Subnet::ip(0), Gid::from_ipv4(0xE000'0100 + i % 5)));
+    subnet.pass(Time::milliseconds(1'900 * (i % 11)));
+    seen.insert(seen.end(), {subnet.packets, subnet.questions, sender.received.size(),
+                             sender.interface.neighbours().unresolved(),
+                             sender.interface.neighbours().size()});
+  }
+  return seen;
+}
+
+TEST(IpoibTest, AnInterfaceDoesTheSameIfTheZeroMoves) {
+  EXPECT_EQ(life_of_an_interface(Time::never()), life_of_an_interface(Time::seconds(120)));
 }
 
 }  // namespace

@@ -197,4 +197,11 @@ bool Neighbours::take(Time now, std::uint32_t number, const wire::PathRecord* re
   return true;
 }
 
+void Neighbours::rebase(Time by) {
+  for (auto& [ip, neighbour] : neighbours_) {
+    tulle::rebase(by, neighbour.heard_at, neighbour.used_at, neighbour.deadline);
+  }
+  tulle::rebase(by, next_deadline_);
+}
+
 }  // namespace tulle::ipoib

@@ -61,6 +61,7 @@ class Neighbours {
   void progress(Time now, std::uint32_t& next_number, std::vector<Question>& questions,
                 std::vector<Search>& searches);
   Time next_deadline() const { return next_deadline_; }
+  void rebase(Time by);
 
   // The packets and answers that may be sent, as the route to a neighbour is known.
   struct Found {

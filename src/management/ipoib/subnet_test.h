@@ -66,6 +66,7 @@ struct Host {
 class Subnet {
  public:
   Time now = Time::seconds(1);
+  Time kept = Time::never();  // the clock's zero moves when it is so long ago
   bool answers = true;        // administration does
   bool has_broadcast = true;  // the partition has IP
   std::uint8_t mtu_code = 4;
@@ -103,8 +104,13 @@ class Subnet {
     }
   }
   void pass(Time span) {
-    for (const Time end = now + span; now < end;) {
+    for (Time end = now + span; now < end;) {
       now += Time::milliseconds(100);
+      if (now > kept) {
+        const Time by = now - kept;
+        tulle::rebase(by, now, end);
+        for (const auto& host : hosts) host->interface.rebase(by);
+      }
       settle();
     }
   }

@@ -84,6 +84,9 @@ class Exchange {
   // Returns the next question that was asked as often as it may be.
   std::optional<Reply> expire(Time now);
   Time next_timeout() const;
+  void rebase(Time by) {
+    for (Asked& each : asked_) tulle::rebase(by, each.due);
+  }
 
  private:
   struct Asked {

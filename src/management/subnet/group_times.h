@@ -28,6 +28,10 @@ class GroupTimes {
   Time next() const { return next_; }
   // Returns when end() must be called.
   Time next_end() const { return began_ ? *began_ + Time::picoseconds(1) : Time::never(); }
+  void rebase(Time by) {
+    if (began_) began_ = began_->rebased(by);
+    tulle::rebase(by, next_);
+  }
 
  private:
   std::optional<Time> began_;  // set until a later call has come

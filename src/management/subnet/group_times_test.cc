@@ -28,5 +28,16 @@ TEST(GroupTimesTest, ThePauseHasABound) {
   EXPECT_EQ(times.next(), Time::seconds(2) + GroupTimes::pause_max);
 }
 
+TEST(GroupTimesTest, ThePauseIsTheSameIfTheZeroMoves) {
+  GroupTimes times;
+  times.begin(Time::seconds(11));
+  times.rebase(Time::seconds(10));
+  EXPECT_EQ(times.next_end(), Time::seconds(1) + Time::picoseconds(1));
+  const Time took = Time::milliseconds(30);
+  times.end(Time::seconds(1) + took);
+  times.rebase(Time::milliseconds(500));
+  EXPECT_EQ(times.next(), Time::milliseconds(500) + took + took);
+}
+
 }  // namespace
 }  // namespace tulle::management::subnet

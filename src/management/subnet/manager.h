@@ -106,6 +106,11 @@ class Manager {
   Time next_timeout() const;
   // `members` may be left out by those who never call want_groups().
   void expire(Time now, const CollectMembers& members = {});
+  void rebase(Time by) {
+    tulle::rebase(by, due_, sweep_began_, next_sweep_);
+    exchange_.rebase(by);
+    group_times_.rebase(by);
+  }
 
   // Returns the next notice that nodes have sent by traps, for those who want to know.
   std::optional<wire::Notice> take_notice();

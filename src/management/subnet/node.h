@@ -130,6 +130,10 @@ class Node {
   // none is due.
   std::optional<std::uint8_t> take_trap(Time now, Answer packet);
   Time next_trap() const { return traps_.next(); }
+  void rebase(Time by) {
+    for (Port& port : ports_) tulle::rebase(by, port.key_lease_end);
+    traps_.rebase(by);
+  }
 
  private:
   static constexpr std::size_t arbitration_blocks = 4;  // two of low priority, two of high

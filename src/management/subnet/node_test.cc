@@ -420,7 +420,9 @@ TEST_F(KeyTest, LosesItsProtectionWhenTheLeaseEnds) {
   EXPECT_EQ(get(0, shown, now + Time::seconds(4)), Outcome::nothing);
   EXPECT_EQ(get(key, shown, now + Time::seconds(4)), Outcome::answered);  // renews it
   EXPECT_EQ(get(0, shown, now + Time::seconds(6)), Outcome::nothing);
-  EXPECT_EQ(get(0, shown, now + Time::seconds(11)), Outcome::answered);
+  host.rebase(now + Time::seconds(6));
+  EXPECT_EQ(get(0, shown, Time::seconds(4)), Outcome::nothing);
+  EXPECT_EQ(get(0, shown, Time::seconds(5)), Outcome::answered);
 }
 
 // Without its manager, a port shows the key, by which another manager can take over. It keeps its

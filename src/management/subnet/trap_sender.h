@@ -28,6 +28,9 @@ class TrapSender {
   bool repress(const wire::MadHeader& header);
   // Returns when the next trap is due; never if there is none.
   Time next() const;
+  void rebase(Time by) {
+    for (Trap& trap : traps_) tulle::rebase(by, trap.due, trap.earliest);
+  }
 
   // Writes the next trap that is due, without the manager's key. Returns its port, if there is one.
   std::optional<std::uint8_t> take(Time now, Answer packet);
