@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -339,13 +338,15 @@ void AgentCore::accept_all() {
     session->peer = *peer;
     session->due = Clock::now() + hello_time;
     session->connection = std::move(connection);
-    if (peer->pid > 0) {
-      session->process.reset(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
-    }
+    auto process = watched_process(session->connection.get());
+    if (process) session->process = std::move(*process);
     watch(session->connection.get(), session.get());
     if (session->process) watch(session->process.get(), session.get());
     const uid_t own = geteuid();
-    if (own != 0 && peer->uid != own && peer->uid != 0) {
+    // What a user's processes have ends with them, even if the agent holds an end of it for them.
+    if (!process && peer->uid != own) {
+      refuse(*session, process.error().message);
+    } else if (own != 0 && peer->uid != own && peer->uid != 0) {
       refuse(*session,
              fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
     } else if (!sessions_.may_connect(peer->uid, descriptors_.unclosed(peer->uid))) {

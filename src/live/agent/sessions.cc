@@ -9,7 +9,9 @@
 
 #include "base/quoted.h"
 #include "live/agent/core.h"
+#include "live/bell.h"
 #include "live/message/port_attributes.h"
+#include "os/shared_memory.h"
 #include "os/users.h"
 
 namespace tulle::live {
@@ -87,6 +89,8 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
     return note_held(session, held);
   }
   if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 2) {
+    const int table = message.fds[0].get(), doorbell = message.fds[1].get();
+    if (!size_of_shared_memory(table) || !is_button(doorbell)) return;
     std::swap(session.table, message.fds[0]);
     std::swap(session.doorbell, message.fds[1]);
     return;

@@ -56,16 +56,15 @@ FabricServer::FabricServer(const FabricOptions& options, HostNetworks* networks,
                       data_ports_.traffic());
   }
   if (networks == nullptr || !networks->no_interfaces().empty()) return;
-  interfaces_.emplace(
-      [this] { return now(); }, subnet_, data_ports_, *networks,
-      [this](std::uint32_t host) -> HostAdministration& {
-        has_to_manage_ = true;  // it is about to be asked
-        return clients_.administration_of(host);
-      },
-      [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
-        const bool has_packets = source == IpInterfaces::Source::packets;
-        watch(fd, &link, has_packets ? EventKind::packets : EventKind::addresses);
-      });
+  interfaces_.emplace([this] { return now(); }, subnet_, data_ports_, *networks,
+                      [this](std::uint32_t host) -> HostAdministration& {
+                        has_to_manage_ = true;  // it is about to be asked
+                        return clients_.administration_of(host);
+                      },
+                      [this](int fd, IpInterfaces::Link& link, IpInterfaces::Source source) {
+                        const bool has_packets = source == IpInterfaces::Source::packets;
+                        watch(fd, &link, has_packets ? EventKind::packets : EventKind::addresses);
+                      });
 }
 
 // What programs sent may close slowly here, too.

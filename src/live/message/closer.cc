@@ -56,7 +56,7 @@ struct Closer::State {
     if (!by_exiting() || is_finishing) return true;
     forget_ended(its);
     const std::size_t threads_now = its.exiting.size();
-    if (threads_now < threads_at_once) return true;
+    if (threads_now < (waiting >= many ? threads_for_any : threads_at_once)) return true;
     if (threads_now < threads_for_few && Clock::now() - its.since >= patience) return true;
     return its.fds.size() >= std::min(8 * threads_now, ExitingThreads::files_max);
   }

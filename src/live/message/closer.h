@@ -35,6 +35,10 @@ class Closer {
   static constexpr std::size_t threads_at_once = 4;
   static constexpr std::size_t threads_for_few = 64;
   static constexpr std::chrono::seconds patience{10};
+  // Once this process has so many descriptors of all senders, a sender's next thread takes whatever
+  // there is, until the sender has many threads.
+  static constexpr std::size_t many = 256;
+  static constexpr std::size_t threads_for_any = 128;
 
   // Usual threads, if needed, are so many at most. Closers may share `exiting`.
   Closer(std::size_t threads_max, std::shared_ptr<ExitingThreads> exiting);

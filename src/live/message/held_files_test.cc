@@ -98,7 +98,7 @@ TEST_F(HeldFilesTest, AFileThatIsNeverFlushedDoesNotGetHere) {
     const int number = file.get();
     EXPECT_TRUE(send_message(program.get(), std::vector<std::byte>(3), {&number, 1}));
   });
-  ASSERT_TRUE(comes([&] { 
+  ASSERT_TRUE(comes([&] {
     auto has_descriptors = next_has_descriptors(own.get());
     return has_descriptors && *has_descriptors;
   }));
@@ -154,6 +154,32 @@ TEST_F(HeldFilesTest, ManyTakeFewThreads) {
   closers_.finish();
   EXPECT_EQ(closers_.files().waiting(), 0u) << "all is handed over at the end";
   expect_end();
+}
+
+// The files of many senders together are not kept for those that still have few.
+TEST_F(HeldFilesTest, ManySendersKeepFewHere) {
+  constexpr Closer::Sender senders = 40;
+  constexpr int files_of_sender = 14;
+  std::vector<UniqueFd> files = held(senders * files_of_sender);
+  std::size_t next = 0;
+  for (int i = 0; i < files_of_sender; ++i) {
+    for (Closer::Sender sender = 100; sender < 100 + senders; ++sender) {
+      closers_.close(sender, std::move(files[next++]));
+    }
+    usleep(50'000);  // so that each sender's threads are started one by one
+  }
+  const auto until = Clock::now() + Closer::patience / 2;
+  while (closers_.files().waiting() >= Closer::many && Clock::now() < until) usleep(1'000);
+  EXPECT_LT(closers_.files().waiting(), Closer::many);
+  EXPECT_TRUE(others_are_served());
+  held_->release();
+  EXPECT_TRUE(comes([this] {
+    std::size_t left = 0;
+    for (Closer::Sender sender = 100; sender < 100 + senders; ++sender) {
+      left += closers_.files().waiting(sender);
+    }
+    return left == 0;
+  }));
 }
 
 // A message that comes while its receiver finds that there is none is not received unseen.

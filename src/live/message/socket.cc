@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -225,6 +226,20 @@ Result<Peer> peer_of(int socket) {
 pid_t process_at(int socket) {
   auto peer = peer_of(socket);
   return peer ? peer->pid : 0;
+}
+
+Result<UniqueFd> watched_process(int socket) {
+  constexpr int so_peerpidfd = 77;  // SO_PEERPIDFD, which some headers lack
+  int fd = -1;
+  socklen_t size = sizeof fd;
+  if (getsockopt(socket, SOL_SOCKET, so_peerpidfd, &fd, &size) == 0) return UniqueFd(fd);
+  if (errno != ENOPROTOOPT) return system_error("cannot watch the process at the other end");
+  // Another process of the system may have got the number by now.
+  const pid_t process = process_at(socket);
+  if (process <= 0) return UniqueFd();
+  fd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  if (fd < 0) return system_error("cannot watch the process at the other end");
+  return UniqueFd(fd);
 }
 
 std::vector<UniqueFd> descriptors_of(msghdr& header) {

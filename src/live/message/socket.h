@@ -37,6 +37,10 @@ Result<UniqueFd> connect_patiently(const std::string& address, int milliseconds)
 Result<Peer> peer_of(int socket);
 // Returns the number of the process at the other end, or 0 if the system does not say.
 pid_t process_at(int socket);
+// Returns a descriptor (pidfd) that is readable once the process that connected has ended. An older
+// kernel than Linux 6.5 tells nothing of a process in another PID namespace: the result is none
+// then. The error_number is ESRCH if the process has ended and was waited for.
+Result<UniqueFd> watched_process(int socket);
 
 // A message has at most so many descriptors (Linux's SCM_MAX_FD).
 inline constexpr std::size_t fds_max = 253;

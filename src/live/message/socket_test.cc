@@ -1,7 +1,12 @@
 #include "live/message/socket.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -108,6 +113,38 @@ TEST(Socket, BytesComeWithoutTheirDescriptors) {
   EXPECT_EQ(receive_bytes(ends.receiver.get()).value().bytes.size(), 3u);
   EXPECT_FALSE(receive_bytes(ends.receiver.get())) << "it was no such message";
   EXPECT_EQ(receive_bytes(ends.receiver.get()).error().error_number, EAGAIN);
+}
+
+// A process may end before anybody asks who connects.
+TEST(Socket, AProcessThatHasEndedIsToldFromOneThatLives) {
+  const Folder folder;
+  const std::string path = folder.path("socket");
+  auto listener = listen_at(path);
+  ASSERT_TRUE(listener);
+  const auto is_alive_or_unknown = [&](const UniqueFd& connection) {
+    auto process = watched_process(connection.get());
+    pollfd ended{process ? process->get() : -1, POLLIN, 0};
+    return process && poll(&ended, 1, 0) == 0;
+  };
+  auto own = connect_to(path);
+  ASSERT_TRUE(own);
+  const UniqueFd from_own(accept(listener->get(), nullptr, nullptr));
+  EXPECT_TRUE(is_alive_or_unknown(from_own));
+  // The child's descriptors are this process's.
+  const auto child =
+      static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, nullptr, nullptr, 0));
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto connection = connect_to(path);
+    if (connection) static_cast<void>(connection->release());
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const UniqueFd from_child(accept(listener->get(), nullptr, nullptr));
+  ASSERT_TRUE(from_child);
+  pollfd open{from_child.get(), POLLRDHUP, 0};
+  ASSERT_EQ(poll(&open, 1, 0), 0) << "its connection is there still";
+  EXPECT_FALSE(is_alive_or_unknown(from_child));
 }
 
 // Only a socket without descriptors in its messages surely closes at once.

@@ -8,6 +8,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,13 +18,17 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
 #include "attack.h"
+#include "os/shared_memory.h"
 
 namespace hostile {
 
@@ -244,6 +249,50 @@ void be_root_of_a_namespace(Context& context, int flags) {
       WIFEXITED(status) && WEXITSTATUS(status) == 0,
       "root of a namespace of its own gets more, code " + std::to_string(WEXITSTATUS(status)));
 }
+// A child that has the same descriptors connects while the agent is busy, and is gone before the
+// agent accepts. What is opened with its connections must end with it, although the agent is given
+// the other end of each connection to hold.
+void outlive_the_process(Context& context, int) {
+  constexpr std::size_t many = 20;
+  for (int round = 0; round < 12; ++round) {
+    std::vector<UniqueFd> busy(60), connections(many);
+    for (UniqueFd& each : busy) {
+      each = to_agent();
+      send_raw(each.get(), encode(hello(Purpose::list)));
+    }
+    for (UniqueFd& each : connections)
+      each.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un agent{AF_UNIX, "\0tulle"};
+    constexpr socklen_t bytes = offsetof(sockaddr_un, sun_path) + 6;
+    const auto child =
+        static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, nullptr, nullptr, 0));
+    if (child == 0) {
+      for (const UniqueFd& each : connections) {
+        connect(each.get(), reinterpret_cast<sockaddr*>(&agent), bytes);
+      }
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    busy.clear();
+    for (const UniqueFd& each : connections) {
+      if (!send_raw(each.get(), encode(hello(Purpose::open)))) continue;
+      next(context, each.get());
+      std::array<int, 2> bell{};
+      if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, bell.data()) != 0) continue;
+      const UniqueFd button(bell[0]), other(bell[1]);
+      const int own = each.get();
+      send_raw(other.get(), std::array<std::byte, 1>{}, std::span(&own, 1));
+      auto table = make_shared_memory("table", 4'096);
+      const std::array<int, 2> exposed = {table ? table->get() : -1, button.get()};
+      if (table) send_raw(each.get(), encode(Expose{}), exposed);
+      context.did();
+    }
+    for (const UniqueFd& each : connections) {
+      pollfd ended{each.get(), POLLRDHUP, 0};
+      context.expect(poll(&ended, 1, 5'000) == 1, "a session outlives its process");
+    }
+  }
+}
 void enter_namespaces(Context& context, int) {
   for (const pid_t pid : others(context)) {
     const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -272,6 +321,7 @@ std::vector<Attack> process_attacks() {
           {"process.destroy_sockets", destroy_sockets, AF_INET},
           {"process.destroy_ipv6_sockets", destroy_sockets, AF_INET6},
           {"process.forge_credentials", forge_credentials},
+          {"process.outlived", outlive_the_process, 0, true},
           {"process.enter_namespaces", enter_namespaces},
           {"process.user_namespace", be_root_of_a_namespace, 0},
           {"process.user_and_pid_namespace", be_root_of_a_namespace, CLONE_NEWPID}};
