@@ -60,6 +60,21 @@ TEST_F(LaunchTest, AnInstallationWithoutLibrariesIsNotUsed) {
             "complete?");
 }
 
+TEST_F(LaunchTest, AnInstallationWhosePathTheDynamicLinkerDividesIsNotUsed) {
+  LaunchOptions options;
+  options.command = {"true"};
+  for (const char* name : {"in st", "a:b", "a;b", "a$LIB"}) {
+    const fs::path libraries = folder.path(name);
+    fs::create_directory(libraries);
+    std::ofstream(libraries / "libibverbs.so.1") << "";
+    const auto refused = prepare(options, {"/usr/bin/tulle", libraries});
+    ASSERT_FALSE(refused);
+    EXPECT_TRUE(refused.error().is_misuse);
+    EXPECT_NE(refused.error().message.find("move the installation"), std::string::npos)
+        << refused.error().message;
+  }
+}
+
 TEST_F(LaunchTest, ProgramsAreFoundByTheirNames) {
   EXPECT_EQ(program_of("./x"), "./x");
   EXPECT_EQ(program_of("sh").filename(), "sh");
