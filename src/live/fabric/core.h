@@ -54,7 +54,7 @@ class FabricServer {
 
   // server.cc: the loop
   std::unique_ptr<fabric::SubnetManagers> managers_of(const FabricOptions& options);
-  // Returns the time. It goes on from one turn to the next, and its zero moves between them alone.
+  // Returns the time. Its zero moves only between turns.
   Time now() const { return clock_.peek(); }
   void rebase(Time by);
   void watch(int fd, void* of, EventKind kind = EventKind::session);
