@@ -282,7 +282,7 @@ void outlive_the_process(Context& context, int) {
       const UniqueFd button(bell[0]), other(bell[1]);
       const int own = each.get();
       send_raw(other.get(), std::array<std::byte, 1>{}, std::span(&own, 1));
-      auto table = make_shared_memory("table", 4'096);
+      auto table = tulle::make_shared_memory("table", 4'096);
       const std::array<int, 2> exposed = {table ? table->get() : -1, button.get()};
       if (table) send_raw(each.get(), encode(Expose{}), exposed);
       context.did();
