@@ -9,6 +9,7 @@ Each measure is a module beside this file with a function main(arguments), which
 
 import importlib
 import pathlib
+import signal
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -22,6 +23,9 @@ def main(arguments):
     if not arguments or arguments[0] not in MEASURES:
         print(f"hostile: which measure? Choose one of: {', '.join(MEASURES)}", file=sys.stderr)
         return 2
+    # What was started is ended, also if somebody ends this.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
     return importlib.import_module(arguments[0]).main(arguments[1:])
 

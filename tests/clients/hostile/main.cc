@@ -31,7 +31,7 @@ namespace hostile {
 
 namespace {
 
-constexpr unsigned longest_seconds = 60;
+constexpr unsigned longest_seconds = 180;
 
 void show_a_secret(Context& context, int) {
   context.did();

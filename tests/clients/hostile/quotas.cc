@@ -105,14 +105,14 @@ void make_endpoints(Context& context, int channels) {
     auto channel = open_channel(context);
     if (!channel) break;
     const std::size_t more =
-        give_many(context, *channel, command::Create{PortSpace::tcp, ConnectionQpType::rc}, 33'000);
+        give_many(context, *channel, command::Create{PortSpace::tcp, ConnectionQpType::rc}, 17'000);
     context.expect(!has_ended(*channel), "the agent ends a channel whose answers are read");
     made += more;
     held.push_back(std::move(*channel));
     if (more == 0) break;
   }
-  context.expect(made <= 32'768, "one user has more than half of the connections");
-  context.expect(made == 32'768, "too few connections for this attack to count");
+  context.expect(made <= 16'384, "one user has more endpoints than half of all connections");
+  context.expect(made == 16'384, "too few endpoints for this attack to count");
   context.hold();
 }
 // Each bound endpoint holds a port of the host, of which connections need some, too.
@@ -306,7 +306,7 @@ void close_many_endpoints_at_once(Context& context, int) {
   for (int i = 0; i < 2; ++i) {
     auto channel = open_channel(context);
     if (!channel) return;
-    give_many(context, *channel, command::Create{PortSpace::tcp, ConnectionQpType::rc}, 33'000);
+    give_many(context, *channel, command::Create{PortSpace::tcp, ConnectionQpType::rc}, 17'000);
     context.hold();
   }
 }
@@ -325,7 +325,7 @@ std::vector<Attack> quota_attacks() {
           {"quota.tcp_ports", take_ports, static_cast<int>(PortSpace::tcp), true},
           {"quota.udp_ports", take_ports, static_cast<int>(PortSpace::udp), true},
           {"quota.listeners", make_listeners, 0, true},
-          {"quota.connects_to_silence", connect_to_silence, 20'000, true},
+          {"quota.connects_to_silence", connect_to_silence, 16'384, true},
           {"quota.requests_never_answered", ask_and_never_answer, 0, true},
           {"quota.knocks_at_listeners", knock_without_end, 0, true},
           {"quota.groups", join_many_groups, 0, true},
