@@ -175,6 +175,33 @@ TEST_F(Sweep, AFileThatHasChangedIsSimulatedAgain) {
   EXPECT_NE(folder.read("p/sweep.csv"), with_much);
 }
 
+// A trace has a file for each rank, and its name may be that of a folder, or what the files share.
+TEST_F(Sweep, ATraceWithAnotherFileIsSimulatedAgain) {
+  const auto rank = [](int runtime) {
+    return R"({"workload_graph": [{"Id": 1, "Name": "c", "NodeType": 4, "is_cpu_op": false, )"
+           R"("data_deps": [], "runtime": )" +
+           std::to_string(runtime) + "}]}";
+  };
+  for (const std::string name : {"tr", "tr/step", "tr/step.1.json"}) {
+    fs::remove_all(folder.path("tr"));
+    folder.write("tr/step.0.json", rank(100));
+    folder.write("tr/step.1.json", rank(200));
+    folder.write("s.toml", "[topology]\nhosts = 4\n[traffic]\npattern = \"trace\"\ntrace = \"" +
+                               name + "\"\n");
+    const auto job_us = [&] {
+      const ProgramOutcome outcome = run(command("o", "-k seed=1"));
+      EXPECT_EQ(outcome.status, 0) << outcome.error;
+      const auto json = nlohmann::json::parse(folder.read("o/sweep.json"));
+      return json["points"][0]["results"][0]["job_us"].get<double>();
+    };
+    EXPECT_EQ(job_us(), 200) << name;
+    folder.write("tr/step.2.json", rank(900));
+    EXPECT_EQ(job_us(), 900) << name;
+    fs::remove(folder.path("tr/step.2.json"));
+    EXPECT_EQ(job_us(), 200) << name;
+  }
+}
+
 // Another user may have put the folder there. What is in it makes no sweep end or wait.
 TEST_F(Sweep, FilesOfAStrangerCostNothing) {
   ASSERT_EQ(run(command("o", "-k seed=1..3")).status, 0);

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "study/config/files.h"
 #include "study/digest.h"
 #include "study/experiment/figures.h"
 #include "study/report/results.h"
@@ -32,12 +31,6 @@ using scenario::Scenario;
 
 // --- identities ---------------------------------------------------------------------------------
 
-std::string absolute(const std::string& path) {
-  std::error_code ignored;
-  const fs::path whole = fs::absolute(path, ignored);
-  return ignored ? path : whole.lexically_normal().string();
-}
-
 // Returns what the results of a point depend on: the keys of its variants, the level, and the
 // version that simulates. The files that they name are recorded with the results, once they have
 // been read.
@@ -46,7 +39,7 @@ std::string identity_of(const Scenario& scenario, const std::vector<std::size_t>
   json_t identity;
   identity["tulle"] = build_version();
   // Files are named from there.
-  identity["folder"] = absolute(scenario.folder().empty() ? "." : scenario.folder());
+  identity["folder"] = absolute_path(scenario.folder().empty() ? "." : scenario.folder());
   if (level != Level::packet) identity["level"] = name_of(level);
   identity["variants"] = json_t::array();
   for (const std::size_t variant : variants) {
@@ -66,11 +59,6 @@ class WorkersMonitor final : public Monitor {
  private:
   Monitor& of_parent_;
 };
-
-// A scenario and what it names are some files. Traces of many ranks are the most.
-constexpr std::size_t files_max = 20'000;
-// A few of the largest traces.
-constexpr std::uintmax_t digested_bytes_max = std::uintmax_t{16} << 30;
 
 // Identities have the settings of each variant at each point.
 constexpr std::size_t identities_bytes_max = std::size_t{4} << 30;
@@ -116,34 +104,6 @@ Result<Scenario> Points::scenario_of(const std::vector<std::string>& lines) cons
   return scenario;
 }
 
-// Returns true if the files that were read for a point are still as they were. Another user may
-// have written their names: what they cost is bounded.
-bool Points::is_unchanged(const json_t& files) {
-  if (!files.is_object() || files.size() > files_max) return false;
-  for (const auto& [path, digest] : files.items()) {
-    if (!monitor_.goes_on() || digest != digest_now(path)) return false;
-  }
-  return true;
-}
-
-// Returns the digest of a file as it is now. Several paths may lead to one file, whose digest is
-// computed once; after so many bytes, files count as empty.
-const std::string& Points::digest_now(const std::string& path) {
-  std::string& now = digests_[path];
-  if (!now.empty()) return now;
-  std::error_code error;
-  const fs::path whole = fs::canonical(path, error);
-  std::string& of_file = digests_[error ? path : whole.string()];
-  if (of_file.empty()) {
-    const std::uintmax_t bytes = fs::file_size(path, error);
-    const bool fits = !error && digested_bytes_ + bytes <= digested_bytes_max;
-    digested_bytes_ += fits ? bytes : 0;
-    of_file = fits ? digest_of_file(path) : digest_of("");
-  }
-  if (&of_file != &now) now = of_file;
-  return digests_[path];
-}
-
 // Reads a point's results, if they are there and are those of this point.
 void Points::load(Point& point) {
   const auto text = folder_.read(point.file, results_bytes_max);
@@ -151,12 +111,10 @@ void Points::load(Point& point) {
   const auto json = parse_json<json_t>(*text);
   const bool is_of_point = json.is_object() && json.contains("identity") &&
                            text_of(json["identity"], -1) == point.identity &&
-                           json.contains("files") && json.contains("outcomes") &&
-                           json["outcomes"].is_array();
+                           json.contains("outcomes") && json["outcomes"].is_array();
   const json_t variants = variants_of(point);
-  if (!is_of_point || json["outcomes"].size() != variants.size() || !is_unchanged(json["files"])) {
-    return;
-  }
+  if (!is_of_point || json["outcomes"].size() != variants.size()) return;
+  if (!now_.is_as(json, [this] { return monitor_.goes_on(); })) return;
   std::vector<report::Outcome> outcomes;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     auto outcome = report::stored_outcome(json["outcomes"][i], experiment::figure_named);
@@ -237,10 +195,9 @@ Result<void> Points::simulate_point(std::size_t index) const {
   if (identity_of(*scenario, variants, options_.level) != point.identity) {
     return Error{"the scenario has changed meanwhile"};
   }
-  json_t files = json_t::object();
-  config::observe_files([&](const std::string& path, const std::string& text) {
-    files[absolute(path)] = digest_of(text);
-  });
+  json_t json;
+  json["identity"] = json_t::parse(point.identity);
+  observe_files(json);
   Timings timings;
   SimulateOptions simulating;
   simulating.level = options_.level;
@@ -248,9 +205,6 @@ Result<void> Points::simulate_point(std::size_t index) const {
   auto results = study::simulate(simulating, *scenario, variants, monitor, timings);
   if (!results) return results.error();
   if (!monitor_.goes_on()) return Error{"interrupted"};
-  json_t json;
-  json["identity"] = json_t::parse(point.identity);
-  json["files"] = files;
   for (const report::Outcome& outcome : results->outcomes) {
     json["outcomes"].push_back(report::stored_json(outcome));
   }
@@ -268,8 +222,7 @@ void Points::simulate(const std::function<void(std::size_t running)>& show) {
   }
   monitor_.ready();
   const auto take = [&](const WorkEnded& end) {
-    digests_.clear();  // a file may have changed meanwhile
-    digested_bytes_ = 0;
+    now_ = FilesNow();  // a file may have changed meanwhile
     for (const std::size_t index : by_file[points_[end.index].file]) {
       Point& point = points_[index];
       point.failure = end.failure;

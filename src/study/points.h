@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/result.h"
 #include "os/output_folder.h"
 #include "os/unique_fd.h"
+#include "study/files_seen.h"
 #include "study/level.h"
 #include "study/monitor.h"
 #include "study/report/outcome.h"
@@ -88,9 +88,7 @@ class Points final : public PointSet {
 
  private:
   Result<void> lock(const OutputFolder& folder);
-  const std::string& digest_now(const std::string& path);
   void load(Point& point);
-  bool is_unchanged(const nlohmann::ordered_json& files);
   Result<void> simulate_point(std::size_t index) const;
 
   PointsOptions options_;
@@ -98,9 +96,8 @@ class Points final : public PointSet {
   Result<std::string> path_;  // of the scenario
   std::string title_;
   std::vector<Point> points_;
-  OutputFolder folder_;                         // of the points' files
-  std::map<std::string, std::string> digests_;  // by path: of files as they are now
-  std::uintmax_t digested_bytes_ = 0;
+  OutputFolder folder_;  // of the points' files
+  FilesNow now_;
   std::size_t identities_bytes_ = 0;
   std::string stopped_;
   UniqueFd lock_;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <system_error>
 
 #include "base/near_names.h"
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 
 std::string shipped;
 FileObserver file_observer;
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 // Returns the folders in which a name is looked up, each once.
 std::vector<fs::path> places_for(const std::string& folder, const fs::path& name) {
@@ -43,8 +39,7 @@ std::vector<fs::path> places_for(const std::string& folder, const fs::path& name
 std::string found_in(const std::vector<fs::path>& places, const fs::path& name) {
   for (const fs::path& place : places) {
     const fs::path path = place / name;
-    if (is_there(path)) return path.string();
-    note_absent_file(path.string());
+    if (is_there(path.string())) return path.string();
   }
   return "";
 }
@@ -119,8 +114,36 @@ Result<std::string> find_named_or_file(const std::string& folder, const std::str
 
 void observe_files(FileObserver observer) { file_observer = std::move(observer); }
 
-void note_absent_file(const std::string& path) {
-  if (file_observer) file_observer(path, "");
+bool is_there(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error)) return true;
+  if (file_observer.absent) file_observer.absent(path);
+  return false;
+}
+
+std::optional<std::vector<std::string>> list_names(const Listing& listing,
+                                                   std::size_t& entries_left) {
+  std::vector<std::string> names;
+  std::error_code error;
+  const fs::path folder = listing.folder.empty() ? "." : listing.folder;
+  const std::size_t least = listing.begins.size() + listing.ends.size();
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entries_left == 0) return {};
+    --entries_left;
+    std::string name = entry->path().filename().string();
+    const bool fits = name.size() > least && name.starts_with(listing.begins);
+    if (fits && name.ends_with(listing.ends)) names.push_back(std::move(name));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> list_names(const Listing& listing) {
+  std::size_t all = std::numeric_limits<std::size_t>::max();
+  std::vector<std::string> names = *list_names(listing, all);
+  if (file_observer.listed) file_observer.listed(listing, names);
+  return names;
 }
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
@@ -146,16 +169,14 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     }
   }
   if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
-  if (file_observer) file_observer(path, text);
+  if (file_observer.read) file_observer.read(path, text);
   return text;
 }
 
 std::vector<std::string> toml_names(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, error)) {
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
-  }
+  constexpr std::string_view ending = ".toml";
+  std::vector<std::string> names = list_names({folder, "", std::string(ending)});
+  for (std::string& name : names) name.resize(name.size() - ending.size());
   std::ranges::sort(names);
   return names;
 }

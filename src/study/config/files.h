@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,13 +39,29 @@ inline constexpr std::size_t file_bytes_max = std::size_t{1'000} << 20;
 // may write into a pipe.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = file_bytes_max);
 
-// Sets a function that is told of each file which read_file() has read, or none. All files that a
-// scenario names are read by it. No other thread may read files at the same time.
-using FileObserver = std::function<void(const std::string& path, const std::string& text)>;
+// Returns true if there is something at a path: a file, or a folder.
+bool is_there(const std::string& path);
+
+// The names in a folder that begin and end so. An empty folder is the current one.
+struct Listing {
+  std::string folder, begins, ends;
+};
+// Returns these names, in their order; none if there is no such folder.
+std::vector<std::string> list_names(const Listing& listing);
+// Does the same in at most so many entries, which it takes from `entries_left`. Reports to nobody,
+// and returns nothing if the folder has more.
+std::optional<std::vector<std::string>> list_names(const Listing& listing,
+                                                   std::size_t& entries_left);
+
+// Receives all that a scenario found in the file system, so that later work can find out whether
+// the same scenario would find anything else: texts by read_file(), what is_there() and find_file()
+// did not find, and names by list_names(). No other thread may read files at the same time.
+struct FileObserver {
+  std::function<void(const std::string& path, const std::string& text)> read;
+  std::function<void(const std::string& path)> absent;
+  std::function<void(const Listing& listing, const std::vector<std::string>& names)> listed;
+};
 void observe_files(FileObserver observer);
-// Reports to that function a file that was looked for and is absent, as one without text. If it
-// appears later, what was read in its place no longer counts.
-void note_absent_file(const std::string& path);
 
 // Returns the names of the files NAME.toml of a folder, in their order.
 std::vector<std::string> toml_names(const std::string& folder);

@@ -72,11 +72,30 @@ TEST_F(Files, TheErrorNamesBothPlacesAndWhatIsNear) {
 }
 
 // Work that goes on where it was simulates again if such a file appears.
-TEST_F(Files, AnAbsentFileIsReported) {
-  std::map<std::string, std::string> seen;
-  observe_files([&](const std::string& path, const std::string& text) { seen[path] = text; });
+TEST_F(Files, WhatIsFoundIsReported) {
+  using Words = std::vector<std::string>;
+  Words seen;
+  FileObserver observer;
+  observer.read = [&](const std::string& path, const std::string& text) {
+    seen.push_back(path + ": " + text);
+  };
+  observer.absent = [&](const std::string& path) { seen.push_back("no " + path); };
+  observer.listed = [&](const Listing& listing, const Words& names) {
+    seen.push_back(listing.folder + ": " + std::to_string(names.size()));
+  };
+  observe_files(observer);
   found("tables/links.csv");
-  EXPECT_EQ(seen, (std::map<std::string, std::string>{{own.path("tables/links.csv"), ""}}));
+  EXPECT_EQ(seen, Words{"no " + own.path("tables/links.csv")});
+  seen.clear();
+  ASSERT_TRUE(read_file(own.path("here.csv")));
+  EXPECT_EQ(seen, Words{own.path("here.csv") + ": 1"});
+  seen.clear();
+  EXPECT_EQ(list_names({own.path(), "", ".csv"}), (Words{"both.csv", "here.csv"}));
+  EXPECT_EQ(list_names({own.path(), "here.", ""}), Words{"here.csv"});
+  EXPECT_EQ(list_names({own.path("nowhere"), "", ""}), Words());
+  EXPECT_EQ(seen, (Words{own.path() + ": 2", own.path() + ": 1", own.path("nowhere") + ": 0"}));
+  std::size_t few = 1;
+  EXPECT_FALSE(list_names({own.path(), "", ""}, few));
 }
 
 TEST(FileText, AFileHasABoundedLength) {

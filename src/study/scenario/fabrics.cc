@@ -27,7 +27,7 @@ void name_profiles(toml::table& keys, const fs::path& folder) {
     if (name == nullptr || (*name)->empty()) continue;
     std::error_code error;
     const fs::path path = fs::absolute(folder / profiles / **name, error);
-    if (fs::exists(path.string() + ".toml", error)) *name = path.string();
+    if (is_there(path.string() + ".toml")) *name = path.string();
   }
 }
 
@@ -58,18 +58,14 @@ Result<Fabric> parse_fabric(std::string_view text, const std::string& file) {
 }
 
 Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".toml") paths.push_back(entry.path());
-  }
-  if (paths.empty()) return Error{fmt::format("{}: there are no fabrics", folder)};
-  std::ranges::sort(paths, {}, [](const fs::path& path) { return path.stem(); });
+  const std::vector<std::string> names = toml_names(folder);
+  if (names.empty()) return Error{fmt::format("{}: there are no fabrics", folder)};
   std::vector<Fabric> fabrics;
-  for (const fs::path& path : paths) {
-    auto text = read_file(path.string());
+  for (const std::string& name : names) {
+    const std::string path = (fs::path(folder) / (name + ".toml")).string();
+    auto text = read_file(path);
     if (!text) return text.error();
-    auto fabric = parse_fabric(*text, path.string());
+    auto fabric = parse_fabric(*text, path);
     if (!fabric) return fabric.error();
     fabrics.push_back(std::move(*fabric));
   }
@@ -122,17 +118,12 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
 
 std::vector<std::pair<std::string, std::string>> titles_in(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> profiles;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".toml") continue;
-    const std::string path = entry.path().string();
+  for (const std::string& name : toml_names(folder)) {
+    const std::string path = (fs::path(folder) / (name + ".toml")).string();
     auto text = read_file(path);
     auto root = text ? parse_toml(*text, path) : Result<toml::table>(text.error());
-    if (root) {
-      profiles.emplace_back(entry.path().stem().string(), (*root)["title"].value_or(std::string()));
-    }
+    if (root) profiles.emplace_back(name, (*root)["title"].value_or(std::string()));
   }
-  std::ranges::sort(profiles);
   return profiles;
 }
 

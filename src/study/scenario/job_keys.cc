@@ -33,9 +33,8 @@ Result<JobKeys> collective_keys(const workload::NamedCollective& named, std::str
 Result<std::string> find_model(std::string_view model, const JobFolders& folders) {
   const std::string name(model);
   if (model.ends_with(".toml")) return find_file(folders.files.string(), name);
-  const fs::path path = folders.models / (name + ".toml");
-  std::error_code error;
-  if (fs::exists(path, error)) return path.string();
+  const std::string path = (folders.models / (name + ".toml")).string();
+  if (is_there(path)) return path;
   const auto names = toml_names(folders.models.string());
   return Error{fmt::format(
       "no model {}{}", tulle::quoted(name),

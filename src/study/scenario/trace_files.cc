@@ -45,12 +45,14 @@ std::optional<RankedName> ranked_name(const std::string& name) {
 std::vector<TraceFile> ranked_files(const fs::path& folder, const std::string& base,
                                     const std::string& suffix) {
   std::vector<TraceFile> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, error)) {
-    const auto name = ranked_name(entry.path().filename().string());
-    if (!name || (!base.empty() && name->base != base)) continue;
-    if (!suffix.empty() && name->suffix != suffix) continue;
-    files.push_back({(folder / entry.path().filename()).string(), name->rank, ""});
+  const std::string begins = base.empty() ? "" : base + ".";
+  for (const std::string_view ends : suffixes) {
+    if (!suffix.empty() && suffix != ends) continue;
+    for (const std::string& each : list_names({folder.string(), begins, std::string(ends)})) {
+      const auto name = ranked_name(each);
+      if (!name || (!base.empty() && name->base != base)) continue;
+      files.push_back({(folder / each).string(), name->rank, ""});
+    }
   }
   std::ranges::sort(files, {},
                     [](const TraceFile& file) { return std::pair(file.rank, file.path); });
@@ -59,14 +61,18 @@ std::vector<TraceFile> ranked_files(const fs::path& folder, const std::string& b
 
 }  // namespace
 
+bool is_of_ranks(const std::string& path) {
+  return ranked_name(fs::path(path).filename().string()).has_value();
+}
+
 std::vector<TraceFile> find_trace(const std::string& path) {
   std::error_code error;
   const fs::path file(path);
   if (fs::is_directory(file, error)) return ranked_files(file, "", "");
-  if (const auto name = ranked_name(file.filename().string()); name && fs::exists(file, error)) {
+  if (const auto name = ranked_name(file.filename().string()); name && is_there(path)) {
     return ranked_files(file.parent_path(), name->base, name->suffix);
   }
-  if (fs::exists(file, error)) return {{path, std::nullopt, ""}};
+  if (is_there(path)) return {{path, std::nullopt, ""}};
   return ranked_files(file.parent_path(), file.filename().string(), "");
 }
 

@@ -27,6 +27,9 @@ inline constexpr std::size_t trace_bytes_max = std::size_t{1} << 30;
 // file.
 std::vector<TraceFile> find_trace(const std::string& path);
 
+// Returns true if a file's name has a rank, so that a trace may have more such files.
+bool is_of_ranks(const std::string& path);
+
 // Finds and reads a trace. The error is one line with the path.
 Result<std::vector<TraceFile>> read_trace_files(const std::string& path);
 
