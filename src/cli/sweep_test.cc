@@ -202,6 +202,32 @@ TEST_F(Sweep, ATraceWithAnotherFileIsSimulatedAgain) {
   }
 }
 
+// A file of results may name more bytes than are read to check it. The points that are simulated
+// then are checked as if nothing had been read.
+TEST_F(Sweep, WhatWasReadToCheckFilesIsForgottenAfterAPoint) {
+  folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,100,100\n1,2,100,100\n");
+  folder.write("s.toml",
+               "[topology]\nkind = \"file\"\nfile = \"links.csv\"\n[traffic]\nbytes = \"1MB\"\n");
+  ASSERT_EQ(run(command("o", "-k seed=1")).status, 0);
+  const std::string csv = folder.read("o/sweep.csv");
+  const fs::path path = fs::directory_iterator(folder.path("o/points"))->path();
+  const std::string huge = folder.path("huge");
+  folder.write("huge", "");
+  fs::resize_file(huge, std::uintmax_t{16} << 30);  // it has no blocks
+  auto json = nlohmann::ordered_json::parse(std::ifstream(path));
+  const std::string empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+  const auto files = json["files"];
+  json["files"] = {{huge, empty}};
+  json["files"].update(files);
+  json["outcomes"][0]["tally"] = {0, 0, 0, 0};
+  std::ofstream(path) << json.dump();
+  const ProgramOutcome outcome = run(command("o", "-k seed=1,2"));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(path))["outcomes"][0]["tally"][0], 2)
+      << "it was simulated again";
+  EXPECT_TRUE(folder.read("o/sweep.csv").starts_with(csv.substr(0, csv.size() - 1)));
+}
+
 // Another user may have put the folder there. What is in it makes no sweep end or wait.
 TEST_F(Sweep, FilesOfAStrangerCostNothing) {
   ASSERT_EQ(run(command("o", "-k seed=1..3")).status, 0);
