@@ -220,10 +220,12 @@ void add_agent(CLI::App& app, int& status) {
       app.add_subcommand("agent", "Run the host agent; programs start one if none runs");
   static live::AgentOptions options;
   options.settings = live::read_settings();
-  command->add_flag("--foreground", options.foreground,
-                    "Run in the foreground until stopped, and log events");
-  command->add_flag("--on-demand", options.on_demand,
-                    "Run detached and exit when idle, as when a program starts the agent");
+  auto* foreground = command->add_flag("--foreground", options.foreground,
+                                       "Run in the foreground until stopped, and log events");
+  command
+      ->add_flag("--on-demand", options.on_demand,
+                 "Run detached and exit when idle, as when a program starts the agent")
+      ->excludes(foreground);
   command->add_option("--secure", options.settings.secure, secure_help)
       ->type_name("KEYFILE")
       ->check(with_a_name());
@@ -307,11 +309,10 @@ void add_capture(CLI::App& app, int& status) {
                    "Keep at most this many bytes of each frame (all)")
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--fabric", fabric,
-                   "Capture the links of this software fabric (tulle fabric up) instead of this "
-                   "host's processes")
-      ->type_name("NAME");
+  auto* of_fabric = command->add_option("--fabric", fabric,
+                                        "Capture the links of this software fabric (tulle fabric "
+                                        "up) instead of this host's processes");
+  of_fabric->type_name("NAME");
   command
       ->add_flag("--flow-control", options.has_flow_control,
                  "With --fabric: also capture flow control packets, which carry credits")
@@ -321,6 +322,8 @@ void add_capture(CLI::App& app, int& status) {
       ->type_name("MiB")
       ->check(from_to(1, 1024));
   add_agent_address(*command, options.settings.agent);
+  // A fabric's process sees each packet once, as a port sends it.
+  for (const char* other : {"--agent", "--direction"}) of_fabric->excludes(other);
   command->footer(capture_examples);
   command->callback([&status] {
     options.ring_bytes = buffer_mebibytes << 20;

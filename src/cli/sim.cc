@@ -116,7 +116,7 @@ study::SimulateOptions simulating(const Work& work, const std::string& level, bo
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
   if (options.gallery && ranks().are_several()) {
-    return refuse("a gallery is not made under mpirun: give --jobs or --threads in its place");
+    return refuse("a gallery is not made under mpirun: give --jobs in its place");
   }
   take_large_pages();
   if (options.gallery) return gallery(options);

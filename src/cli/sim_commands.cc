@@ -21,6 +21,8 @@ namespace {
 
 using terminal::add_older_name;
 using terminal::from_to;
+using terminal::refuse_given;
+using terminal::refuse_others;
 
 constexpr char tune_examples[] =
     "Examples:\n"
@@ -161,6 +163,13 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   });
 }
 
+// Flows are simulated by one thread.
+void refuse_threads_of_flows(const CLI::App& command, const std::string& level) {
+  constexpr auto with = "with --level flow";
+  if (level == study::flow_level)
+    refuse_given(command, std::array<std::string, 1>{"--threads"}, with);
+}
+
 void add_level(CLI::App& command, std::string& level, bool* is_unvalidated = nullptr) {
   command
       .add_option(
@@ -223,7 +232,8 @@ void add_sim(CLI::App& app, int& status) {
       ->add_option("--capture-at", options.capture_at,
                    "Node to capture at: \"host 0\", \"leaf 3\" … (host 0; may be repeated)")
       ->type_name("NODE")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs("--capture");
   command
       ->add_option("--timings", options.timings,
                    "Write the times of set-up and run to this file, as JSON")
@@ -232,11 +242,17 @@ void add_sim(CLI::App& app, int& status) {
   add_jobs(*command, options.jobs, "Variants", "Unrelated to [[jobs]] of a scenario");
   add_threads(*command, options.threads, options.jobs, "variant");
   for (const char* other :
-       {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
+       {"--variant", "--json", "--topology", "--flows", "--fabric", "--congestion-control",
+        "--capture", "--capture-at", "--timings", "--level", "--unvalidated", "--threads"}) {
     gallery->excludes(other);
   }
   command->footer(sim_examples);
   command->callback([command, &status] {
+    const std::array<std::string, 4> of_tables = {"--topology", "--flows", "--fabric",
+                                                  "--congestion-control"};
+    refuse_others(*command, "--list");
+    if (command->count("scenario") > 0) refuse_given(*command, of_tables, "with SCENARIO");
+    refuse_threads_of_flows(*command, options.choice.level);
     options.again = again(*command);
     status = sim(options);
   });
@@ -444,6 +460,8 @@ void add_compare(CLI::App& app, int& status) {
   add_threads(*command, options.threads, options.jobs, "fabric");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {
+    refuse_others(*command, "--list");
+    refuse_threads_of_flows(*command, options.level);
     options.again = again(*command);
     if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
     status = compare(options);

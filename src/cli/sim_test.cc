@@ -204,6 +204,24 @@ TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused(s, "s.toml:2: topology.kind: must be \"single-switch\"");
 }
 
+// What would have no effect is refused.
+TEST_F(SimTest, OptionsThatDoNotGoTogetherAreRefused) {
+  folder.write("s.toml", scenario_text);
+  const std::string s = folder.path("s.toml");
+  for (const char* of_tables : {"--topology x.csv", "--flows x.csv", "--fabric infiniband",
+                                "--congestion-control dcqcn-hpcc"}) {
+    expect_refused(s + " " + of_tables, "has no effect with SCENARIO: leave one of them out");
+  }
+  expect_refused(s + " --capture-at 'host 999'", "--capture-at requires --capture");
+  for (const char* other : {"--level flow", "--threads 7", "--fabric roce", "--unvalidated",
+                            "--capture-at 'host 9' --capture x"}) {
+    expect_refused("--gallery " + s + " " + other, "--gallery");
+  }
+  expect_refused("--list --seed 3", "--seed has no effect with --list: leave one of them out");
+  expect_refused(s + " --list", "SCENARIO has no effect with --list");
+  expect_refused(s + " --level flow --threads 2", "--threads has no effect with --level flow");
+}
+
 TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
   constexpr char text[] =
       "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"

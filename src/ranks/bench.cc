@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,25 @@ Result<void> read_ranks(const BenchOptions& options, const Spelling& spell,
   return {};
 }
 
+// Returns an error for an option that the algorithm does not use.
+Result<void> check_use(const BenchOptions& options, const Spelling& spell,
+                       const CollectiveSettings& settings) {
+  using workload::Algorithm;
+  const Algorithm algorithm = workload::algorithm_of(settings);
+  const bool is_chain = settings.collective == workload::Collective::broadcast;
+  const bool has_channels = algorithm == Algorithm::ring || algorithm == Algorithm::tree;
+  const std::tuple<const char*, bool, bool> all[] = {
+      {"per_server", options.per_server != 0, has_channels || algorithm == Algorithm::hierarchical},
+      {"channels", options.channels.has_value(), has_channels},
+      {"chunk", !options.chunk.empty(), algorithm == Algorithm::tree || is_chain}};
+  for (const auto& [member, is_given, is_used] : all) {
+    if (!is_given || is_used) continue;
+    return Error{fmt::format("{} has no effect on {} by {}: leave it out", spell(member),
+                             workload::name_of(settings.collective), workload::name_of(algorithm))};
+  }
+  return {};
+}
+
 Result<CollectiveSettings> read_settings(const BenchOptions& options, const Spelling& spell) {
   CollectiveSettings settings;
   const std::size_t colon = options.collective.find(':');
@@ -88,16 +108,17 @@ Result<CollectiveSettings> read_settings(const BenchOptions& options, const Spel
                              tulle::quoted(size),
                              report::bytes_text(static_cast<double>(bytes_max)))};
   }
-  const auto chunk = report::parse_bytes(options.chunk);
+  const auto chunk = report::parse_bytes(options.chunk.empty() ? "512KiB" : options.chunk);
   if (!chunk || *chunk == 0 || *chunk % sizeof(float) != 0) {
     return Error{fmt::format("{}: must be a multiple of {} B", spell("chunk"), sizeof(float))};
   }
   settings.chunk_bytes = *chunk;
   if (auto right = read_ranks(options, spell, settings); !right) return right.error();
   if (auto right = read_algorithm(options.algorithm, spell, settings); !right) return right.error();
-  settings.channels = options.channels;
+  settings.channels = options.channels.value_or(1);
   const std::uint64_t unit = workload::piece_unit(settings, sizeof(float));
   settings.bytes = (*bytes + unit - 1) / unit * unit;
+  if (auto right = check_use(options, spell, settings); !right) return right.error();
   return settings;
 }
 

@@ -20,8 +20,8 @@ struct BenchOptions {
   std::uint32_t ranks = 4;
   std::uint32_t per_server = 0;  // ranks that count as one server; 0: all
   std::string algorithm;         // empty: the usual one
-  std::uint32_t channels = 1;
-  std::string chunk = "512KiB";
+  std::optional<std::uint32_t> channels;  // 1
+  std::string chunk;                      // empty: "512KiB"
   std::uint32_t iterations = 20;
   std::uint32_t warm_up = 5;
   // Empty: all ranks are processes of this host. Otherwise this process is one rank.

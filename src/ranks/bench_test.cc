@@ -49,6 +49,39 @@ TEST(BenchTest, WhatIsWrongIsSpeltAsTheCallerDoes) {
   EXPECT_EQ(refused(options), "--ranks: must be 2 to 64");
 }
 
+TEST(BenchTest, WhatAnAlgorithmDoesNotUseIsRefused) {
+  struct Row {
+    const char* collective;
+    const char* algorithm;
+    bool has_servers, has_channels, has_chunks;
+  };
+  for (const Row& row :
+       {Row{"allreduce:1MiB", "ring", true, true, false},
+        Row{"allreduce:1MiB", "tree", true, true, true},
+        Row{"allreduce:1MiB", "hierarchical", true, false, false},
+        Row{"allreduce:1MiB", "halving-doubling", false, false, false},
+        Row{"allreduce:1MiB", "direct", false, false, false},
+        Row{"allreduce:1KiB", "", true, true, false}, Row{"broadcast:1MiB", "", true, true, true},
+        Row{"alltoall:1MiB", "", false, false, false}}) {
+    const auto refusal = [&](const auto& change) {
+      BenchOptions options;
+      options.collective = row.collective;
+      options.algorithm = row.algorithm;
+      change(options);
+      return refused(options);
+    };
+    const auto expect = [&](bool is_used, const std::string& refusal, const char* option) {
+      EXPECT_EQ(refusal.starts_with(std::string(option) + " has no effect on "), !is_used)
+          << row.collective << " " << row.algorithm << ": " << refusal;
+      EXPECT_EQ(refusal.empty(), is_used) << refusal;
+    };
+    expect(row.has_servers, refusal([](BenchOptions& o) { o.per_server = 4; }), "--per-server");
+    expect(row.has_channels, refusal([](BenchOptions& o) { o.channels = 1; }), "--channels");
+    expect(row.has_chunks, refusal([](BenchOptions& o) { o.chunk = "4KB"; }), "--chunk");
+    expect(true, refusal([](BenchOptions&) {}), "");
+  }
+}
+
 TEST(BenchTest, TimesAreMedians) {
   BenchOptions options;
   options.collective = "allreduce:4000000B";

@@ -85,6 +85,19 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
+// Returns an option as a person writes it. CLI11 has no name for a hidden one.
+std::string name_of(const CLI::Option& option) {
+  if (option.get_positional()) return value_name(option);
+  return option.get_lnames().empty() ? option.get_name() : "--" + option.get_lnames().front();
+}
+
+void refuse_if_given(const CLI::Option& option, std::string_view with) {
+  if (option.count() == 0) return;
+  throw CLI::ParseError(
+      fmt::format("{} has no effect {}: leave one of them out", name_of(option), with),
+      CLI::ExitCodes::ExcludesError);
+}
+
 }  // namespace
 
 CommandLine::CommandLine(std::vector<std::string> all) : words(std::move(all)) {
@@ -123,6 +136,19 @@ std::string repeated(const CLI::App& command, std::span<const std::string_view> 
     }
   }
   return text;
+}
+
+void refuse_given(const CLI::App& command, std::span<const std::string> names,
+                  std::string_view with) {
+  for (const std::string& name : names) refuse_if_given(*command.get_option(name), with);
+}
+
+void refuse_others(const CLI::App& command, const std::string& name) {
+  const CLI::Option* option = command.get_option(name);
+  if (option->count() == 0) return;
+  for (const CLI::Option* other : command.get_options()) {
+    if (other != option) refuse_if_given(*other, "with " + name);
+  }
 }
 
 void add_older_name(CLI::App& command, const std::string& name, const std::string& newer,

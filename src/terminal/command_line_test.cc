@@ -68,6 +68,21 @@ TEST_F(CommandLineTest, MistakesSuggestWhatWasMeant) {
   EXPECT_TRUE(ran.error().is_misuse);
 }
 
+TEST_F(CommandLineTest, OptionsWithoutEffectAreRefused) {
+  sail->callback([this] {
+    refuse_others(*sail, "--fast");
+    const std::array<std::string, 2> vain = {"chart", "--speed"};
+    if (sail->count("--rig") > 0) refuse_given(*sail, vain, "with a rig");
+  });
+  EXPECT_EQ(error_of({"sail", "--fast", "--speed", "3"}),
+            "--speed has no effect with --fast: leave one of them out (see `ship sail --help`)");
+  EXPECT_TRUE(error_of({"sail", "--fast", "--knots", "3"}).starts_with("--knots has no effect"));
+  EXPECT_EQ(error_of({"sail", "x", "--rig", "ketch"}),
+            "FILE has no effect with a rig: leave one of them out (see `ship sail --help`)");
+  EXPECT_EQ(error_of({"sail", "x", "--speed", "3"}), "");
+  EXPECT_EQ(error_of({"sail", "--fast"}), "");
+}
+
 TEST_F(CommandLineTest, ACommandLineIsRepeatedAsAShellTakesIt) {
   ASSERT_TRUE(run({"sail", "my chart", "--speed", "9", "--rig", "it's", "--fast"}));
   constexpr std::array<std::string_view, 1> without = {"--speed"};
