@@ -1,12 +1,15 @@
 """Tests that each option of a live command has an effect, or is refused in one line: tests/options_test.py has the
 commands that simulate."""
 
+import os
 import pathlib
+import pwd
 import re
 import subprocess
 import tempfile
+import unittest
 
-from harness import TULLE, ClientTest, wait_until
+from harness import ROOT, TULLE, ClientTest, wait_until
 
 # Variables by which the run of the tests has programs behave otherwise.
 CLEAN = ("env", "-u", "TULLE_DIRECT", "-u", "TULLE_SHARE_MEMORY", "-u", "TULLE_STRICT", "-u", "TULLE_SECURE")
@@ -84,3 +87,32 @@ class Options(ClientTest):
             with self.subTest(words=words):
                 self.refused(*words)
         self.assertFalse((self.folder / "out").exists())
+
+
+class RemoteShell(unittest.TestCase):
+    """tulle-rsh takes the command lines by which launchers start ssh and rsh."""
+
+    def run_shell(self, *words):
+        with tempfile.TemporaryDirectory(prefix="tulle-options-") as folder:
+            program = pathlib.Path(folder, "tulle")
+            program.write_text("#!/bin/sh\nprintf '%s,' \"$@\"\n")
+            program.chmod(0o700)
+            return subprocess.run(["/bin/sh", ROOT / "src/cli/tulle-rsh", *words], capture_output=True, text=True,
+                                  env={**os.environ, "TULLE_EXECUTABLE": str(program)}, timeout=20)
+
+    def test_a_host_and_a_command_remain(self):
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        for options, more in ((["-x"], []), (["-l", user], []), (["-l" + user, "-q"], []), ([], ["-n"]),
+                              (["-xn", "-o", "BatchMode=yes", "-oStrictHostKeyChecking=no"], ["-l", user]), (["--"], [])):
+            for host in ("h3", user + "@h3"):
+                done = self.run_shell(*options, host, *more, "ls", "-l", "a b")
+                self.assertEqual((0, "fabric,rsh,h3,ls,-l,a b,", ""), (done.returncode, done.stdout, done.stderr), options)
+
+    def test_others_are_refused(self):
+        for words, part in ((["-l", "another", "h3", "ls"], "cannot run a program as another"),
+                            (["another@h3", "ls"], "cannot run a program as another"),
+                            (["-p", "22", "h3", "ls"], "no option -p"), (["h3", "-i", "key", "ls"], "no option -i"),
+                            (["-l"], "-l needs a value"), (["-x"], "a host is missing"), ([], "a host is missing")):
+            done = self.run_shell(*words)
+            self.assertEqual((255, ""), (done.returncode, done.stdout), words)
+            self.assertRegex(done.stderr, rf"\Atulle-rsh: {part}[^\n]*\n\Z")
