@@ -15,8 +15,6 @@
 namespace tulle::cli {
 namespace {
 
-using terminal::with_a_name;
-
 constexpr char fabric_examples[] =
     "Examples:\n"
     "  tulle fabric up                               two switches and four hosts: h0 to h3\n"
@@ -112,8 +110,7 @@ CLI::App* add_up(CLI::App* fabric, int& status) {
   up->add_option("--secure", up_options.secure,
                  "Encrypt and authenticate traffic between machines with the first key of this "
                  "file, as tulle run does; all machines need the key")
-      ->type_name("KEYFILE")
-      ->check(with_a_name());
+      ->type_name("KEYFILE");
   up->add_flag("--foreground", up_options.foreground, "Run in the foreground until stopped");
   up->footer(up_examples);
   up->callback([&status] { status = fabric_up(up_options); });

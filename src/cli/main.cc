@@ -34,7 +34,6 @@ namespace {
 
 using terminal::CommandLine;
 using terminal::from_to;
-using terminal::with_a_name;
 
 constexpr char about[] =
     "Tulle: an RDMA network in software.\n"
@@ -143,9 +142,7 @@ void add_device_options(CLI::App* command, shim::LaunchOptions& options) {
       ->type_name("NAME")
       ->needs(host);
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
-  command->add_option("--secure", options.secure, secure_help)
-      ->type_name("KEYFILE")
-      ->check(with_a_name());
+  command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
   add_agent_address(*command, options.agent);
 }
 
@@ -226,9 +223,7 @@ void add_agent(CLI::App& app, int& status) {
       ->add_flag("--on-demand", options.on_demand,
                  "Run detached and exit when idle, as when a program starts the agent")
       ->excludes(foreground);
-  command->add_option("--secure", options.settings.secure, secure_help)
-      ->type_name("KEYFILE")
-      ->check(with_a_name());
+  command->add_option("--secure", options.settings.secure, secure_help)->type_name("KEYFILE");
   command->add_option("--agent", options.settings.agent, "Address to listen on: @name, or a path")
       ->type_name("NAME");
   auto* idle = command

@@ -91,6 +91,12 @@ std::string wrong_setting() {
   if (is("TULLE_STRICT", "1") && is("TULLE_SHARE_MEMORY", "on")) {
     return "TULLE_STRICT=1 keeps memory apart, and TULLE_SHARE_MEMORY=on shares it";
   }
+  const char* host = variable("TULLE_HOST");
+  const char* fabric = variable("TULLE_FABRIC");
+  if (host != nullptr && *host != '\0' && (fabric == nullptr || *fabric == '\0')) {
+    return fmt::format("TULLE_HOST={} needs TULLE_FABRIC: `tulle run --host` sets both",
+                       one_line(host));
+  }
   constexpr std::int64_t most_seconds = 1'000'000;
   struct Range {
     const char* name;

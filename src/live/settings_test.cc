@@ -45,6 +45,16 @@ TEST(Settings, RecoveryIsGoBackNUnlessAnotherIsNamed) {
   EXPECT_EQ(read_settings().recovery, transport::Recovery::go_back_n);
 }
 
+// Alone, it would be ignored, and a program would run on the machine's own network.
+TEST(Settings, AHostNeedsItsFabric) {
+  setenv("TULLE_HOST", "h0", 1);
+  EXPECT_EQ(wrong_setting(), "TULLE_HOST=h0 needs TULLE_FABRIC: `tulle run --host` sets both");
+  setenv("TULLE_FABRIC", "/run/socket", 1);
+  EXPECT_EQ(wrong_setting(), "");
+  unsetenv("TULLE_FABRIC");
+  unsetenv("TULLE_HOST");
+}
+
 TEST(Settings, ADeviceNameIsNoPath) {
   for (const char* text :
        {"/etc/cron.d", "../../etc", ".", "..", "a/b", "a\nb", "a b", "\x1b[2J"}) {

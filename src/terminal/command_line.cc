@@ -98,6 +98,20 @@ void refuse_if_given(const CLI::Option& option, std::string_view with) {
       CLI::ExitCodes::ExcludesError);
 }
 
+// Has all options and arguments of an app and its commands refuse empty values.
+void refuse_empty_values(CLI::App& app) {
+  const auto check = [](const std::string& value) {
+    return value.empty() ? std::string("the value is empty: name one, or leave the option out")
+                         : std::string();
+  };
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_size() > 0) option->check(check);
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    refuse_empty_values(*command);
+  }
+}
+
 }  // namespace
 
 CommandLine::CommandLine(std::vector<std::string> all) : words(std::move(all)) {
@@ -114,6 +128,7 @@ void prepare(CLI::App& app, const std::string& version) {
 
 Result<int> run_command(CLI::App& app, const CommandLine& line, const int& status) {
   std::vector<std::string> reversed(line.words.rbegin(), line.words.rend());  // as CLI11 wants them
+  refuse_empty_values(app);
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::Success& help) {

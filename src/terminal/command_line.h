@@ -41,7 +41,8 @@ CLI::Validator from_to(Number least, Number most) {
 }
 
 // Runs the command that the words name, and returns `status`, which the command has set. If a word
-// is wrong, the error says so, and is a misuse.
+// is wrong, the error says so, and is a misuse. No option or argument has an empty value: with
+// `--secure "$KEYS"`, a variable that is not set must not mean that the option was not given.
 Result<int> run_command(CLI::App& app, const CommandLine& line, const int& status);
 
 // Returns the command line that a command of an app was given, as a shell takes it. Options by
@@ -59,14 +60,5 @@ void refuse_given(const CLI::App& command, std::span<const std::string> names,
                   std::string_view with);
 // Refuses all others if this one is given.
 void refuse_others(const CLI::App& command, const std::string& name);
-
-// Checks that a file's name is not empty. With `--secure "$KEYS"`, a variable that is not set must
-// not mean that no file is meant.
-inline CLI::Validator with_a_name() {
-  const auto check = [](std::string& file) {
-    return file.empty() ? std::string("the file has no name") : std::string();
-  };
-  return CLI::Validator(check, "");
-}
 
 }  // namespace tulle::terminal

@@ -68,6 +68,21 @@ TEST_F(CommandLineTest, MistakesSuggestWhatWasMeant) {
   EXPECT_TRUE(ran.error().is_misuse);
 }
 
+// A variable of a shell may not be set. With --rig "$RIG", that must not mean any rig.
+TEST_F(CommandLineTest, NoValueIsEmpty) {
+  using Words = std::vector<std::string>;
+  for (const Words& words : {Words{"sail", "--rig", ""},
+                             {"sail", "--rig="},
+                             {"sail", ""},
+                             {"sail", "--knots", ""},
+                             {"sail", "-s", ""}}) {
+    EXPECT_NE(error_of(words), "") << words[1];
+  }
+  EXPECT_EQ(error_of({"sail", "--rig", ""}),
+            "--rig: the value is empty: name one, or leave the option out (see `ship sail "
+            "--help`)");
+}
+
 TEST_F(CommandLineTest, OptionsWithoutEffectAreRefused) {
   sail->callback([this] {
     refuse_others(*sail, "--fast");

@@ -41,9 +41,22 @@ class CommandLine(ClientTest):
     def test_unknown_option(self):
         self.assertIn("--sideways", self.refused(TULLE, "run", "--sideways", "--", "true"))
 
-    def test_a_key_file_without_a_name(self):
-        for command, *program in (("run", "--", "true"), ("agent",)):
-            self.assertIn("--secure: the file has no name", self.refused(TULLE, command, "--secure", "", *program))
+    def test_empty_values(self):
+        """A shell's variable that is not set must not mean that an option was not given."""
+        for command, names, program in (
+                ("run", "device interface host faults secure agent like gid-order recovery roce busy-poll", ["--", "true"]),
+                ("agent", "secure agent idle-exit", []), ("devices", "agent device interface roce", []),
+                ("status", "agent", []), ("capture", "output duration fabric agent buffer", []),
+                ("fabric up", "name manager-key machine secure", []), ("fabric status", "name", []),
+                ("sim", "output variant set topology capture timings", ["incast"]), ("bench", "meet chunk", [])):
+            for name in names.split():
+                for given in (["--" + name, ""], [f"--{name}="]):
+                    self.assertIn("--" + name, self.refused(TULLE, *command.split(), *given, *program))
+
+    def test_a_host_without_a_fabric(self):
+        process = self.start(TULLE, "run", "--", "true", env={"TULLE_HOST": "h0"})
+        self.assertEqual(2, process.wait(20), process.describe())
+        self.assertRegex(process.stderr, r"\Atulle: TULLE_HOST=h0 needs TULLE_FABRIC[^\n]+\n\Z")
 
     def test_missing_program(self):
         self.assertIn("no-such-program", self.refused(TULLE, "run", "--", "no-such-program"))
