@@ -146,6 +146,20 @@ class Interrupted(ClientTest):
                     self.interrupted(case, ("--secure", keys.name))
 
 
+class LikeTcp(ClientTest):
+    """Calls do what they do over TCP."""
+
+    def compare(self, case):
+        command = [BUILD / "bin/like_tcp", case, "7000"]
+        plain = self.run_program(*command, limit=60)
+        self.assertEqual("ok", plain.stdout.strip(), plain.describe())
+        program = self.run_program(*self.over_tulle(command, ("--rsockets",)), limit=60)
+        self.assertEqual("ok", program.stdout.strip(), program.describe())
+
+    def test_files_that_are_sent(self):
+        self.compare("sendfile")
+
+
 class Stopped(ClientTest):
     """A client that stops, or is hostile, cannot hold up a server that closes its connection."""
 

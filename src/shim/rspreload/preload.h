@@ -3,6 +3,7 @@
 // What the calls of librspreload share.
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +24,11 @@
     }                                                      \
     return real_##name;                                    \
   }
+
+static inline int refuse(int error) {
+  errno = error;
+  return -1;
+}
 
 // --- table.c ---
 

@@ -45,16 +45,6 @@ REAL(int, accept4, (int, struct sockaddr*, socklen_t*, int))
 REAL(int, connect, (int, const struct sockaddr*, socklen_t))
 REAL(int, shutdown, (int, int))
 REAL(int, close, (int))
-REAL(ssize_t, recv, (int, void*, size_t, int))
-REAL(ssize_t, recvfrom, (int, void*, size_t, int, struct sockaddr*, socklen_t*))
-REAL(ssize_t, recvmsg, (int, struct msghdr*, int))
-REAL(ssize_t, read, (int, void*, size_t))
-REAL(ssize_t, readv, (int, const struct iovec*, int))
-REAL(ssize_t, send, (int, const void*, size_t, int))
-REAL(ssize_t, sendto, (int, const void*, size_t, int, const struct sockaddr*, socklen_t))
-REAL(ssize_t, sendmsg, (int, const struct msghdr*, int))
-REAL(ssize_t, write, (int, const void*, size_t))
-REAL(ssize_t, writev, (int, const struct iovec*, int))
 REAL(int, poll, (struct pollfd*, nfds_t, int))
 REAL(int, select, (int, fd_set*, fd_set*, fd_set*, struct timeval*))
 REAL(int, getpeername, (int, struct sockaddr*, socklen_t*))
@@ -75,9 +65,6 @@ REAL(int, __fxstat64, (int, int, struct stat64*))
 REAL(int, fstat, (int, struct stat*))
 REAL(int, fstat64, (int, struct stat64*))
 REAL(int, pselect, (int, fd_set*, fd_set*, fd_set*, const struct timespec*, const sigset_t*))
-REAL(int, recvmmsg, (int, struct mmsghdr*, unsigned, int, struct timespec*))
-REAL(int, sendmmsg, (int, struct mmsghdr*, unsigned, int))
-REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
 REAL(void, longjmp, (jmp_buf, int))
 REAL(void, _longjmp, (jmp_buf, int))
 REAL(void, siglongjmp, (sigjmp_buf, int))
@@ -129,11 +116,6 @@ static void become_quiet(int fd) {
 }
 
 // --- making and ending sockets ---
-
-static int refuse(int error) {
-  errno = error;
-  return -1;
-}
 
 EXPORT int socket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -302,125 +284,6 @@ EXPORT _Noreturn void __longjmp_chk(jmp_buf to, int value) {
   __builtin_unreachable();
 }
 
-// --- moving data ---
-
-EXPORT ssize_t recv(int fd, void* data, size_t bytes, int flags) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recv()(fd, data, bytes, flags);
-  return INSIDE(ssize_t, rrecv(socket, data, bytes, flags));
-}
-
-EXPORT ssize_t recvfrom(int fd, void* data, size_t bytes, int flags, struct sockaddr* from,
-                        socklen_t* from_bytes) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvfrom()(fd, data, bytes, flags, from, from_bytes);
-  return INSIDE(ssize_t, rrecvfrom(socket, data, bytes, flags, from, from_bytes));
-}
-
-EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvmsg()(fd, message, flags);
-  return INSIDE(ssize_t, rrecvmsg(socket, message, flags));
-}
-
-EXPORT ssize_t read(int fd, void* data, size_t bytes) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_read()(fd, data, bytes);
-  return INSIDE(ssize_t, rread(socket, data, bytes));
-}
-
-EXPORT ssize_t readv(int fd, const struct iovec* vectors, int count) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_readv()(fd, vectors, count);
-  return INSIDE(ssize_t, rreadv(socket, vectors, count));
-}
-
-EXPORT ssize_t send(int fd, const void* data, size_t bytes, int flags) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_send()(fd, data, bytes, flags);
-  return INSIDE(ssize_t, rsend(socket, data, bytes, flags));
-}
-
-EXPORT ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const struct sockaddr* to,
-                      socklen_t to_bytes) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendto()(fd, data, bytes, flags, to, to_bytes);
-  return INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
-}
-
-EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendmsg()(fd, message, flags);
-  return INSIDE(ssize_t, rsendmsg(socket, message, flags));
-}
-
-EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_write()(fd, data, bytes);
-  return INSIDE(ssize_t, rwrite(socket, data, bytes));
-}
-
-EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_writev()(fd, vectors, count);
-  return INSIDE(ssize_t, rwritev(socket, vectors, count));
-}
-
-EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
-  HELD const int socket = hold_rsocket(to);
-  if (socket < 0) return find_sendfile()(to, from, offset, count);
-  char buffer[1 << 14];
-  size_t done = 0;
-  while (done < count) {
-    const size_t want = count - done < sizeof buffer ? count - done : sizeof buffer;
-    const ssize_t got =
-        offset != NULL ? pread(from, buffer, want, *offset) : find_read()(from, buffer, want);
-    if (got <= 0) return done > 0 || got == 0 ? (ssize_t)done : got;
-    const ssize_t sent = INSIDE(ssize_t, rsend(socket, buffer, (size_t)got, 0));
-    const ssize_t used = sent > 0 ? sent : 0;
-    if (offset != NULL) *offset += used;
-    // Moves the file's position back, so that bytes that were read and not sent are read again.
-    if (offset == NULL && used < got) lseek(from, used - got, SEEK_CUR);
-    done += (size_t)used;
-    if (sent < got) return done > 0 ? (ssize_t)done : sent;
-  }
-  return (ssize_t)done;
-}
-
-_Static_assert(sizeof(off_t) == sizeof(off64_t), "sendfile64 has another offset");
-EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) {
-  return sendfile(to, from, offset, count);
-}
-
-// The time limit of recvmmsg(2) is looked at between messages.
-EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
-                    struct timespec* limit) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvmmsg()(fd, messages, count, flags, limit);
-  const int64_t due = limit != NULL ? now_milliseconds() + milliseconds_of(limit) : INT64_MAX;
-  unsigned done = 0;
-  for (; done < count && (done == 0 || now_milliseconds() < due); ++done) {
-    const int waits_for_one = done > 0 && (flags & MSG_WAITFORONE) != 0;
-    const int each = (flags & ~MSG_WAITFORONE) | (waits_for_one ? MSG_DONTWAIT : 0);
-    const ssize_t bytes = INSIDE(ssize_t, rrecvmsg(socket, &messages[done].msg_hdr, each));
-    if (bytes < 0) return done > 0 ? (int)done : -1;
-    messages[done].msg_len = (unsigned)bytes;
-  }
-  return (int)done;
-}
-
-EXPORT int sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
-  HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendmmsg()(fd, messages, count, flags);
-  unsigned done = 0;
-  for (; done < count; ++done) {
-    const ssize_t bytes = INSIDE(ssize_t, rsendmsg(socket, &messages[done].msg_hdr, flags));
-    if (bytes < 0) return done > 0 ? (int)done : -1;
-    messages[done].msg_len = (unsigned)bytes;
-  }
-  return (int)done;
-}
-
 // --- waiting ---
 
 static int has_rsocket(const struct pollfd* fds, nfds_t count) {
@@ -537,19 +400,6 @@ EXPORT int pselect(int count, fd_set* readable, fd_set* writable, fd_set* except
 // --- what compilers call in place of the above, with the size of the buffer (_FORTIFY_SOURCE) ---
 
 _Noreturn void __chk_fail(void);  // of the C library
-
-EXPORT ssize_t __read_chk(int fd, void* data, size_t bytes, size_t size) {
-  return read(fd, data, bytes <= size ? bytes : (__chk_fail(), 0));
-}
-
-EXPORT ssize_t __recv_chk(int fd, void* data, size_t bytes, size_t size, int flags) {
-  return recv(fd, data, bytes <= size ? bytes : (__chk_fail(), 0), flags);
-}
-
-EXPORT ssize_t __recvfrom_chk(int fd, void* data, size_t bytes, size_t size, int flags,
-                              struct sockaddr* from, socklen_t* from_bytes) {
-  return recvfrom(fd, data, bytes <= size ? bytes : (__chk_fail(), 0), flags, from, from_bytes);
-}
 
 EXPORT int __poll_chk(struct pollfd* fds, nfds_t count, int timeout, size_t size) {
   return poll(fds, size / sizeof *fds >= count ? count : (__chk_fail(), 0), timeout);

@@ -1,0 +1,125 @@
+/* A program of sockets that expects of each call what Linux does over TCP. It passes without any
+   library in between, too. Usage: like_tcp CASE PORT */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, strerror(errno)); \
+      exit(1);                                                                      \
+    }                                                                               \
+  } while (0)
+#define CHECK_FAILS(call, error) CHECK((call) == -1 && errno == (error))
+
+static int port, listener;
+/* The ends of a connection. */
+static int near, far;
+
+static struct sockaddr_in address_of(int number) {
+  return (struct sockaddr_in){
+      .sin_family = AF_INET, .sin_port = htons(number), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+static void listen_at(int number) {
+  const struct sockaddr_in address = address_of(number);
+  const int yes = 1;
+  listener = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
+  CHECK(bind(listener, (const struct sockaddr*)&address, sizeof address) == 0);
+  CHECK(listen(listener, 8) == 0);
+}
+
+static void connect_ends(void) {
+  const struct sockaddr_in address = address_of(port);
+  near = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(connect(near, (const struct sockaddr*)&address, sizeof address) == 0);
+  far = accept(listener, NULL, NULL);
+  CHECK(far >= 0);
+}
+
+static int file_of(size_t bytes) {
+  char name[] = "/tmp/tulle-like-tcp-XXXXXX";
+  const int file = mkstemp(name);
+  CHECK(file >= 0 && unlink(name) == 0);
+  for (size_t i = 0; i < bytes; i += sizeof(unsigned)) {
+    const unsigned number = (unsigned)i;
+    CHECK(write(file, &number, sizeof number) == sizeof number);
+  }
+  CHECK(lseek(file, 0, SEEK_SET) == 0);
+  return file;
+}
+
+/* --- sendfile() --- */
+
+static size_t receive_numbers(size_t at) {
+  unsigned numbers[1024];
+  size_t bytes = 0;
+  ssize_t got;
+  while ((got = recv(far, (char*)numbers + bytes % sizeof numbers,
+                     sizeof numbers - bytes % sizeof numbers, MSG_DONTWAIT)) > 0) {
+    for (size_t i = 0; i < (size_t)got; ++i) {
+      const size_t position = at + bytes + i;
+      const unsigned expected = (unsigned)(position / sizeof expected * sizeof expected);
+      CHECK(((const char*)numbers)[(bytes + i) % sizeof numbers] ==
+            ((const char*)&expected)[position % sizeof expected]);
+    }
+    bytes += (size_t)got;
+  }
+  return bytes;
+}
+
+static void send_file(void) {
+  enum { total = 3000000 };
+  int ends[2];
+  char byte;
+  CHECK(pipe(ends) == 0 && write(ends[1], "kept", 4) == 4);
+  off_t offset = 0;
+  CHECK_FAILS(sendfile(near, ends[0], NULL, 4), EINVAL);
+  CHECK_FAILS(sendfile(near, ends[0], &offset, 4), ESPIPE);
+  CHECK(read(ends[0], &byte, 1) == 1 && byte == 'k');
+  CHECK_FAILS(sendfile(near, far, NULL, 4), EINVAL);
+  CHECK_FAILS(sendfile(near, 1 << 20, NULL, 4), EBADF);
+
+  const int file = file_of(total);
+  CHECK(fcntl(near, F_SETFL, O_NONBLOCK) == 0);
+  size_t received = 0;
+  off_t at = 0;
+  while (received < total) {
+    const int has_offset = received % 2 == 0;
+    const off_t position = lseek(file, at, SEEK_SET);
+    const ssize_t sent = sendfile(near, file, has_offset ? &at : NULL, 1 << 16);
+    CHECK(sent >= 0 || errno == EAGAIN);
+    CHECK(lseek(file, 0, SEEK_CUR) == (has_offset || sent < 0 ? position : position + sent));
+    if (!has_offset && sent > 0) at += sent;
+    CHECK(at == position + (sent > 0 ? sent : 0));
+    if (sent <= 0) received += receive_numbers(received);
+  }
+  CHECK(sendfile(near, file, NULL, 0) == 0);
+}
+
+int main(int count, char** arguments) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } cases[] = {{"sendfile", send_file}};
+  CHECK(count == 3);
+  port = atoi(arguments[2]);
+  listen_at(port);
+  connect_ends();
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    if (strcmp(cases[i].name, arguments[1]) != 0) continue;
+    cases[i].run();
+    puts("ok");
+    return 0;
+  }
+  return 2;
+}
