@@ -156,6 +156,9 @@ class LikeTcp(ClientTest):
         program = self.run_program(*self.over_tulle(command, ("--rsockets",)), limit=60)
         self.assertEqual("ok", program.stdout.strip(), program.describe())
 
+    def test_a_process_without_descriptors_for_what_it_accepts(self):
+        self.compare("accept")
+
     def test_files_that_are_sent(self):
         self.compare("sendfile")
 

@@ -64,6 +64,8 @@ int value_of(int fd);
 // In a signal handler, within a call of rsockets, that waits for the call's end: the call may hold
 // locks.
 int leave(int fd);
+// Makes room in the table for a descriptor. Returns false if there is no memory.
+int make_place(int fd);
 // Makes a descriptor refer to an rsocket, whose value is its number plus one, or a copy to what the
 // original refers to, and closes what the descriptor referred to before, as leave() does.
 // stand_for() returns false if there is no memory, share() its first argument.

@@ -86,21 +86,30 @@ __attribute__((constructor)) static void begin(void) {
 // Returns true if nothing may leave this host in clear. A program may clear its environment later.
 static int is_sealed(void) { return began_sealed || asks_for_seals(); }
 
-// Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
-// is no descriptor for it, it is closed. `flags` are those of socket(2): SOCK_CLOEXEC counts.
+// Returns a descriptor that the program may use for an rsocket. `flags` are those of socket(2):
+// SOCK_CLOEXEC counts.
 //
 // Calls that are not ours reach the descriptor itself: of a signal handler, of a program that
 // inherits it, system calls. Where nothing may leave in clear, it is a socket without addresses of
 // IP.
-static int give_number(int socket, int flags) {
+static int make_number(int flags) {
   const int family = is_sealed() ? AF_UNIX : AF_INET;
   const int fd = find_socket()(family, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
-  if (fd >= 0 && stand_for(fd, socket + 1)) return fd;
-  const int error = fd >= 0 ? ENOMEM : errno;
-  if (fd >= 0) find_close()(fd);
+  if (fd < 0 || make_place(fd)) return fd;
+  find_close()(fd);
+  return refuse(ENOMEM);
+}
+
+// Takes the rsocket over: if there is no descriptor for it, it is closed.
+static int give_number(int socket, int flags) {
+  const int fd = make_number(flags);
+  if (fd >= 0) {
+    stand_for(fd, socket + 1);
+    return fd;
+  }
+  const int error = errno;
   INSIDE(int, rclose(socket));
-  errno = error;
-  return -1;
+  return refuse(error);
 }
 
 // An ordinary socket that is not connected looks ready to a program that waits for it, and a
@@ -147,14 +156,38 @@ EXPORT int listen(int fd, int backlog) {
   return result;
 }
 
+// What the thread's accept() will return. A jump out of the call closes it.
+static _Thread_local int number_of_accept = -1;
+
+static void close_number(const int* number) {
+  const int fd = *number;
+  if (fd < 0) return;
+  if (number_of_accept == fd) number_of_accept = -1;
+  const int error = errno;
+  find_close()(fd);
+  errno = error;
+}
+
+// A connection that was taken and finds no descriptor is lost. The descriptor comes first, as it
+// does in the kernel. A child of another thread has it until it starts a program.
 EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags) {
   const int socket = rsocket_of(fd);
   if (is_parents_socket(fd)) return refuse(EINVAL);
   if (socket < 0) return find_accept4()(fd, address, bytes, flags);
+  int number __attribute__((cleanup(close_number))) = make_number(SOCK_CLOEXEC);
+  if (number < 0) return -1;
+  number_of_accept = number;
   const int accepted = INSIDE(int, raccept(socket, address, bytes));
   if (accepted < 0) return accepted;
   if ((flags & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(accepted, F_SETFL, O_NONBLOCK));
-  return give_number(accepted, flags);
+  const int result = number;
+  number = -1;
+  // A signal handler has jumped about within itself.
+  if (number_of_accept != result) return give_number(accepted, flags);
+  number_of_accept = -1;
+  stand_for(result, accepted + 1);
+  if ((flags & SOCK_CLOEXEC) == 0) find_fcntl()(result, F_SETFD, 0);
+  return result;
 }
 
 EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
@@ -260,26 +293,31 @@ EXPORT int dup3(int from, int to, int flags) {
 
 // --- jumps out of a call, which a signal handler may make ---
 
-EXPORT _Noreturn void longjmp(jmp_buf to, int value) {
+static void leave_call(void) {
   forget_call();
+  close_number(&number_of_accept);
+}
+
+EXPORT _Noreturn void longjmp(jmp_buf to, int value) {
+  leave_call();
   find_longjmp()(to, value);
   __builtin_unreachable();
 }
 
 EXPORT _Noreturn void _longjmp(jmp_buf to, int value) {
-  forget_call();
+  leave_call();
   find__longjmp()(to, value);
   __builtin_unreachable();
 }
 
 EXPORT _Noreturn void siglongjmp(sigjmp_buf to, int value) {
-  forget_call();
+  leave_call();
   find_siglongjmp()(to, value);
   __builtin_unreachable();
 }
 
 EXPORT _Noreturn void __longjmp_chk(jmp_buf to, int value) {
-  forget_call();
+  leave_call();
   find___longjmp_chk()(to, value);
   __builtin_unreachable();
 }

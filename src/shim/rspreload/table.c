@@ -110,6 +110,8 @@ static atomic_int* place_of(int fd, int create) {
   return page != NULL ? &page[fd % page_entries] : NULL;
 }
 
+int make_place(int fd) { return place_of(fd, 1) != NULL; }
+
 int entry_of(int fd) {
   atomic_int* place = place_of(fd, 0);
   return place != NULL ? atomic_load(place) : 0;

@@ -306,7 +306,26 @@ static void jump(int signal) {
   siglongjmp(before, 1);
 }
 
+static void* interrupt_main(void* thread) {
+  interrupt(*(pthread_t*)thread, jump);
+  return NULL;
+}
+
+static void jump_out_of_accept(int listener) {
+  pthread_t self = pthread_self(), thread;
+  const int next = dup(STDIN_FILENO);
+  close(next);
+  if (sigsetjmp(before, 1) == 0) {
+    CHECK(pthread_create(&thread, NULL, interrupt_main, &self) == 0);
+    accept(listener, NULL, NULL);
+    CHECK(!"nobody jumped");
+  }
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(dup(STDIN_FILENO) == next && close(next) == 0);
+}
+
 static void leap(int listener) {
+  jump_out_of_accept(listener);
   const struct ends ends = pair(listener);
   struct interrupter by = {pthread_self(), ends, jump};
   pthread_t thread;

@@ -4,9 +4,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -106,11 +108,60 @@ static void send_file(void) {
   CHECK(sendfile(near, file, NULL, 0) == 0);
 }
 
+/* --- a process without descriptors for what it accepts --- */
+
+static int connect_one(void) {
+  const struct sockaddr_in address = address_of(port);
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(connect(made, (const struct sockaddr*)&address, sizeof address) == 0);
+  CHECK(send(made, "hello", 5, 0) == 5);
+  return made;
+}
+
+/* Returns how many descriptors were made, which are copies of standard input. */
+static int fill_descriptors(int* copies) {
+  int count = 0;
+  while ((copies[count] = dup(STDIN_FILENO)) >= 0) ++count;
+  CHECK(errno == EMFILE);
+  return count;
+}
+
+static void accept_without_descriptors(void) {
+  const struct rlimit limit = {256, 256};
+  static int copies[256];
+  char bytes[8];
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const int client = connect_one();
+  struct pollfd asked = {.fd = listener, .events = POLLIN};
+  CHECK(poll(&asked, 1, 10000) == 1);
+  int count = fill_descriptors(copies);
+  for (int i = 0; i < 3; ++i) CHECK_FAILS(accept(listener, NULL, NULL), EMFILE);
+  CHECK(poll(&asked, 1, 0) == 1);
+  while (count > 0) close(copies[--count]);
+  const int server = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  CHECK(server >= 0);
+  CHECK(fcntl(server, F_GETFD) == FD_CLOEXEC && (fcntl(server, F_GETFL) & O_NONBLOCK) != 0);
+  asked.fd = server;
+  CHECK(poll(&asked, 1, 10000) == 1);
+  CHECK(recv(server, bytes, sizeof bytes, 0) == 5 && memcmp(bytes, "hello", 5) == 0);
+  close(client);
+  /* A call that accepts nothing keeps no descriptor. */
+  CHECK(fcntl(listener, F_SETFL, O_NONBLOCK) == 0);
+  const int next = dup(STDIN_FILENO);
+  close(next);
+  CHECK_FAILS(accept(listener, NULL, NULL), EAGAIN);
+  CHECK(dup(STDIN_FILENO) == next);
+  const int client_again = connect_one();
+  CHECK(fcntl(listener, F_SETFL, 0) == 0);
+  CHECK(fcntl(accept(listener, NULL, NULL), F_GETFD) == 0);
+  close(client_again);
+}
+
 int main(int count, char** arguments) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } cases[] = {{"sendfile", send_file}};
+  } cases[] = {{"accept", accept_without_descriptors}, {"sendfile", send_file}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   listen_at(port);
