@@ -236,6 +236,7 @@ class Fallback(ClientTest):
 
     SERVER = """
 import socket
+taken = socket.create_server(("127.0.0.2", 7006))
 with socket.create_server(("127.0.0.1", 7000)) as listener:
     print("listening", flush=True)
     peer, _ = listener.accept()
@@ -255,9 +256,60 @@ assert peer.recv(100)
 print("echoed")
 """
 
-    def test_a_socket_that_epoll_watched_before(self):
+    def served(self, script):
         server = self.start("/usr/bin/python3", "-c", self.SERVER)
         wait_until(lambda: "listening" in server.stdout or not server.running, "the server")
-        client = self.run_program(*self.over_tulle([*PRELOADED, "-c", self.CLIENT]), limit=30)
+        client = self.run_program(*self.over_tulle([*PRELOADED, "-c", script]), limit=30)
         self.assertIn("echoed", client.stdout, client.describe())
         self.assertEqual(0, server.wait(), server.describe())
+
+    def test_a_socket_that_epoll_watched_before(self):
+        self.served(self.CLIENT)
+
+    BOUND = """
+import errno, socket
+OPTIONS = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+           (socket.SOL_SOCKET, socket.SO_OOBINLINE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+           (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)]
+LINGER = bytes([1, 0, 0, 0, 9, 0, 0, 0])
+
+def prepared(address):
+    made = socket.socket()
+    for level, option, value in OPTIONS:
+        made.setsockopt(level, option, 1 - value if value == 1 else value)
+        made.setsockopt(level, option, value)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+    made.bind(address)
+    return made
+
+first = prepared(("127.0.0.2", 7005))
+try:
+    first.connect(("127.0.0.1", 7001))  # nobody listens there
+    raise SystemExit("connected")
+except ConnectionRefusedError:
+    assert first.getsockname() == ("127.0.0.2", 7005), first.getsockname()
+for _ in range(2):
+    try:
+        second = socket.socket()
+        second.bind(("127.0.0.2", 7006))
+        second.connect(("127.0.0.1", 7000))
+        raise SystemExit("connected from a port in use")
+    except OSError as problem:
+        assert problem.errno == errno.EADDRINUSE, problem
+peer = prepared(("127.0.0.2", 0))
+name = peer.getsockname()
+assert name[1] != 0, name
+peer.connect(("127.0.0.1", 7000))
+assert peer.getsockname() == name, (peer.getsockname(), name)
+for level, option, value in OPTIONS:
+    assert peer.getsockopt(level, option) == value, (level, option)
+assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == LINGER
+assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000
+peer.sendall(b"x" * 100)
+assert peer.recv(100)
+print("echoed")
+"""
+
+    def test_a_socket_with_an_address_and_options(self):
+        self.served(self.BOUND)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -107,6 +108,23 @@ void forget_all_watches(void);
 void close_poll_set(int set);
 // Lets the kernel's epoll watch a socket that has become an ordinary one. Frees the watches.
 void watch_plain(int fd, struct watch* watches);
+
+// --- memory.c ---
+
+// Begins to remember what a program asks of a new rsocket. Returns false if there is no memory.
+int begin_memory(int socket, int domain);
+// Remember an option and an address that were set.
+void remember_option(int socket, int level, int option, const void* value, socklen_t bytes);
+void remember_address(int socket, const struct sockaddr* address, socklen_t bytes);
+// Returns the rsocket's domain, and the address that it was bound to, which has no bytes if there is
+// none. Returns -1 if more was asked of the rsocket than is remembered.
+int recall_address(int socket, struct sockaddr_storage* address, socklen_t* bytes);
+// Give an ordinary socket the options of an rsocket, and its address. bind_again() tries for a
+// while, and returns -1 with errno if that cannot be.
+void repeat_options(int socket, int fd);
+int bind_again(int fd, const struct sockaddr_storage* address, socklen_t bytes, int milliseconds);
+void lock_memories(void);
+void unlock_memories(void);
 
 // --- mask.c ---
 

@@ -138,6 +138,10 @@ EXPORT int socket(int domain, int type, int protocol) {
   const int made = INSIDE(int, rsocket(domain, kind, protocol));
   if (made < 0 && is_sealed()) return -1;
   if (made < 0) return find_socket()(domain, type, protocol);
+  if (!begin_memory(made, domain)) {
+    INSIDE(int, rclose(made));
+    return refuse(ENOMEM);
+  }
   if ((type & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(made, F_SETFL, O_NONBLOCK));
   return give_number(made, type);
 }
@@ -145,7 +149,9 @@ EXPORT int socket(int domain, int type, int protocol) {
 EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int socket = rsocket_of(fd);
   if (socket < 0) return find_bind()(fd, address, bytes);
-  return INSIDE(int, rbind(socket, address, bytes));
+  const int result = INSIDE(int, rbind(socket, address, bytes));
+  if (result == 0) remember_address(socket, address, bytes);
+  return result;
 }
 
 EXPORT int listen(int fd, int backlog) {
@@ -195,23 +201,39 @@ EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
   return accept4(fd, address, bytes, 0);
 }
 
+static int close_failed(int fd) {
+  const int error = errno;
+  find_close()(fd);
+  return refuse(error);
+}
+
 // Replaces the rsocket behind the descriptor by an ordinary socket of the same type, with the same
-// O_NONBLOCK.
-static int become_plain(int fd, int socket, int family) {
+// address, options and O_NONBLOCK. Ports of streams over RDMA are not the kernel's. A datagram's is,
+// and is free only after the rsocket's end.
+static int become_plain(int fd, int socket) {
+  struct sockaddr_storage address;
+  socklen_t address_bytes = 0;
   int type = 0;
   socklen_t bytes = sizeof type;
+  const int domain = recall_address(socket, &address, &address_bytes);
+  if (domain < 0) return refuse(ENOBUFS);
   if (INSIDE(int, rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes)) != 0) return -1;
   const int flags = INSIDE(int, rfcntl(socket, F_GETFL));
   const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
-  const int plain = find_socket()(family, type | (flags & O_NONBLOCK), 0);
+  const int plain = find_socket()(domain, type | (flags & O_NONBLOCK), 0);
   if (plain < 0) return -1;
+  repeat_options(socket, plain);
+  const int is_stream = type == SOCK_STREAM;
+  if (is_stream && bind_again(plain, &address, address_bytes, 0) != 0) return close_failed(plain);
   struct watch* watches = take_watches(fd);
   leave(fd);
+  const int bound = is_stream ? 0 : bind_again(plain, &address, address_bytes, 1000);
+  const int error = errno;
   const int result = find_dup2()(plain, fd);
   find_close()(plain);
   if (result >= 0 && is_closed_by_exec) find_fcntl()(fd, F_SETFD, FD_CLOEXEC);
   watch_plain(fd, watches);
-  return result;
+  return bound != 0 ? refuse(error) : result;
 }
 
 EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
@@ -225,10 +247,7 @@ EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
     errno = error;
     return result;
   }
-  if (become_plain(fd, socket, address->sa_family) < 0) {
-    errno = error;
-    return -1;
-  }
+  if (become_plain(fd, socket) < 0) return -1;
   return find_connect()(fd, address, bytes);
 }
 
@@ -497,7 +516,9 @@ EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* byt
 EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_t bytes) {
   const int socket = rsocket_of(fd);
   if (socket < 0) return find_setsockopt()(fd, level, option, value, bytes);
-  return INSIDE(int, rsetsockopt(socket, level, option, value, bytes));
+  const int result = INSIDE(int, rsetsockopt(socket, level, option, value, bytes));
+  if (result == 0) remember_option(socket, level, option, value, bytes);
+  return result;
 }
 
 // O_NONBLOCK is the only status flag that an rsocket has. All other commands concern the descriptor

@@ -242,9 +242,11 @@ static void before_fork(void) {
   lock(&table_mutex, &before);
   mask_before_fork = before;
   lock_watches();
+  lock_memories();
 }
 static void after_fork(void) {
   const sigset_t before = mask_before_fork;
+  unlock_memories();
   unlock_watches();
   unlock(&table_mutex, &before);
 }
