@@ -159,6 +159,12 @@ class LikeTcp(ClientTest):
     def test_a_process_without_descriptors_for_what_it_accepts(self):
         self.compare("accept")
 
+    def test_flags_of_datagrams(self):
+        self.compare("datagrams")
+
+    def test_flags(self):
+        self.compare("flags")
+
     def test_files_that_are_sent(self):
         self.compare("sendfile")
 

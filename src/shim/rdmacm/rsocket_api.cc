@@ -14,6 +14,7 @@
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
 #include "shim/rsockets/protocol/vectors.h"
+#include "shim/rsockets/sockets/call_flags.h"
 #include "shim/rsockets/sockets/poll_set.h"
 #include "shim/rsockets/sockets/stream.h"
 
@@ -41,21 +42,38 @@ void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
   *bytes = length;
 }
 
-ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
-                socklen_t* from_bytes) try {
+// What recvmsg(2) and recvfrom(2) tell besides the data. Each may be null.
+struct Told {
+  sockaddr* from = nullptr;
+  socklen_t* from_bytes = nullptr;
+  int* flags = nullptr;
+};
+
+ssize_t receive(int fd, std::span<const iovec> into, int flags, const Told& told = {}) try {
   pthread_testcancel();
   const NoCancellation guard;
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage sender = {};
   std::size_t bytes = 0;
-  const int error = socket->receive(into, flags, &sender, bytes);
+  int error = rsockets::check_receive_flags(flags);
+  if (error == 0) error = socket->receive(into, flags, &sender, bytes);
   if ((flags & MSG_PEEK) == 0) rsockets::note_edge(*socket, EPOLLIN);
   if (error != 0) return answer(error);
-  if (from != nullptr && from_bytes != nullptr) copy_name(sender, from, from_bytes);
-  return static_cast<ssize_t>(bytes);
+  if (told.from != nullptr && told.from_bytes != nullptr) {
+    copy_name(sender, told.from, told.from_bytes);
+  }
+  const std::size_t room = rsockets::total_bytes(into);
+  if (told.flags != nullptr) *told.flags = bytes > room ? MSG_TRUNC : 0;
+  return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? bytes : std::min(bytes, room));
 } catch (const std::bad_alloc&) {
   return answer(ENOMEM);
+}
+
+// read(2) and readv(2) of no bytes take and await nothing, also where a recv(2) would wait.
+ssize_t read(int fd, std::span<const iovec> into) {
+  if (rsockets::total_bytes(into) > 0) return receive(fd, into, 0);
+  return find_socket(fd) != nullptr ? 0 : answer(EBADF);
 }
 
 ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
@@ -66,7 +84,8 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   if (socket == nullptr) return answer(EBADF);
   std::size_t bytes = 0;
   sockaddr_storage address = {};
-  int error = to != nullptr ? translate(to, to_bytes, address) : 0;
+  int error = rsockets::check_send_flags(flags);
+  if (error == 0 && to != nullptr) error = translate(to, to_bytes, address);
   if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
   if (error == EAGAIN || (error == 0 && bytes < rsockets::total_bytes(from))) {
     rsockets::note_edge(*socket, EPOLLOUT);
@@ -206,31 +225,34 @@ int rclose(int fd) try {
 
 ssize_t rrecv(int fd, void* data, std::size_t bytes, int flags) {
   const iovec into = vector_of(data, bytes);
-  return receive(fd, {&into, 1}, flags, nullptr, nullptr);
+  return receive(fd, {&into, 1}, flags);
 }
 
 ssize_t rrecvfrom(int fd, void* data, std::size_t bytes, int flags, sockaddr* from,
                   socklen_t* from_bytes) {
   const iovec into = vector_of(data, bytes);
-  return receive(fd, {&into, 1}, flags, from, from_bytes);
+  return receive(fd, {&into, 1}, flags, {.from = from, .from_bytes = from_bytes});
 }
 
 ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
   if (!is_valid(message)) return answer(EINVAL);
   if (message->msg_control != nullptr && message->msg_controllen != 0) return answer(ENOTSUP);
-  const bool wants_name = message->msg_name != nullptr;
-  const ssize_t bytes = receive(fd, {message->msg_iov, message->msg_iovlen}, flags,
-                                wants_name ? static_cast<sockaddr*>(message->msg_name) : nullptr,
-                                wants_name ? &message->msg_namelen : nullptr);
-  if (bytes >= 0) message->msg_flags = 0;
-  return bytes;
+  Told told = {.flags = &message->msg_flags};
+  if (message->msg_name != nullptr) {
+    told.from = static_cast<sockaddr*>(message->msg_name);
+    told.from_bytes = &message->msg_namelen;
+  }
+  return receive(fd, {message->msg_iov, message->msg_iovlen}, flags, told);
 }
 
-ssize_t rread(int fd, void* data, std::size_t bytes) { return rrecv(fd, data, bytes, 0); }
+ssize_t rread(int fd, void* data, std::size_t bytes) {
+  const iovec into = vector_of(data, bytes);
+  return rdmacm::read(fd, {&into, 1});
+}
 
 ssize_t rreadv(int fd, const iovec* vectors, int count) {
   if (!is_valid(vectors, count)) return answer(EINVAL);
-  return receive(fd, {vectors, static_cast<std::size_t>(count)}, 0, nullptr, nullptr);
+  return rdmacm::read(fd, {vectors, static_cast<std::size_t>(count)});
 }
 
 ssize_t rsend(int fd, const void* data, std::size_t bytes, int flags) {

@@ -550,11 +550,14 @@ EXPORT int fcntl64(int fd, int command, ...) {
   return control(fd, command, argument, find_fcntl64());
 }
 
-// Counts the bytes that wait, up to as many as a program may want at once.
+// Counts the bytes that wait, or those of the first datagram.
 static int count_waiting(int socket, int* count) {
-  char bytes[1 << 16];
-  const ssize_t found =
-      INSIDE(ssize_t, rrecv(socket, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT));
+  const int flags = MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT;
+  int type = 0;
+  socklen_t bytes = sizeof type;
+  if (INSIDE(int, rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes)) != 0) return -1;
+  const size_t room = type == SOCK_STREAM ? INT_MAX : 0;
+  const ssize_t found = INSIDE(ssize_t, rrecv(socket, NULL, room, flags));
   if (found < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return -1;
   *count = found > 0 ? (int)found : 0;
   return 0;

@@ -5,12 +5,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                            \
@@ -157,11 +160,97 @@ static void accept_without_descriptors(void) {
   close(client_again);
 }
 
+/* --- the flags of calls that move data --- */
+
+static void* send_later(void* text) {
+  usleep(200000);
+  CHECK(send(near, text, strlen(text), 0) == (ssize_t)strlen(text));
+  return NULL;
+}
+
+static int waiting_bytes(int socket) {
+  int count = -1;
+  CHECK(ioctl(socket, FIONREAD, &count) == 0);
+  return count;
+}
+
+static void send_and_await(const char* text) {
+  const int before = waiting_bytes(far);
+  CHECK(send(near, text, strlen(text), MSG_NOSIGNAL | MSG_MORE | MSG_DONTWAIT) ==
+        (ssize_t)strlen(text));
+  CHECK(send(near, "", 0, 0) == 0);
+  while (waiting_bytes(far) < before + (int)strlen(text)) usleep(1000);
+}
+
+static void expect_text(const char* text) {
+  char bytes[64] = "";
+  CHECK(recv(far, bytes, sizeof bytes, MSG_DONTWAIT) == (ssize_t)strlen(text));
+  CHECK(strcmp(bytes, text) == 0);
+}
+
+static void use_flags(void) {
+  char bytes[64] = "";
+  struct iovec none = {bytes, 0}, few = {bytes, 2};
+  struct msghdr message = {.msg_iov = &few, .msg_iovlen = 1, .msg_flags = -1};
+  pthread_t thread;
+  CHECK(read(far, bytes, 0) == 0 && readv(far, &none, 1) == 0 && write(far, bytes, 0) == 0);
+  CHECK_FAILS(recv(far, bytes, 0, MSG_DONTWAIT), EAGAIN);
+  CHECK_FAILS(recv(far, NULL, 4, MSG_TRUNC | MSG_DONTWAIT), EAGAIN);
+
+  send_and_await("data");
+  CHECK(read(far, bytes, 0) == 0 && recv(far, bytes, 0, 0) == 0);
+  CHECK_FAILS(recv(far, bytes, 4, MSG_ERRQUEUE), EAGAIN);
+  CHECK_FAILS(recv(far, bytes, 4, MSG_OOB | MSG_DONTWAIT), EINVAL);
+  CHECK(recv(far, NULL, 3, MSG_PEEK | MSG_TRUNC) == 3);
+  CHECK(recv(far, bytes, 64, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT) == 4);
+  expect_text("data");
+
+  send_and_await("discarded");
+  CHECK(recv(far, NULL, 7, MSG_TRUNC | MSG_NOSIGNAL) == 7);
+  CHECK(recvmsg(far, &message, MSG_CMSG_CLOEXEC) == 2 && (message.msg_flags & MSG_TRUNC) == 0);
+  CHECK(memcmp(bytes, "ed", 2) == 0);
+
+  send_and_await("half");
+  CHECK(pthread_create(&thread, NULL, send_later, "rest") == 0);
+  CHECK(recv(far, bytes, 8, MSG_PEEK | MSG_WAITALL) == 8 && memcmp(bytes, "halfrest", 8) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  expect_text("halfrest");
+  CHECK(pthread_create(&thread, NULL, send_later, "last") == 0);
+  CHECK(recv(far, NULL, 4, MSG_TRUNC | MSG_WAITALL) == 4);
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void use_flags_of_datagrams(void) {
+  const int sender = socket(AF_INET, SOCK_DGRAM, 0), receiver = socket(AF_INET, SOCK_DGRAM, 0);
+  const struct sockaddr_in address = address_of(port + 1);
+  const struct sockaddr* to = (const struct sockaddr*)&address;
+  char bytes[64];
+  struct iovec few = {bytes, 4};
+  struct msghdr message = {.msg_iov = &few, .msg_iovlen = 1};
+  CHECK(bind(receiver, to, sizeof address) == 0);
+  CHECK_FAILS(sendto(sender, "!", 1, MSG_OOB, to, sizeof address), EOPNOTSUPP);
+  CHECK_FAILS(recv(receiver, bytes, 4, MSG_ERRQUEUE), EAGAIN);
+  for (int i = 0; i < 5; ++i) CHECK(sendto(sender, "0123456789", 10, 0, to, sizeof address) == 10);
+  CHECK(recv(receiver, bytes, 4, MSG_PEEK) == 4);
+  CHECK(read(receiver, bytes, 0) == 0);
+  CHECK(waiting_bytes(receiver) == 10);
+  CHECK(recv(receiver, bytes, 4, 0) == 4);
+  CHECK(recv(receiver, bytes, 4, MSG_TRUNC) == 10);
+  CHECK(recvmsg(receiver, &message, 0) == 4 && message.msg_flags == MSG_TRUNC);
+  CHECK(recvmsg(receiver, &message, MSG_TRUNC) == 10 && message.msg_flags == MSG_TRUNC);
+  few.iov_len = sizeof bytes;
+  CHECK(recvmsg(receiver, &message, MSG_TRUNC) == 10 && message.msg_flags == 0);
+  CHECK_FAILS(recv(receiver, bytes, 4, MSG_DONTWAIT), EAGAIN);
+}
+
 int main(int count, char** arguments) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } cases[] = {{"accept", accept_without_descriptors}, {"sendfile", send_file}};
+  } cases[] = {{"accept", accept_without_descriptors},
+               {"datagrams", use_flags_of_datagrams},
+               {"flags", use_flags},
+               {"sendfile", send_file}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   listen_at(port);

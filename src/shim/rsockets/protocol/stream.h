@@ -51,8 +51,13 @@ class StreamProtocol {
   std::optional<Control> shut(int how);
 
   bool has_data() const { return receiver_.has_data(); }
+  std::size_t waiting_bytes() const { return receiver_.waiting_bytes(); }
+  bool is_full() const { return receiver_.is_full(); }
   std::size_t read(std::span<const iovec> into, std::size_t done, bool peek) {
     return receiver_.read(into, done, peek);
+  }
+  std::size_t skip(std::size_t room, std::size_t done, bool peek) {
+    return receiver_.skip(room, done, peek);
   }
 
   bool can_send() const { return sender_.can_send(); }

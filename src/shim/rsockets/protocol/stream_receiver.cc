@@ -9,6 +9,7 @@ namespace tulle::rsockets {
 void StreamReceiver::start(ExposedMemory buffer, std::uint32_t queue) {
   buffer_ = buffer;
   queue_ = queue;
+  arrived_ = Ring<std::uint32_t>(queue);
   free_offset_ = free_bytes_ = half_bytes();
   offered_bytes_ = half_bytes();
   messages_offered_ = static_cast<std::uint16_t>(queue);
@@ -25,9 +26,10 @@ bool StreamReceiver::handle_data(std::uint32_t bytes) {
   if (!take_credit() || offered_bytes_ == 0) return false;
   // Halves are offered whole and filled alternately, so this is the rest of the one in use.
   const std::uint32_t rest = (offered_bytes_ - 1) % half_bytes() + 1;
-  if (bytes == 0 || bytes > rest) return false;
+  if (bytes == 0 || bytes > rest || arrived_.full()) return false;
   offered_bytes_ -= bytes;
-  arrived_.push_back(bytes);
+  arrived_.push(bytes);
+  waiting_bytes_ += bytes;
   return true;
 }
 
@@ -37,16 +39,16 @@ bool StreamReceiver::handle_empty() {
   return true;
 }
 
-std::size_t StreamReceiver::read(std::span<const iovec> into, std::size_t done, bool peek) {
-  const std::size_t room = total_bytes(into);
+template <typename Copy>
+std::size_t StreamReceiver::take(std::size_t room, std::size_t done, bool peek, Copy copy) {
   const std::size_t before = done;
   std::uint32_t offset = read_offset_;
-  std::size_t at = 0;
+  std::uint32_t at = 0;
   while (done < room && at < arrived_.size()) {
     const std::uint32_t message = arrived_[at];
     const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(message, room - done));
     // A message never crosses the buffer's end, because it fits the rest of a half.
-    scatter({buffer_.bytes.data() + offset, count}, into, done);
+    copy(buffer_.bytes.subspan(offset, count), done);
     done += count;
     offset = (offset + count) % static_cast<std::uint32_t>(buffer_.bytes.size());
     if (peek) {
@@ -54,15 +56,25 @@ std::size_t StreamReceiver::read(std::span<const iovec> into, std::size_t done, 
     } else if (count < message) {
       arrived_.front() -= count;
     } else {
-      arrived_.pop_front();
+      arrived_.pop();
       ++messages_read_;
     }
   }
   if (!peek) {
     read_offset_ = offset;
     free_bytes_ += static_cast<std::uint32_t>(done - before);
+    waiting_bytes_ -= done - before;
   }
   return done;
+}
+
+std::size_t StreamReceiver::read(std::span<const iovec> into, std::size_t done, bool peek) {
+  return take(total_bytes(into), done, peek,
+              [into](std::span<const std::byte> from, std::size_t at) { scatter(from, into, at); });
+}
+
+std::size_t StreamReceiver::skip(std::size_t room, std::size_t done, bool peek) {
+  return take(room, done, peek, [](std::span<const std::byte>, std::size_t) {});
 }
 
 bool StreamReceiver::is_offer_due() const {

@@ -8,8 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
+
+#include "base/ring.h"
 
 namespace tulle::rsockets {
 
@@ -35,6 +36,12 @@ class StreamReceiver {
   void start(ExposedMemory buffer, std::uint32_t queue);
 
   bool has_data() const { return !arrived_.empty(); }
+  std::size_t waiting_bytes() const { return waiting_bytes_; }
+  // The peer may send nothing more until something is read.
+  bool is_full() const {
+    const bool may_send = messages_arrived_ != messages_offered_ && offered_bytes_ > 0;
+    return !may_send && !is_offer_due();
+  }
   std::uint32_t half_bytes() const { return static_cast<std::uint32_t>(buffer_.bytes.size() / 2); }
   const ExposedMemory& buffer() const { return buffer_; }
 
@@ -48,19 +55,25 @@ class StreamReceiver {
   // Copies data into the vectors behind their first `done` bytes. Returns the number of bytes that
   // they hold then.
   std::size_t read(std::span<const iovec> into, std::size_t done, bool peek);
+  // Does the same for `room` bytes, without copying any.
+  std::size_t skip(std::size_t room, std::size_t done, bool peek);
 
   bool is_offer_due() const;
   Offer next_offer();
 
  private:
   bool take_credit();
+  // Calls `copy` for each piece, and returns what read() does.
+  template <typename Copy>
+  std::size_t take(std::size_t room, std::size_t done, bool peek, Copy copy);
 
   ExposedMemory buffer_;
   std::uint32_t queue_ = 0;
   std::uint32_t offered_bytes_ = 0;  // what the peer may still write
   std::uint16_t messages_arrived_ = 0;
   std::uint16_t messages_offered_ = 0;  // the count at which the peer must stop
-  std::deque<std::uint32_t> arrived_;   // unread bytes of each message, oldest first
+  Ring<std::uint32_t> arrived_;         // unread bytes of each message, as many as credits
+  std::size_t waiting_bytes_ = 0;       // all of them
   std::uint32_t read_offset_ = 0;
   std::uint32_t free_offset_ = 0;  // start of the half that is offered next
   std::uint32_t free_bytes_ = 0;   // bytes read, and not offered again yet

@@ -172,6 +172,46 @@ TEST_F(StreamTest, DataStopsWhereTheBufferEnds) {
   EXPECT_EQ(a_.write(text), 4096u);
 }
 
+TEST_F(StreamTest, AReaderKnowsThatNothingMoreComesUntilItReads) {
+  const std::string text(20'000, 'x');
+  EXPECT_FALSE(b_.protocol.is_full());
+  for (int i = 0; i < 3; ++i) {
+    a_.write(text);
+    pair_.settle();
+    EXPECT_EQ(b_.protocol.is_full(), !a_.protocol.can_send()) << i;
+  }
+  EXPECT_TRUE(b_.protocol.is_full());
+  EXPECT_EQ(b_.protocol.waiting_bytes(), 8192u);
+  EXPECT_EQ(b_.read(8192, true).size(), 8192u);
+  EXPECT_TRUE(b_.protocol.is_full()) << "peeked";
+  EXPECT_EQ(b_.read(4096).size(), 4096u);
+  EXPECT_FALSE(b_.protocol.is_full()) << "an offer is due";
+  pair_.settle();
+  EXPECT_FALSE(b_.protocol.is_full());
+  EXPECT_EQ(a_.write(text), 4096u);
+}
+
+TEST_F(StreamTest, AReaderKnowsThatThePeerHasNoCredits) {
+  EXPECT_EQ(a_.write(std::string(64, 'x'), 1), 16u);
+  pair_.settle();
+  EXPECT_TRUE(b_.protocol.is_full());
+  EXPECT_EQ(b_.read(7).size(), 7u);
+  EXPECT_TRUE(b_.protocol.is_full());
+  EXPECT_EQ(b_.read(1).size(), 1u);
+  EXPECT_FALSE(b_.protocol.is_full());
+  EXPECT_EQ(b_.protocol.waiting_bytes(), 8u);
+}
+
+TEST_F(StreamTest, WhatIsSkippedIsRead) {
+  EXPECT_EQ(a_.write("discarded"), 9u);
+  pair_.settle();
+  EXPECT_EQ(b_.protocol.skip(100, 0, true), 9u);
+  EXPECT_EQ(b_.protocol.skip(7, 0, false), 7u);
+  EXPECT_EQ(b_.protocol.waiting_bytes(), 2u);
+  EXPECT_EQ(b_.read(), "ed");
+  EXPECT_EQ(b_.protocol.skip(7, 0, false), 0u);
+}
+
 TEST_F(StreamTest, DataStopsWhereTheRingEnds) {
   SocketSizes sizes = small_sizes();
   sizes.receive_buffer_bytes = 64 << 10;

@@ -370,7 +370,9 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
   bytes = 0;
   if (arrived_.empty()) return 0;
   const Arrived& first = arrived_.front();
-  bytes = scatter(first.endpoint != nullptr ? first.data : first.bytes, into, 0);
+  const std::span<const std::byte> data = first.endpoint != nullptr ? first.data : first.bytes;
+  bytes = data.size();
+  scatter(data, into, 0);
   if (from != nullptr) *from = first.from;
   if ((call_flags & MSG_PEEK) != 0) return 0;
   if (first.endpoint != nullptr) post_receive(*first.endpoint, first.slot);

@@ -70,7 +70,8 @@ class Socket {
   // After this call the descriptor may refer to something else.
   virtual void close() = 0;
 
-  // The caller may pass null for `from` and `to`.
+  // The caller may pass null for `from` and `to`, and has checked the flags (call_flags.h). Of a
+  // datagram, receive() gives the length, which may be more than there is room for.
   virtual int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
                       std::size_t& bytes) = 0;
   virtual int send(std::span<const iovec> from, int flags, const sockaddr_storage* to,

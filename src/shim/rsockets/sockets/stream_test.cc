@@ -123,6 +123,22 @@ TEST_F(StreamSocketTest, DataPassesBothWays) {
   echo.join();
 }
 
+TEST_F(StreamSocketTest, PeekingForMoreThanThereIsRoomForEnds) {
+  connect();
+  const std::string text(3'000'000, 'x');
+  std::thread sender([this, &text] {
+    std::size_t bytes = 0;
+    EXPECT_EQ(send(*client_, text, bytes), 0);
+  });
+  std::string peeked;
+  EXPECT_EQ(receive(*server_, peeked, text.size(), MSG_PEEK | MSG_WAITALL), 0);
+  EXPECT_GE(peeked.size(), 10'000u);
+  EXPECT_LT(peeked.size(), text.size());
+  EXPECT_EQ(receive(*server_, peeked, text.size(), MSG_WAITALL), 0);
+  EXPECT_EQ(peeked.size(), text.size());
+  sender.join();
+}
+
 TEST_F(StreamSocketTest, NobodyListens) {
   ASSERT_EQ(create_stream(device_, AF_INET, client_), 0);
   EXPECT_EQ(client_->connect(at_port(8)), ECONNREFUSED);

@@ -38,32 +38,39 @@ int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr_sto
   return bytes > 0 ? 0 : error;
 }
 
+int Stream::await_data(Lock& lock, int call_flags, std::size_t count) {
+  const auto has_enough = [this, count] {
+    const StreamProtocol& protocol = endpoint_.protocol();
+    return protocol.waiting_bytes() >= count || !protocol.is_readable() || protocol.is_full();
+  };
+  if (endpoint_.protocol().waiting_bytes() >= count) return 0;
+  return endpoint_.await(lock, patience(call_flags), has_enough);
+}
+
 int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storage* from,
                     std::size_t& bytes) {
   Lock lock(mutex_);
   if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
   if (from != nullptr) *from = connection_->peer_address();
+  StreamProtocol& protocol = endpoint_.protocol();
   const std::size_t room = total_bytes(into);
   const bool peek = (call_flags & MSG_PEEK) != 0;
-  const bool wants_all = (call_flags & MSG_WAITALL) != 0 && !peek;
-  const auto has_news = [this] {
-    return endpoint_.protocol().has_data() || !endpoint_.protocol().is_readable();
-  };
+  const bool wants_all = (call_flags & MSG_WAITALL) != 0;
+  // Bytes that stay must all be there at once.
+  const std::size_t at_once = peek && wants_all ? std::max<std::size_t>(room, 1) : 1;
   bytes = 0;
   int error = 0;
   do {
-    if (!endpoint_.protocol().has_data()) {
-      error = endpoint_.await(lock, patience(call_flags), has_news);
-      if (error != 0) break;
-    }
-    bytes = endpoint_.protocol().read(into, bytes, peek);
-  } while (wants_all && bytes < room &&
-           (endpoint_.protocol().is_readable() || endpoint_.protocol().has_data()));
-  if (const std::optional<StreamWrite> credits = endpoint_.protocol().next_credits())
-    endpoint_.post(*credits);
-  if (bytes > 0 || room == 0) return 0;
+    error = await_data(lock, call_flags, at_once);
+    if (error != 0 && !protocol.has_data()) break;
+    // tcp(7): MSG_TRUNC discards.
+    bytes = (call_flags & MSG_TRUNC) != 0 ? protocol.skip(room, bytes, peek)
+                                          : protocol.read(into, bytes, peek);
+  } while (wants_all && !peek && bytes < room && (protocol.is_readable() || protocol.has_data()));
+  if (const std::optional<StreamWrite> credits = protocol.next_credits()) endpoint_.post(*credits);
+  if (bytes > 0) return 0;
   if (error != 0) return error;
-  return endpoint_.protocol().is_broken() ? endpoint_.protocol().error() : 0;
+  return room > 0 && protocol.is_broken() ? protocol.error() : 0;
 }
 
 short Stream::ready(short events) {
