@@ -165,6 +165,9 @@ class LikeTcp(ClientTest):
     def test_flags(self):
         self.compare("flags")
 
+    def test_signals_whose_handlers_restart_calls(self):
+        self.compare("interrupted")
+
     def test_files_that_are_sent(self):
         self.compare("sendfile")
 

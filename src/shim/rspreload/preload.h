@@ -116,8 +116,8 @@ int begin_memory(int socket, int domain);
 // Remember an option and an address that were set.
 void remember_option(int socket, int level, int option, const void* value, socklen_t bytes);
 void remember_address(int socket, const struct sockaddr* address, socklen_t bytes);
-// Returns the rsocket's domain, and the address that it was bound to, which has no bytes if there is
-// none. Returns -1 if more was asked of the rsocket than is remembered.
+// Returns the rsocket's domain, and the address that it was bound to, which has no bytes if there
+// is none. Returns -1 if more was asked of the rsocket than is remembered.
 int recall_address(int socket, struct sockaddr_storage* address, socklen_t* bytes);
 // Give an ordinary socket the options of an rsocket, and its address. bind_again() tries for a
 // while, and returns -1 with errno if that cannot be.

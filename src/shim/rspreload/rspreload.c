@@ -208,8 +208,8 @@ static int close_failed(int fd) {
 }
 
 // Replaces the rsocket behind the descriptor by an ordinary socket of the same type, with the same
-// address, options and O_NONBLOCK. Ports of streams over RDMA are not the kernel's. A datagram's is,
-// and is free only after the rsocket's end.
+// address, options and O_NONBLOCK. Ports of streams over RDMA are not the kernel's. A datagram's
+// is, and is free only after the rsocket's end.
 static int become_plain(int fd, int socket) {
   struct sockaddr_storage address;
   socklen_t address_bytes = 0;

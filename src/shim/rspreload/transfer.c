@@ -88,8 +88,8 @@ EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
   return INSIDE(ssize_t, rwritev(socket, vectors, count));
 }
 
-// Like the kernel, refuses what has no position: bytes that were taken from a pipe and not sent could
-// not be given back.
+// Like the kernel, refuses what has no position: bytes that were taken from a pipe and not sent
+// could not be given back.
 static int check_file(int file, int has_offset) {
   struct stat found;
   if (fstat(file, &found) != 0) return -1;

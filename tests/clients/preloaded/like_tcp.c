@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +245,126 @@ static void use_flags_of_datagrams(void) {
   CHECK_FAILS(recv(receiver, bytes, 4, MSG_DONTWAIT), EAGAIN);
 }
 
+/* --- calls that a signal interrupts --- */
+
+static pthread_t waiting_thread;
+static atomic_int signals_taken;
+
+static void count_signal(int signal) {
+  (void)signal;
+  ++signals_taken;
+}
+
+static void set_handlers(int flags_of_usr1, int flags_of_usr2) {
+  const struct sigaction first = {.sa_handler = count_signal, .sa_flags = flags_of_usr1};
+  const struct sigaction second = {.sa_handler = count_signal, .sa_flags = flags_of_usr2};
+  CHECK(sigaction(SIGUSR1, &first, NULL) == 0 && sigaction(SIGUSR2, &second, NULL) == 0);
+  usleep(150000);
+}
+
+/* Interrupts the main thread three times, and then gives it what it waits for. */
+static void* interrupt_and(void* function) {
+  void (*const give)(void) = *(void (**)(void))function;
+  for (int i = 0; i < 3; ++i) {
+    usleep(50000);
+    pthread_kill(waiting_thread, SIGUSR1);
+  }
+  usleep(50000);
+  if (give != NULL) give();
+  return NULL;
+}
+
+static void send_data(void) { CHECK(send(near, "data", 4, 0) == 4); }
+
+static void connect_another(void) {
+  const struct sockaddr_in address = address_of(port);
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(connect(made, (const struct sockaddr*)&address, sizeof address) == 0);
+}
+
+static void drain_near(void) {
+  static char bytes[1 << 16];
+  size_t total = 0;
+  while (total < 8 << 20) {
+    const ssize_t got = recv(near, bytes, sizeof bytes, 0);
+    CHECK(got > 0);
+    total += (size_t)got;
+  }
+}
+
+static void send_datagram(void) {
+  const struct sockaddr_in address = address_of(port + 1);
+  const int sender = socket(AF_INET, SOCK_DGRAM, 0);
+  CHECK(sendto(sender, "data", 4, 0, (const struct sockaddr*)&address, sizeof address) == 4);
+}
+
+/* `call` is made while it is interrupted. */
+#define EXPECT_RESTARTED(give, call, expected)                                  \
+  do {                                                                          \
+    void (*const function)(void) = give;                                        \
+    pthread_t thread;                                                           \
+    signals_taken = 0;                                                          \
+    CHECK(pthread_create(&thread, NULL, interrupt_and, (void*)&function) == 0); \
+    CHECK((call) == (expected));                                                \
+    CHECK(pthread_join(thread, NULL) == 0);                                     \
+    CHECK(signals_taken == 3);                                                  \
+  } while (0)
+
+static void expect_interrupted(int datagrams) {
+  pthread_t thread;
+  char bytes[8];
+  void (*const none)(void) = NULL;
+  for (int way = 0; way < 3; ++way) {
+    CHECK(pthread_create(&thread, NULL, interrupt_and, (void*)&none) == 0);
+    if (way == 0) CHECK_FAILS(recv(far, bytes, 4, 0), EINTR);
+    if (way == 1) CHECK_FAILS(accept(listener, NULL, NULL), EINTR);
+    if (way == 2) CHECK_FAILS(recv(datagrams, bytes, 4, 0), EINTR);
+    CHECK(pthread_join(thread, NULL) == 0);
+  }
+}
+
+/* A signal ends a call that has sent something already. */
+static size_t send_all(int socket) {
+  static char many[8 << 20];
+  size_t done = 0;
+  while (done < sizeof many) {
+    const ssize_t sent = send(socket, many + done, sizeof many - done, 0);
+    CHECK(sent > 0);
+    done += (size_t)sent;
+  }
+  return done;
+}
+
+static void expect_restarted(int datagrams) {
+  char bytes[8];
+  struct pollfd asked = {.fd = far, .events = POLLIN};
+  EXPECT_RESTARTED(send_data, recv(far, bytes, 4, 0), 4);
+  EXPECT_RESTARTED(send_data, read(far, bytes, 4), 4);
+  EXPECT_RESTARTED(send_datagram, recv(datagrams, bytes, 4, 0), 4);
+  EXPECT_RESTARTED(connect_another, accept(listener, NULL, NULL) >= 0, 1);
+  EXPECT_RESTARTED(drain_near, send_all(far), 8 << 20);
+  pthread_t thread;
+  void (*const none)(void) = NULL;
+  CHECK(pthread_create(&thread, NULL, interrupt_and, (void*)&none) == 0);
+  CHECK_FAILS(poll(&asked, 1, 10000), EINTR);
+  CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void be_interrupted(void) {
+  const struct sockaddr_in address = address_of(port + 1);
+  const int datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+  CHECK(bind(datagrams, (const struct sockaddr*)&address, sizeof address) == 0);
+  waiting_thread = pthread_self();
+  set_handlers(SA_RESTART, SA_RESTART);
+  expect_restarted(datagrams);
+  set_handlers(SA_RESTART, 0);
+  expect_restarted(datagrams);
+  set_handlers(0, SA_RESTART);
+  expect_interrupted(datagrams);
+  set_handlers(0, 0);
+  expect_interrupted(datagrams);
+}
+
 int main(int count, char** arguments) {
   static const struct {
     const char* name;
@@ -250,6 +372,7 @@ int main(int count, char** arguments) {
   } cases[] = {{"accept", accept_without_descriptors},
                {"datagrams", use_flags_of_datagrams},
                {"flags", use_flags},
+               {"interrupted", be_interrupted},
                {"sendfile", send_file}};
   CHECK(count == 3);
   port = atoi(arguments[2]);

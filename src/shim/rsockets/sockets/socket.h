@@ -135,7 +135,8 @@ void note_edge(const Socket& socket, std::uint32_t event);
 // poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
 void wake_pollers();
 
-// Waits until a descriptor is readable. Returns 0 or EINTR.
+// wait.cc: waits until a descriptor is readable. Returns 0, or EINTR after a signal whose handler
+// has no SA_RESTART.
 int wait_readable(int fd);
 
 // Threads that wait for one socket. One of them waits on a descriptor, the others wait for that

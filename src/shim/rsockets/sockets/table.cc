@@ -79,12 +79,6 @@ std::shared_ptr<Socket> remove_socket(int fd) {
   return socket;
 }
 
-int wait_readable(int fd) {
-  pollfd waiting = {fd, POLLIN, 0};
-  const CancellationPoint point;
-  return poll(&waiting, 1, -1) < 0 ? errno : 0;
-}
-
 int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
                     const std::function<void()>& take_events) {
   // A thread that sleeps already has left its wait by a jump from a signal handler.
