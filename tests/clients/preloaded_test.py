@@ -137,6 +137,12 @@ class Interrupted(ClientTest):
     def test_a_child_of_the_system_call(self):
         self.interrupted("clone")
 
+    def test_a_handler_that_uses_the_socket_of_the_call(self):
+        self.interrupted("same")
+
+    def test_handlers_that_interrupt_malloc(self):
+        self.interrupted("tick")
+
     def test_sealed_programs(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write("5" * 64 + "\n")

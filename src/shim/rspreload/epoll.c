@@ -179,6 +179,7 @@ EXPORT int epoll_create(int size) {
 
 EXPORT int epoll_ctl(int epoll, int operation, int fd, struct epoll_event* event) {
   const int socket = rsocket_of(fd);
+  if (socket == busy) return refuse(EAGAIN);
   if (operation == EPOLL_CTL_ADD) is_parents_socket(fd);  // it says so
   int set = poll_set_of(epoll);
   if (set < 0 && socket >= 0 && is_parents_epoll(epoll)) set = make_set(epoll);

@@ -7,11 +7,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
+
+struct watch;
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -61,10 +64,8 @@ void unlock(pthread_mutex_t* mutex, const sigset_t* before);
 // call of rsockets, too.
 int entry_of(int fd);
 int value_of(int fd);
-// Forgets a descriptor, and closes what it refers to with the last one. Returns what rclose() does.
-// In a signal handler, within a call of rsockets, that waits for the call's end: the call may hold
-// locks.
-int leave(int fd);
+// Forgets a descriptor, and ends what it refers to with the last one.
+void leave(int fd);
 // Makes room in the table for a descriptor. Returns false if there is no memory.
 int make_place(int fd);
 // Makes a descriptor refer to an rsocket, whose value is its number plus one, or a copy to what the
@@ -73,9 +74,16 @@ int make_place(int fd);
 int stand_for(int fd, int value);
 int share(int fd, int value);
 unsigned first_number_beyond(void);
-// Returns the rsocket behind a descriptor of the program, or -1 if there is none.
+// Returns the rsocket behind a descriptor of the program, or -1 if there is none. Within a call of
+// rsockets, which a signal handler has interrupted, returns `busy`: the call may hold locks.
+enum { busy = -2 };
 int rsocket_of(int fd);
-// Does the same, and keeps dup2() a moment from closing that rsocket, until let_go().
+// The call of the C library for a descriptor without an rsocket. One whose rsocket is busy is not
+// connected, and must not be reached.
+#define PASS(socket, call) ((socket) == busy ? refuse(EAGAIN) : (call))
+// Notes that a descriptor refers to another thing of the kernel's.
+void note_descriptor(int fd);
+// Does the same as rsocket_of(), and keeps dup2() a moment from closing that rsocket, until let_go().
 int hold_rsocket(int fd);
 void let_go(const int* socket);
 #define HELD __attribute__((cleanup(let_go)))
@@ -87,6 +95,28 @@ int stand_for_poll_set(int fd, int set);
 // child cannot use it.
 int is_parents_epoll(int fd);
 int is_parents_socket(int fd);
+
+// --- ending.c ---
+
+// The end of an rsocket or a poll set, by its number.
+struct ending {
+  struct ending* next;
+  atomic_int value;
+  atomic_int asked;
+  atomic_uint done;  // how often what was asked was done
+};
+struct ending* ending_of(int number);  // of table.c
+// Starts the thread that ends them. Returns false if there is none.
+int begin_endings(void);
+// Hand over what a value names, to be ended, what a descriptor refers to, to be shut down, and
+// watches, to be freed. A signal handler may call these anywhere. end_value() waits a moment for the
+// end, except within a call of rsockets.
+void end_value(int value);
+void shut_later(int fd, int how);
+void discard_watches(struct watch* watches);
+void forget_endings(void);
+// Waits a moment for all ends.
+void await_endings(void);
 
 // --- epoll.c ---
 

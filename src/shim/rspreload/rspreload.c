@@ -65,6 +65,7 @@ REAL(int, __fxstat64, (int, int, struct stat64*))
 REAL(int, fstat, (int, struct stat*))
 REAL(int, fstat64, (int, struct stat64*))
 REAL(int, pselect, (int, fd_set*, fd_set*, fd_set*, const struct timespec*, const sigset_t*))
+REAL(void, _exit, (int))
 REAL(void, longjmp, (jmp_buf, int))
 REAL(void, _longjmp, (jmp_buf, int))
 REAL(void, siglongjmp, (sigjmp_buf, int))
@@ -80,7 +81,8 @@ __attribute__((constructor)) static void begin(void) {
   began_sealed = asks_for_seals();
   begin_table();
   // Signal handlers call these, and nothing may be looked up there for the first time.
-  find_close(), find_longjmp(), find__longjmp(), find_siglongjmp(), find___longjmp_chk();
+  find_close(), find__exit(), find_fstat(), find_shutdown(), find_longjmp(), find__longjmp(),
+      find_siglongjmp(), find___longjmp_chk();
 }
 
 // Returns true if nothing may leave this host in clear. A program may clear its environment later.
@@ -95,14 +97,14 @@ static int is_sealed(void) { return began_sealed || asks_for_seals(); }
 static int make_number(int flags) {
   const int family = is_sealed() ? AF_UNIX : AF_INET;
   const int fd = find_socket()(family, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
-  if (fd < 0 || make_place(fd)) return fd;
+  if (fd < 0 || (make_place(fd) && begin_endings())) return fd;
   find_close()(fd);
   return refuse(ENOMEM);
 }
 
 // Takes the rsocket over: if there is no descriptor for it, it is closed.
 static int give_number(int socket, int flags) {
-  const int fd = make_number(flags);
+  const int fd = make_place(socket) ? make_number(flags) : refuse(ENOMEM);
   if (fd >= 0) {
     stand_for(fd, socket + 1);
     return fd;
@@ -121,7 +123,9 @@ static void become_quiet(int fd) {
   if (ends[0] < 0) socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends);
   pthread_mutex_unlock(&mutex);
   const int is_closed_by_exec = find_fcntl()(fd, F_GETFD) & FD_CLOEXEC;
-  if (ends[0] >= 0) find_dup3()(ends[0], fd, is_closed_by_exec ? O_CLOEXEC : 0);
+  if (ends[0] < 0) return;
+  find_dup3()(ends[0], fd, is_closed_by_exec ? O_CLOEXEC : 0);
+  note_descriptor(fd);
 }
 
 // --- making and ending sockets ---
@@ -148,7 +152,7 @@ EXPORT int socket(int domain, int type, int protocol) {
 
 EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_bind()(fd, address, bytes);
+  if (socket < 0) return PASS(socket, find_bind()(fd, address, bytes));
   const int result = INSIDE(int, rbind(socket, address, bytes));
   if (result == 0) remember_address(socket, address, bytes);
   return result;
@@ -156,7 +160,7 @@ EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
 
 EXPORT int listen(int fd, int backlog) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_listen()(fd, backlog);
+  if (socket < 0) return PASS(socket, find_listen()(fd, backlog));
   const int result = INSIDE(int, rlisten(socket, backlog));
   if (result == 0 && may_change()) become_quiet(fd);
   return result;
@@ -179,7 +183,7 @@ static void close_number(const int* number) {
 EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags) {
   const int socket = rsocket_of(fd);
   if (is_parents_socket(fd)) return refuse(EINVAL);
-  if (socket < 0) return find_accept4()(fd, address, bytes, flags);
+  if (socket < 0) return PASS(socket, find_accept4()(fd, address, bytes, flags));
   int number __attribute__((cleanup(close_number))) = make_number(SOCK_CLOEXEC);
   if (number < 0) return -1;
   number_of_accept = number;
@@ -191,13 +195,14 @@ EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags
   // A signal handler has jumped about within itself.
   if (number_of_accept != result) return give_number(accepted, flags);
   number_of_accept = -1;
+  if (!make_place(accepted)) return give_number(accepted, flags);
   stand_for(result, accepted + 1);
   if ((flags & SOCK_CLOEXEC) == 0) find_fcntl()(result, F_SETFD, 0);
   return result;
 }
 
 EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
-  if (value_of(fd) == 0) return find_accept()(fd, address, bytes);
+  if (value_of(fd) == 0 && rsocket_of(fd) != busy) return find_accept()(fd, address, bytes);
   return accept4(fd, address, bytes, 0);
 }
 
@@ -239,7 +244,7 @@ static int become_plain(int fd, int socket) {
 EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int socket = rsocket_of(fd);
   if (is_parents_socket(fd)) return refuse(ENOTSUP);
-  if (socket < 0) return find_connect()(fd, address, bytes);
+  if (socket < 0) return PASS(socket, find_connect()(fd, address, bytes));
   const int result = INSIDE(int, rconnect(socket, address, bytes));
   const int error = errno;
   if (result == 0 || error == EINPROGRESS || error == EALREADY || error == EISCONN ||
@@ -253,15 +258,16 @@ EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
 
 EXPORT int shutdown(int fd, int how) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_shutdown()(fd, how);
+  if (socket == busy) shut_later(fd, how);
+  if (socket < 0) return socket == busy ? 0 : find_shutdown()(fd, how);
   return INSIDE(int, rshutdown(socket, how));
 }
 
 // A signal handler may close a socket within a call of rsockets: these look at the table always.
 
 EXPORT int close(int fd) {
-  const int result = entry_of(fd) != 0 && may_change() ? leave(fd) : 0;
-  return find_close()(fd) == 0 ? result : -1;
+  if (entry_of(fd) != 0 && may_change()) leave(fd);
+  return find_close()(fd);
 }
 
 EXPORT int fclose(FILE* file) {
@@ -310,6 +316,14 @@ EXPORT int dup3(int from, int to, int flags) {
   return result;
 }
 
+EXPORT _Noreturn void _exit(int status) {
+  if (may_change()) await_endings();
+  find__exit()(status);
+  __builtin_unreachable();
+}
+
+EXPORT _Noreturn void _Exit(int status) { _exit(status); }
+
 // --- jumps out of a call, which a signal handler may make ---
 
 static void leave_call(void) {
@@ -345,7 +359,7 @@ EXPORT _Noreturn void __longjmp_chk(jmp_buf to, int value) {
 
 static int has_rsocket(const struct pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; fds != NULL && i < count; ++i) {
-    if (rsocket_of(fds[i].fd) >= 0) return 1;
+    if (rsocket_of(fds[i].fd) != -1) return 1;
   }
   return 0;
 }
@@ -370,11 +384,12 @@ static int is_replaced(const struct pollfd* fds, nfds_t count, const struct poll
 EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
   if (is_inside() && has_mask() && timeout != 0) return poll_masked(fds, count, timeout);
   if (!has_rsocket(fds, count)) return find_poll()(fds, count, timeout);
-  struct pollfd* translated = malloc(count * sizeof *translated);
-  if (translated == NULL) {
-    errno = ENOMEM;
-    return -1;
-  }
+  if (is_inside()) return refuse(EAGAIN);
+  // A signal handler may poll, and must not allocate.
+  struct pollfd few[64];
+  const int are_few = count <= sizeof few / sizeof *few;
+  struct pollfd* translated = are_few ? few : malloc(count * sizeof *translated);
+  if (translated == NULL) return refuse(ENOMEM);
   int result;
   do {
     translate(fds, count, translated);
@@ -382,7 +397,7 @@ EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
   } while (result > 0 && is_replaced(fds, count, translated));
   for (nfds_t i = 0; i < count; ++i) fds[i].revents = translated[i].revents;
   const int error = errno;
-  free(translated);
+  if (!are_few) free(translated);
   errno = error;
   return result;
 }
@@ -419,7 +434,7 @@ static int poll_sets(int count, fd_set* sets[3], int timeout) {
 static int sets_have_rsocket(int count, fd_set* sets[3]) {
   for (int fd = 0; fd < count && count <= FD_SETSIZE; ++fd) {
     for (int i = 0; i < 3; ++i) {
-      if (sets[i] != NULL && FD_ISSET(fd, sets[i]) && rsocket_of(fd) >= 0) return 1;
+      if (sets[i] != NULL && FD_ISSET(fd, sets[i]) && rsocket_of(fd) != -1) return 1;
     }
   }
   return 0;
@@ -472,50 +487,50 @@ EXPORT int __ppoll_chk(struct pollfd* fds, nfds_t count, const struct timespec* 
 // A socket's descriptor looks like a socket.
 EXPORT int fstat(int fd, struct stat* out) {
   const int result = find_fstat()(fd, out);
-  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  if (result == 0 && value_of(fd) > 0) out->st_mode = S_IFSOCK | 0777;
   return result;
 }
 
 EXPORT int fstat64(int fd, struct stat64* out) {
   const int result = find_fstat64()(fd, out);
-  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  if (result == 0 && value_of(fd) > 0) out->st_mode = S_IFSOCK | 0777;
   return result;
 }
 
 // Programs that were linked before glibc 2.33 call these in place of fstat.
 EXPORT int __fxstat(int version, int fd, struct stat* out) {
   const int result = find___fxstat()(version, fd, out);
-  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  if (result == 0 && value_of(fd) > 0) out->st_mode = S_IFSOCK | 0777;
   return result;
 }
 
 EXPORT int __fxstat64(int version, int fd, struct stat64* out) {
   const int result = find___fxstat64()(version, fd, out);
-  if (result == 0 && rsocket_of(fd) >= 0) out->st_mode = S_IFSOCK | 0777;
+  if (result == 0 && value_of(fd) > 0) out->st_mode = S_IFSOCK | 0777;
   return result;
 }
 
 EXPORT int getpeername(int fd, struct sockaddr* address, socklen_t* bytes) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_getpeername()(fd, address, bytes);
+  if (socket < 0) return PASS(socket, find_getpeername()(fd, address, bytes));
   return INSIDE(int, rgetpeername(socket, address, bytes));
 }
 
 EXPORT int getsockname(int fd, struct sockaddr* address, socklen_t* bytes) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_getsockname()(fd, address, bytes);
+  if (socket < 0) return PASS(socket, find_getsockname()(fd, address, bytes));
   return INSIDE(int, rgetsockname(socket, address, bytes));
 }
 
 EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* bytes) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_getsockopt()(fd, level, option, value, bytes);
+  if (socket < 0) return PASS(socket, find_getsockopt()(fd, level, option, value, bytes));
   return INSIDE(int, rgetsockopt(socket, level, option, value, bytes));
 }
 
 EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_t bytes) {
   const int socket = rsocket_of(fd);
-  if (socket < 0) return find_setsockopt()(fd, level, option, value, bytes);
+  if (socket < 0) return PASS(socket, find_setsockopt()(fd, level, option, value, bytes));
   const int result = INSIDE(int, rsetsockopt(socket, level, option, value, bytes));
   if (result == 0) remember_option(socket, level, option, value, bytes);
   return result;
@@ -529,7 +544,10 @@ static int control(int fd, int command, long argument, int (*next)(int, int, ...
     const int value = may_change() ? entry_of(fd) : 0;
     return share(next(fd, command, argument), value);
   }
-  if (socket < 0 || (command != F_GETFL && command != F_SETFL)) return next(fd, command, argument);
+  if (socket == -1 || (command != F_GETFL && command != F_SETFL)) {
+    return next(fd, command, argument);
+  }
+  if (socket == busy) return refuse(EAGAIN);
   if (command == F_GETFL) return O_RDWR | INSIDE(int, rfcntl(socket, F_GETFL));
   return INSIDE(int, rfcntl(socket, F_SETFL, (int)argument & O_NONBLOCK));
 }
@@ -571,6 +589,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_end(list);
   const int socket = rsocket_of(fd);
   if (socket >= 0 && request == FIONREAD) return count_waiting(socket, argument);
+  if (socket == busy && (request == FIONREAD || request == FIONBIO)) return refuse(EAGAIN);
   if (socket < 0 || request != FIONBIO) return find_ioctl()(fd, request, argument);
   return INSIDE(int, rfcntl(socket, F_SETFL, *(int*)argument != 0 ? O_NONBLOCK : 0));
 }

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,24 +21,15 @@
 // the descriptor is not ours. In a forked child, those of its parent have separate values.
 enum { page_entries = 1024, pages_max = 1024 };
 enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
-static _Atomic(atomic_int*) pages[pages_max];
+struct page {
+  atomic_int values[page_entries];
+  atomic_ulong inodes[page_entries];  // of the descriptors that stand for a socket
+  struct ending endings[page_entries];
+};
+static _Atomic(struct page*) pages[pages_max];
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static _Thread_local int inside;
-// What was closed within a call of rsockets.
-enum { later_max = 64 };
-static _Thread_local struct {
-  int count;
-  struct {
-    int value;
-    struct watch* watches;
-  } of[later_max];
-} later;
-
-static int close_value(int value) {
-  if (value < 0) close_poll_set(-value - 1);
-  return value > 0 ? INSIDE(int, rclose(value - 1)) : 0;
-}
 
 int is_inside(void) { return inside; }
 
@@ -47,18 +39,7 @@ int begin_call(void) {
   return before;
 }
 
-void end_call(const int* before) {
-  inside = *before;
-  if (inside || later.count == 0) return;
-  const int error = errno;
-  while (later.count > 0) {
-    const int last = --later.count;
-    const int value = later.of[last].value;
-    free_watches(later.of[last].watches);
-    close_value(value);
-  }
-  errno = error;
-}
+void end_call(const int* before) { inside = *before; }
 
 void forget_call(void) {
   inside = 0;
@@ -94,27 +75,52 @@ void unlock(pthread_mutex_t* mutex, const sigset_t* before) {
   pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-static atomic_int* place_of(int fd, int create) {
+static struct page* page_of(int fd, int create) {
   if (fd < 0 || fd >= page_entries * pages_max) return NULL;
-  atomic_int* page = atomic_load(&pages[fd / page_entries]);
+  struct page* page = atomic_load(&pages[fd / page_entries]);
   if (page == NULL && create) {
     sigset_t before;
     lock(&table_mutex, &before);
     page = atomic_load(&pages[fd / page_entries]);
     if (page == NULL) {
-      page = calloc(page_entries, sizeof *page);
+      page = calloc(1, sizeof *page);
       atomic_store(&pages[fd / page_entries], page);
     }
     unlock(&table_mutex, &before);
   }
-  return page != NULL ? &page[fd % page_entries] : NULL;
+  return page;
 }
 
-int make_place(int fd) { return place_of(fd, 1) != NULL; }
+int make_place(int fd) { return page_of(fd, 1) != NULL; }
+
+struct ending* ending_of(int number) {
+  struct page* page = page_of(number, 0);
+  return page != NULL ? &page->endings[number % page_entries] : NULL;
+}
 
 int entry_of(int fd) {
-  atomic_int* place = place_of(fd, 0);
-  return place != NULL ? atomic_load(place) : 0;
+  struct page* page = page_of(fd, 0);
+  return page != NULL ? atomic_load(&page->values[fd % page_entries]) : 0;
+}
+
+static unsigned long inode_of(int fd) {
+  struct stat found;
+  return fstat(fd, &found) == 0 ? (unsigned long)found.st_ino : 0;
+}
+
+void note_descriptor(int fd) {
+  struct page* page = page_of(fd, 0);
+  if (page != NULL) atomic_store(&page->inodes[fd % page_entries], inode_of(fd));
+}
+
+// rsockets have descriptors as well. One of them may have a number that the program closed by a
+// call that is not ours.
+static int is_busy(int fd) {
+  if (!inside || entry_of(fd) <= 0) return 0;
+  const int error = errno;
+  const unsigned long inode = inode_of(fd);
+  errno = error;
+  return inode == atomic_load(&page_of(fd, 0)->inodes[fd % page_entries]);
 }
 
 // The locks of its parent's rsockets may be held for ever in such a child.
@@ -126,7 +132,8 @@ int value_of(int fd) {
 
 int rsocket_of(int fd) {
   const int value = value_of(fd);
-  return value > 0 ? value - 1 : -1;
+  if (value > 0) return value - 1;
+  return is_busy(fd) ? busy : -1;
 }
 
 // The calls under way on rsockets, by their numbers: dup2() waits a moment for those on the rsocket
@@ -137,7 +144,7 @@ static atomic_int under_way[counters];
 int hold_rsocket(int fd) {
   for (;;) {
     const int socket = rsocket_of(fd);
-    if (socket < 0) return -1;
+    if (socket < 0) return socket;
     atomic_fetch_add(&under_way[socket % counters], 1);
     if (rsocket_of(fd) == socket) return socket;
     let_go(&socket);
@@ -183,51 +190,49 @@ int is_parents_socket(int fd) {
 static int count_of(int value) {
   int count = 0;
   for (int page = 0; page < pages_max; ++page) {
-    atomic_int* entries = atomic_load(&pages[page]);
-    if (entries == NULL) continue;
-    for (int i = 0; i < page_entries; ++i) count += atomic_load(&entries[i]) == value;
+    struct page* each = atomic_load(&pages[page]);
+    if (each == NULL) continue;
+    for (int i = 0; i < page_entries; ++i) count += atomic_load(&each->values[i]) == value;
   }
   return count;
 }
 
 // Puts a value in the place of a descriptor's in one step, since other threads may use the number
-// meanwhile. Closes the rsocket or poll set that was there with its last descriptor; if calls are
+// meanwhile. Ends the rsocket or poll set that was there with its last descriptor; if calls are
 // to be spared, once those that are under way have ended.
-static int replace(atomic_int* place, int fd, int new, int spares_calls) {
-  if (atomic_load(place) == 0 && new == 0) return 0;
-  struct watch* watches = take_watches(fd);
+static void replace(struct page* page, int fd, int new, int spares_calls) {
+  atomic_int* place = &page->values[fd % page_entries];
+  if (atomic_load(place) == 0 && new == 0) return;
+  discard_watches(take_watches(fd));
+  const unsigned long inode = new > 0 ? inode_of(fd) : 0;
   sigset_t before;
   lock(&table_mutex, &before);
   const int value = atomic_exchange(place, new);
+  atomic_store(&page->inodes[fd % page_entries], inode);
   const int is_ours = value > 0 || value > parents_epoll;
   const int is_last = value != 0 && is_ours && count_of(value) == 0;
-  const int waits = inside && later.count < later_max;
-  if (waits) {
-    later.of[later.count].value = is_last ? value : 0;
-    later.of[later.count].watches = watches;
-    ++later.count;
-  }
   unlock(&table_mutex, &before);
-  if (waits) return 0;
-  free_watches(watches);
-  if (is_last && value > 0 && spares_calls) await_calls(value - 1);
-  return is_last ? close_value(value) : 0;
+  if (!is_last) return;
+  if (value > 0 && spares_calls && !inside) await_calls(value - 1);
+  end_value(value);
 }
 
-int leave(int fd) {
-  atomic_int* place = place_of(fd, 0);
-  return place != NULL ? replace(place, fd, 0, 0) : 0;
+void leave(int fd) {
+  struct page* page = page_of(fd, 0);
+  if (page != NULL) replace(page, fd, 0, 0);
 }
 
 // Makes a descriptor refer to what the value names. A number that is still in the table was closed
 // by a call that is not ours, or dup2() replaces it. Returns false if there is no memory.
 int stand_for(int fd, int value) {
-  atomic_int* place = place_of(fd, value != 0);
-  if (place != NULL) replace(place, fd, value, 1);
-  return place != NULL;
+  struct page* page = page_of(fd, value != 0);
+  if (page != NULL) replace(page, fd, value, 1);
+  return page != NULL;
 }
 
-int stand_for_poll_set(int fd, int set) { return stand_for(fd, -(set + 1)); }
+int stand_for_poll_set(int fd, int set) {
+  return make_place(set) && begin_endings() && stand_for(fd, -(set + 1));
+}
 
 // Makes a copy of a descriptor refer to the same.
 int share(int fd, int value) {
@@ -252,20 +257,21 @@ static void after_fork(void) {
 }
 static void after_fork_in_child(void) {
   inside = 0;
-  later.count = 0;
   owner = getpid();
   if (parents_mark != NULL) *parents_mark = 1;
   for (int i = 0; i < counters; ++i) atomic_store(&under_way[i], 0);
   forget_all_watches();
   for (int page = 0; page < pages_max; ++page) {
-    atomic_int* entries = atomic_load(&pages[page]);
-    if (entries == NULL) continue;
+    struct page* each = atomic_load(&pages[page]);
+    if (each == NULL) continue;
+    memset(each->endings, 0, sizeof each->endings);
     for (int i = 0; i < page_entries; ++i) {
-      const int value = atomic_load(&entries[i]);
-      if (value > 0) atomic_store(&entries[i], parents_socket);
-      if (value < 0 && value != parents_socket) atomic_store(&entries[i], parents_epoll);
+      const int value = atomic_load(&each->values[i]);
+      if (value > 0) atomic_store(&each->values[i], parents_socket);
+      if (value < 0 && value != parents_socket) atomic_store(&each->values[i], parents_epoll);
     }
   }
+  forget_endings();
   after_fork();
 }
 

@@ -28,63 +28,63 @@ REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
 
 EXPORT ssize_t recv(int fd, void* data, size_t bytes, int flags) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recv()(fd, data, bytes, flags);
+  if (socket < 0) return PASS(socket, find_recv()(fd, data, bytes, flags));
   return INSIDE(ssize_t, rrecv(socket, data, bytes, flags));
 }
 
 EXPORT ssize_t recvfrom(int fd, void* data, size_t bytes, int flags, struct sockaddr* from,
                         socklen_t* from_bytes) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvfrom()(fd, data, bytes, flags, from, from_bytes);
+  if (socket < 0) return PASS(socket, find_recvfrom()(fd, data, bytes, flags, from, from_bytes));
   return INSIDE(ssize_t, rrecvfrom(socket, data, bytes, flags, from, from_bytes));
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvmsg()(fd, message, flags);
+  if (socket < 0) return PASS(socket, find_recvmsg()(fd, message, flags));
   return INSIDE(ssize_t, rrecvmsg(socket, message, flags));
 }
 
 EXPORT ssize_t read(int fd, void* data, size_t bytes) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_read()(fd, data, bytes);
+  if (socket < 0) return PASS(socket, find_read()(fd, data, bytes));
   return INSIDE(ssize_t, rread(socket, data, bytes));
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec* vectors, int count) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_readv()(fd, vectors, count);
+  if (socket < 0) return PASS(socket, find_readv()(fd, vectors, count));
   return INSIDE(ssize_t, rreadv(socket, vectors, count));
 }
 
 EXPORT ssize_t send(int fd, const void* data, size_t bytes, int flags) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_send()(fd, data, bytes, flags);
+  if (socket < 0) return PASS(socket, find_send()(fd, data, bytes, flags));
   return INSIDE(ssize_t, rsend(socket, data, bytes, flags));
 }
 
 EXPORT ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const struct sockaddr* to,
                       socklen_t to_bytes) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendto()(fd, data, bytes, flags, to, to_bytes);
+  if (socket < 0) return PASS(socket, find_sendto()(fd, data, bytes, flags, to, to_bytes));
   return INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendmsg()(fd, message, flags);
+  if (socket < 0) return PASS(socket, find_sendmsg()(fd, message, flags));
   return INSIDE(ssize_t, rsendmsg(socket, message, flags));
 }
 
 EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_write()(fd, data, bytes);
+  if (socket < 0) return PASS(socket, find_write()(fd, data, bytes));
   return INSIDE(ssize_t, rwrite(socket, data, bytes));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_writev()(fd, vectors, count);
+  if (socket < 0) return PASS(socket, find_writev()(fd, vectors, count));
   return INSIDE(ssize_t, rwritev(socket, vectors, count));
 }
 
@@ -100,7 +100,7 @@ static int check_file(int file, int has_offset) {
 // The position moves only past what was sent.
 EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
   HELD const int socket = hold_rsocket(to);
-  if (socket < 0) return find_sendfile()(to, from, offset, count);
+  if (socket < 0) return PASS(socket, find_sendfile()(to, from, offset, count));
   if (check_file(from, offset != NULL) != 0) return -1;
   off_t at = offset != NULL ? *offset : lseek(from, 0, SEEK_CUR);
   char buffer[1 << 14];
@@ -130,7 +130,7 @@ EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) {
 EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
                     struct timespec* limit) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_recvmmsg()(fd, messages, count, flags, limit);
+  if (socket < 0) return PASS(socket, find_recvmmsg()(fd, messages, count, flags, limit));
   const int64_t due = limit != NULL ? now_milliseconds() + milliseconds_of(limit) : INT64_MAX;
   unsigned done = 0;
   for (; done < count && (done == 0 || now_milliseconds() < due); ++done) {
@@ -145,7 +145,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
 
 EXPORT int sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags) {
   HELD const int socket = hold_rsocket(fd);
-  if (socket < 0) return find_sendmmsg()(fd, messages, count, flags);
+  if (socket < 0) return PASS(socket, find_sendmmsg()(fd, messages, count, flags));
   unsigned done = 0;
   for (; done < count; ++done) {
     const ssize_t bytes = INSIDE(ssize_t, rsendmsg(socket, &messages[done].msg_hdr, flags));

@@ -17,6 +17,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -297,6 +298,128 @@ static void handle(int listener) {
   expect_byte(waiting.near, waiting.far);
 }
 
+/* --- signals anywhere in a thread that allocates and sends --- */
+
+enum { ticks = 400, closed_max = 40 };
+static int busy_socket, to_close_each[closed_max];
+static atomic_int ticks_made, sent_in_handler, closed_in_handler, first_error;
+
+static void check_in_handler(ssize_t result) {
+  if (result < 0 && errno != EAGAIN && first_error == 0) first_error = errno;
+}
+
+/* What a handler may call, by signal-safety(7). */
+static void use_sockets(int signal) {
+  (void)signal;
+  const int error = errno;
+  const ssize_t sent = send(busy_socket, "h", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  char byte;
+  check_in_handler(sent);
+  if (sent > 0) ++sent_in_handler;
+  check_in_handler(recv(busy_socket, &byte, 1, MSG_DONTWAIT));
+  struct pollfd asked = {.fd = busy_socket, .events = POLLIN};
+  check_in_handler(poll(&asked, 1, 0));
+  if (ticks_made % 10 == 0 && closed_in_handler < closed_max) {
+    check_in_handler(close(to_close_each[closed_in_handler++]));
+  }
+  ++ticks_made;
+  errno = error;
+}
+
+static void* take_all(void* socket) {
+  static char bytes[4096];
+  size_t total = 0;
+  ssize_t got;
+  while ((got = recv(*(int*)socket, bytes, sizeof bytes, 0)) > 0) total += (size_t)got;
+  *(size_t*)bytes = total;
+  return bytes;
+}
+
+/* Allocates memory of the arena that the main thread uses, too. */
+static void* allocate_always(void* unused) {
+  for (unsigned i = 0; ticks_made < ticks; ++i) free(malloc(100 + i * 997 % 5000));
+  return unused;
+}
+
+static size_t allocate_and_send(void) {
+  static void* blocks[512];
+  size_t sent = 0;
+  for (unsigned turn = 0; ticks_made < ticks; ++turn) {
+    for (unsigned i = 0; i < 512; ++i) {
+      free(blocks[i]);
+      blocks[i] = malloc(16 + (turn * 31 + i * 997) % 3000);
+    }
+    if (turn % 4 != 0) continue;
+    CHECK(send(busy_socket, "m", 1, 0) == 1);
+    ++sent;
+  }
+  return sent;
+}
+
+static void tick(int listener) {
+  const struct ends ends = pair(listener);
+  struct ends closed[closed_max];
+  for (int i = 0; i < closed_max; ++i) {
+    /* Half of them are connected. */
+    closed[i] = i % 2 == 0 ? pair(listener) : (struct ends){socket(AF_INET, SOCK_STREAM, 0), -1};
+    to_close_each[i] = closed[i].near;
+  }
+  busy_socket = ends.near;
+  const struct sigaction action = {.sa_handler = use_sockets, .sa_flags = SA_RESTART};
+  const struct itimerval often = {{0, 700}, {0, 700}}, never = {{0, 0}, {0, 0}};
+  sigset_t alarms;
+  pthread_t taker, allocator;
+  void* taken;
+  sigemptyset(&alarms);
+  sigaddset(&alarms, SIGALRM);
+  pthread_sigmask(SIG_BLOCK, &alarms, NULL);
+  CHECK(pthread_create(&taker, NULL, take_all, (void*)&ends.far) == 0);
+  CHECK(pthread_create(&allocator, NULL, allocate_always, NULL) == 0);
+  CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+  pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
+  const size_t sent = allocate_and_send();
+  CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+  errno = first_error;
+  CHECK(first_error == 0);
+  CHECK(sent > 0 && sent_in_handler > 0 && closed_in_handler == closed_max);
+  for (int i = 0; i < closed_max; i += 2) expect_end(closed[i].far);
+  CHECK(shutdown(ends.near, SHUT_WR) == 0);
+  CHECK(pthread_join(taker, &taken) == 0 && pthread_join(allocator, NULL) == 0);
+  CHECK(*(size_t*)taken == sent + (size_t)sent_in_handler);
+}
+
+/* --- a signal handler that interrupts a call on the socket that it uses itself --- */
+
+static atomic_int handler_answers[8];
+
+static void use_the_same(int signal) {
+  (void)signal;
+  char byte;
+  struct pollfd asked = {.fd = busy_socket, .events = POLLIN};
+  const struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  int at = 0;
+#define EXPECT_BUSY(call) handler_answers[at++] = (call) == -1 && errno == EAGAIN
+  EXPECT_BUSY(send(busy_socket, "b", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  EXPECT_BUSY(write(busy_socket, "b", 1));
+  EXPECT_BUSY(recv(busy_socket, &byte, 1, MSG_DONTWAIT));
+  EXPECT_BUSY(read(busy_socket, &byte, 1));
+  EXPECT_BUSY(poll(&asked, 1, 0));
+  EXPECT_BUSY(connect(busy_socket, (const struct sockaddr*)&address, sizeof address));
+  EXPECT_BUSY(accept(busy_socket, NULL, NULL));
+  handler_answers[7] = shutdown(busy_socket, SHUT_WR) == 0;
+}
+
+/* The call itself continues, and the socket's other end learns of the shutdown. */
+static void same(int listener) {
+  const struct ends ends = pair(listener);
+  busy_socket = ends.near;
+  struct interrupter by = {pthread_self(), ends, use_the_same};
+  receive_interrupted(&by);
+  for (int i = 0; i < 8; ++i) CHECK(handler_answers[i]);
+  expect_end(ends.far);
+}
+
 /* --- a signal handler that jumps out of the call --- */
 
 static sigjmp_buf before;
@@ -438,9 +561,9 @@ int main(int count, char** arguments) {
   static const struct {
     const char* name;
     void (*run)(int listener);
-  } cases[] = {{"cancel", cancel},   {"clone", clone_alone}, {"handle", handle},
-               {"leap", leap},       {"mask", mask},         {"pend", pend},
-               {"replace", replace}, {"seal", seal},         {"sweep", sweep}};
+  } cases[] = {{"cancel", cancel}, {"clone", clone_alone}, {"handle", handle},   {"leap", leap},
+               {"mask", mask},     {"pend", pend},         {"replace", replace}, {"same", same},
+               {"seal", seal},     {"sweep", sweep},       {"tick", tick}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   const int listener = listen_at();

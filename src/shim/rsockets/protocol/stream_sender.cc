@@ -32,7 +32,7 @@ void StreamSender::start(std::span<std::byte> buffer, std::span<std::byte> list,
 }
 
 void StreamSender::open(const TargetEntry& half, std::uint16_t credits) {
-  if (half.bytes != 0) targets_.push_back(half);
+  if (half.bytes != 0) targets_.push(half);
   messages_allowed_ = credits;
 }
 
@@ -43,7 +43,7 @@ bool StreamSender::allow(std::uint16_t messages, bool has_half) {
   std::memcpy(&half, list_.data() + list_index_ * sizeof half, sizeof half);
   list_index_ = (list_index_ + 1) % target_entries;
   if (half.bytes == 0 || targets_.size() == target_entries) return false;
-  targets_.push_back(half);
+  targets_.push(half);
   return true;
 }
 
@@ -102,7 +102,7 @@ StreamWrite StreamSender::write_data(std::span<const iovec> from, std::size_t of
   written.work_id = to_work_id(written.message, ring_bytes);
   half.address += length;
   half.bytes -= length;
-  if (half.bytes == 0) targets_.pop_front();
+  if (half.bytes == 0) targets_.pop();
   return written;
 }
 

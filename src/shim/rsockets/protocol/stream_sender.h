@@ -8,9 +8,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 
+#include "base/ring.h"
 #include "shim/rsockets/protocol/sizes.h"
 #include "shim/rsockets/protocol/wire.h"
 
@@ -89,8 +89,9 @@ class StreamSender {
   std::uint32_t controls_allowed_ = 0;
   std::uint16_t messages_sent_ = 0;
   std::uint16_t messages_allowed_ = 0;
-  std::uint32_t list_index_ = 1;     // of the entry that the peer writes next
-  std::deque<TargetEntry> targets_;  // halves of the peer's with room; the first is being filled
+  std::uint32_t list_index_ = 1;  // of the entry that the peer writes next
+  Ring<TargetEntry> targets_{
+      target_entries};  // halves of the peer's with room; the first is being filled
   std::array<std::byte, inline_max> small_;  // bytes of a write that is sent inline
 };
 

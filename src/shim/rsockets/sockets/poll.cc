@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <memory_resource>
 #include <mutex>
 #include <vector>
 
@@ -53,10 +56,14 @@ class Gate {
   std::atomic<std::uint64_t> pollers_ = 0;
 };
 
-using Sockets = std::vector<std::shared_ptr<Socket>>;
+using Sockets = std::pmr::vector<std::shared_ptr<Socket>>;
+using Waiting = std::pmr::vector<pollfd>;
 
-Sockets find_all(std::span<const pollfd> fds) {
-  Sockets sockets;
+// A signal handler may poll, and must not allocate: this is enough for some dozens of descriptors.
+constexpr std::size_t memory_bytes = 2048;
+
+Sockets find_all(std::span<const pollfd> fds, std::pmr::memory_resource& memory) {
+  Sockets sockets(&memory);
   sockets.reserve(fds.size());
   for (const pollfd& each : fds) sockets.push_back(find_socket(each.fd));
   return sockets;
@@ -83,7 +90,7 @@ int wait_for_any(std::span<pollfd> waiting, int milliseconds) {
 }
 
 // Sleeps for one round. Returns 0 or an errno.
-int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& waiting, int gate,
+int sleep(const Sockets& sockets, std::span<pollfd> fds, Waiting& waiting, int gate,
           int milliseconds, int& count) {
   waiting.clear();
   for (std::size_t i = 0; i < fds.size(); ++i) {
@@ -106,7 +113,9 @@ int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& wa
 }  // namespace
 
 int poll_sockets(std::span<pollfd> fds, int timeout_milliseconds, int& count) {
-  const Sockets sockets = find_all(fds);
+  std::array<std::byte, memory_bytes> buffer;
+  std::pmr::monotonic_buffer_resource memory(buffer.data(), buffer.size());
+  const Sockets sockets = find_all(fds, memory);
   const Clock::time_point start = Clock::now();
   const SocketSettings& settings = default_settings();
   count = 0;
@@ -115,7 +124,8 @@ int poll_sockets(std::span<pollfd> fds, int timeout_milliseconds, int& count) {
     if (count > 0 || timeout_milliseconds == 0) return 0;
   } while (Clock::now() - start < settings.polling);
 
-  std::vector<pollfd> waiting;
+  Waiting waiting(&memory);
+  waiting.reserve(fds.size() + 1);
   const Gate::Poller poller(Gate::instance());
   int error = 0;
   while (count == 0 && error == 0) {

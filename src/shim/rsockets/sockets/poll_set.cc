@@ -275,12 +275,12 @@ std::shared_ptr<PollSet> find_set(int fd) {
   return found != all.sets.end() ? found->second : nullptr;
 }
 
-std::vector<std::shared_ptr<PollSet>> all_sets() {
+// A signal handler that sends may call this, and so it allocates nothing.
+template <typename Call>
+void for_each_set(Call call) {
   SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
-  std::vector<std::shared_ptr<PollSet>> sets;
-  for (const auto& [fd, set] : all.sets) sets.push_back(set);
-  return sets;
+  for (const auto& [fd, set] : all.sets) call(*set);
 }
 
 // Returns EBADF if the number is not a descriptor, and EINVAL if it is a descriptor of another
@@ -297,11 +297,11 @@ bool close_poll_set(int fd) {
 
 void note_edge(const Socket& socket, std::uint32_t event) {
   if (socket.edge_sets == 0) return;
-  for (const auto& set : all_sets()) set->note_edge(socket.fd(), event);
+  for_each_set([&](PollSet& set) { set.note_edge(socket.fd(), event); });
 }
 
 void leave_poll_sets(int socket) {
-  for (const auto& set : all_sets()) set->leave(socket);
+  for_each_set([socket](PollSet& set) { set.leave(socket); });
 }
 
 int create_poll_set(bool closes_on_exec, int& fd) {
