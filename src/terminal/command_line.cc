@@ -105,11 +105,53 @@ void refuse_empty_values(CLI::App& app) {
                          : std::string();
   };
   for (CLI::Option* option : app.get_options()) {
-    if (option->get_type_size() > 0) option->check(check);
+    if (option->get_items_expected_max() > 0) option->check(check);
   }
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     refuse_empty_values(*command);
   }
+}
+
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+std::ptrdiff_t arguments_of(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::ranges::count_if(options,
+                               [](const CLI::Option* option) { return option->get_positional(); });
+}
+
+// Returns the words with "--name=" as two, of which the second is empty: CLI11 takes the word that
+// follows for the value. The words of a program that a command starts stay as they are.
+std::vector<std::string> with_empty_values(const CLI::App& app,
+                                           const std::vector<std::string>& words) {
+  std::vector<std::string> all;
+  const CLI::App* command = &app;
+  bool is_ours = true;
+  bool is_value = false;  // of the option before it
+  std::ptrdiff_t arguments = 0;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const bool may_be_option = is_ours && !is_value && word.starts_with('-');
+    const CLI::Option* option = may_be_option ? command->get_option_no_throw(name) : nullptr;
+    const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
+    if (is_ours && !is_value && !word.starts_with('-')) {
+      const CLI::App* inner = command_named(*command, word);
+      if (inner != nullptr) command = inner;
+      if (inner == nullptr) ++arguments;
+      is_ours = !command->get_prefix_command() || arguments <= arguments_of(*command);
+    }
+    const bool is_empty = takes_value && word.ends_with('=') && equals + 1 == word.size();
+    is_value = takes_value && equals == std::string::npos;
+    all.push_back(is_empty ? name : word);
+    if (is_empty) all.emplace_back();
+  }
+  return all;
 }
 
 }  // namespace
@@ -127,7 +169,8 @@ void prepare(CLI::App& app, const std::string& version) {
 }
 
 Result<int> run_command(CLI::App& app, const CommandLine& line, const int& status) {
-  std::vector<std::string> reversed(line.words.rbegin(), line.words.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed = with_empty_values(app, line.words);
+  std::ranges::reverse(reversed);  // as CLI11 wants them
   refuse_empty_values(app);
   try {
     app.parse(std::move(reversed));

@@ -75,12 +75,19 @@ TEST_F(CommandLineTest, NoValueIsEmpty) {
                              {"sail", "--rig="},
                              {"sail", ""},
                              {"sail", "--knots", ""},
-                             {"sail", "-s", ""}}) {
+                             {"sail", "-s", ""},
+                             {"sail", "--rig=", "sloop"},
+                             {"sail", "--fast", "--rig=", "sloop"},
+                             {"sail", "x", "--rig=", "sloop"}}) {
     EXPECT_NE(error_of(words), "") << words[1];
   }
   EXPECT_EQ(error_of({"sail", "--rig", ""}),
             "--rig: the value is empty: name one, or leave the option out (see `ship sail "
             "--help`)");
+  // Another program's words are its own.
+  sail->prefix_command();
+  ASSERT_TRUE(run({"sail", "--rig", "ketch", "x", "y", "--rig=", "z"}));
+  EXPECT_EQ(sail->remaining(), (Words{"y", "--rig=", "z"}));
 }
 
 TEST_F(CommandLineTest, OptionsWithoutEffectAreRefused) {
