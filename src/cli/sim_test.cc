@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -215,7 +216,7 @@ TEST_F(SimTest, OptionsThatDoNotGoTogetherAreRefused) {
   expect_refused(s + " --capture-at 'host 999'", "--capture-at requires --capture");
   for (const char* other : {"--level flow", "--threads 7", "--fabric roce", "--unvalidated",
                             "--capture-at 'host 9' --capture x"}) {
-    expect_refused("--gallery " + s + " " + other, "--gallery");
+    expect_refused("--gallery " + s + " -o " + folder.path("g") + " " + other, "--gallery");
   }
   expect_refused("--list --seed 3", "--seed has no effect with --list: leave one of them out");
   expect_refused(s + " --list", "SCENARIO has no effect with --list");
@@ -231,6 +232,20 @@ TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
   folder.write("s.toml", text);
   folder.write("file", "");
   expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"), 1);
+}
+
+// It would be waited for without end.
+TEST_F(SimTest, ACaptureIsNoFifoThatNobodyReads) {
+  folder.write("s.toml", scenario_text);
+  const std::string fifo = folder.path("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string arguments = folder.path("s.toml") + " --variant slow --capture " + fifo;
+  const ProgramOutcome refused = shell("exec timeout 30 " + program() + arguments);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.error, "nobody reads from this FIFO")) << refused.error;
+  const ProgramOutcome read =
+      shell("wc -c <" + fifo + " & exec timeout 30 " + program() + arguments);
+  EXPECT_EQ(read.status, 0) << read.error;
 }
 
 TEST_F(SimTest, AFullDiskIsNoSuccess) {

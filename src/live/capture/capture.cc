@@ -309,7 +309,7 @@ Result<UniqueFd> open_capture_file(const std::string& name) {
   };
   if (name == "-") return UniqueFd(dup(STDOUT_FILENO));
   constexpr mode_t own = 0600;  // packets hold what programs sent
-  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC;
+  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK;
   UniqueFd out(open(name.c_str(), flags | O_NOFOLLOW, own));
   struct stat its {};
   if (!out && errno == ELOOP) {
@@ -321,7 +321,13 @@ Result<UniqueFd> open_capture_file(const std::string& name) {
     }
     out.reset(open(name.c_str(), flags, own));
   }
-  if (!out || fstat(out.get(), &its) != 0) return failed();
+  if (!out && errno == ENXIO && stat(name.c_str(), &its) == 0 && S_ISFIFO(its.st_mode)) {
+    return Error{
+        fmt::format("cannot write {}: nobody reads from this FIFO; start its reader first", name),
+        ENXIO};
+  }
+  // From here on, a reader that is slow is waited for.
+  if (!out || fstat(out.get(), &its) != 0 || fcntl(out.get(), F_SETFL, 0) != 0) return failed();
   const bool is_file = S_ISREG(its.st_mode);
   if ((is_file || S_ISFIFO(its.st_mode)) && !is_trusted(its.st_uid)) {
     return Error{

@@ -36,7 +36,7 @@ struct Captured {
 };
 
 // Opens a file for packets, which hold what programs sent: it belongs to a trusted user, and only
-// this one may read it. "-" is standard output.
+// this one may read it. "-" is standard output. A FIFO has a reader, who is not waited for.
 Result<UniqueFd> open_capture_file(const std::string& name);
 
 // Captures until `stop` is readable (-1: none), enough frames are written, the time is over, nobody

@@ -1,5 +1,6 @@
 #include "live/capture/capture.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,6 +47,22 @@ TEST(CaptureOutput, AnotherUsersLinkIsRefused) {
   auto out = open_capture_file(folder.path("link"));
   ASSERT_FALSE(out);
   EXPECT_EQ(out.error().error_number, EPERM);
+}
+
+// It would be waited for without end.
+TEST(CaptureOutput, AFifoNeedsAReader) {
+  const Folder folder;
+  const std::string path = folder.path("fifo");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  auto refused = open_capture_file(path);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "cannot write " + path + ": nobody reads from this FIFO; start its reader first");
+  const UniqueFd reader(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  auto out = open_capture_file(path);
+  ASSERT_TRUE(out) << out.error().message;
+  EXPECT_EQ(fcntl(out->get(), F_GETFL) & O_NONBLOCK, 0) << "a slow reader is waited for";
 }
 
 // A fabric's subnet manager sends management datagrams as soon as the fabric is up.

@@ -1,11 +1,15 @@
 #include "study/experiment/capture.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "base/check.h"
 #include "rdma/pcapng/erf.h"
@@ -63,6 +67,22 @@ std::array<std::span<const std::byte>, 2> payload_pieces_of(const sim::Sending& 
   return {std::span(sending.payload, there), zeros(sending.ghost_bytes)};
 }
 
+// Opening a FIFO without a reader would wait for one without end.
+Result<void> open_output(const std::string& path, std::ofstream& out) {
+  struct stat its {};
+  const bool is_fifo = stat(path.c_str(), &its) == 0 && S_ISFIFO(its.st_mode);
+  const int fifo = is_fifo ? open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+  if (is_fifo && fifo < 0 && errno == ENXIO) {
+    return Error{fmt::format("{}: nobody reads from this FIFO; start its reader first", path),
+                 ENXIO};
+  }
+  out.open(path, std::ios::binary | std::ios::trunc);
+  const int number = errno;
+  if (fifo >= 0) close(fifo);
+  if (!out) return Error{fmt::format("{}: {}", path, std::strerror(number)), number};
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
@@ -71,8 +91,7 @@ Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
                                                const sim::NetworkSettings& network) {
   std::unique_ptr<Capture> capture(new Capture(topology, network));
   capture->path_ = path;
-  capture->out_.open(path, std::ios::binary | std::ios::trunc);
-  if (!capture->out_) return Error{fmt::format("{}: {}", path, std::strerror(errno)), errno};
+  if (auto opened = open_output(path, capture->out_); !opened) return opened.error();
   capture->pcapng_.section_header(capture->buffer_, "tulle sim");
   capture->interface_of_.resize(topology.nodes());
   for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
