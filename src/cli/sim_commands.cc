@@ -163,6 +163,13 @@ void add_threads(CLI::App& command, unsigned& threads, unsigned& jobs, const std
   });
 }
 
+// A scenario has its own network and traffic.
+void refuse_tables_of_scenarios(const CLI::App& command) {
+  const std::array<std::string, 4> of_tables = {"--topology", "--flows", "--fabric",
+                                                "--congestion-control"};
+  if (command.count("scenario") > 0) refuse_given(command, of_tables, "with SCENARIO");
+}
+
 // Flows are simulated by one thread.
 void refuse_threads_of_flows(const CLI::App& command, const std::string& level) {
   constexpr auto with = "with --level flow";
@@ -248,10 +255,8 @@ void add_sim(CLI::App& app, int& status) {
   }
   command->footer(sim_examples);
   command->callback([command, &status] {
-    const std::array<std::string, 4> of_tables = {"--topology", "--flows", "--fabric",
-                                                  "--congestion-control"};
     refuse_others(*command, "--list");
-    if (command->count("scenario") > 0) refuse_given(*command, of_tables, "with SCENARIO");
+    refuse_tables_of_scenarios(*command);
     refuse_threads_of_flows(*command, options.choice.level);
     options.again = again(*command);
     status = sim(options);
