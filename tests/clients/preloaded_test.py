@@ -165,6 +165,9 @@ class LikeTcp(ClientTest):
     def test_a_process_without_descriptors_for_what_it_accepts(self):
         self.compare("accept")
 
+    def test_a_socket_that_is_shut_for_writing(self):
+        self.compare("shut")
+
     def test_flags_of_datagrams(self):
         self.compare("datagrams")
 

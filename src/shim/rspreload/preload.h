@@ -83,7 +83,8 @@ int rsocket_of(int fd);
 #define PASS(socket, call) ((socket) == busy ? refuse(EAGAIN) : (call))
 // Notes that a descriptor refers to another thing of the kernel's.
 void note_descriptor(int fd);
-// Does the same as rsocket_of(), and keeps dup2() a moment from closing that rsocket, until let_go().
+// Does the same as rsocket_of(), and keeps dup2() a moment from closing that rsocket, until
+// let_go().
 int hold_rsocket(int fd);
 void let_go(const int* socket);
 #define HELD __attribute__((cleanup(let_go)))
@@ -109,8 +110,8 @@ struct ending* ending_of(int number);  // of table.c
 // Starts the thread that ends them. Returns false if there is none.
 int begin_endings(void);
 // Hand over what a value names, to be ended, what a descriptor refers to, to be shut down, and
-// watches, to be freed. A signal handler may call these anywhere. end_value() waits a moment for the
-// end, except within a call of rsockets.
+// watches, to be freed. A signal handler may call these anywhere. end_value() waits a moment for
+// the end, except within a call of rsockets.
 void end_value(int value);
 void shut_later(int fd, int how);
 void discard_watches(struct watch* watches);

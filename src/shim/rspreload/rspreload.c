@@ -522,9 +522,25 @@ EXPORT int getsockname(int fd, struct sockaddr* address, socklen_t* bytes) {
   return INSIDE(int, rgetsockname(socket, address, bytes));
 }
 
+// A socket without an address was made by socket().
+static int tell_domain(int socket, void* value, socklen_t* bytes) {
+  struct sockaddr_storage name = {0};
+  socklen_t name_bytes = sizeof name;
+  INSIDE(int, rgetsockname(socket, (struct sockaddr*)&name, &name_bytes));
+  const int domain =
+      name.ss_family != 0 ? name.ss_family : recall_address(socket, &name, &name_bytes);
+  if (domain < 0) return refuse(EOPNOTSUPP);
+  if (*bytes > sizeof domain) *bytes = sizeof domain;
+  memcpy(value, &domain, *bytes);
+  return 0;
+}
+
 EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* bytes) {
   const int socket = rsocket_of(fd);
   if (socket < 0) return PASS(socket, find_getsockopt()(fd, level, option, value, bytes));
+  if (level == SOL_SOCKET && option == SO_DOMAIN && value != NULL && bytes != NULL) {
+    return tell_domain(socket, value, bytes);
+  }
   return INSIDE(int, rgetsockopt(socket, level, option, value, bytes));
 }
 

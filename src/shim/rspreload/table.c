@@ -23,7 +23,7 @@ enum { page_entries = 1024, pages_max = 1024 };
 enum { parents_socket = INT_MIN, parents_epoll = INT_MIN + 1 };
 struct page {
   atomic_int values[page_entries];
-  atomic_ulong inodes[page_entries];  // of the descriptors that stand for a socket
+  atomic_ulong inodes[page_entries];  // of the descriptors behind a socket
   struct ending endings[page_entries];
 };
 static _Atomic(struct page*) pages[pages_max];

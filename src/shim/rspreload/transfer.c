@@ -57,35 +57,47 @@ EXPORT ssize_t readv(int fd, const struct iovec* vectors, int count) {
   return INSIDE(ssize_t, rreadv(socket, vectors, count));
 }
 
+// Like TCP, raises SIGPIPE for a program that has shut the socket for sending.
+static ssize_t tell_pipe(int socket, ssize_t result, int flags) {
+  if (result >= 0 || errno != EPIPE || (flags & MSG_NOSIGNAL) != 0) return result;
+  int type = 0;
+  socklen_t bytes = sizeof type;
+  const int error = INSIDE(int, rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes));
+  if (error == 0 && type == SOCK_STREAM) raise(SIGPIPE);
+  errno = EPIPE;
+  return result;
+}
+
 EXPORT ssize_t send(int fd, const void* data, size_t bytes, int flags) {
   HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return PASS(socket, find_send()(fd, data, bytes, flags));
-  return INSIDE(ssize_t, rsend(socket, data, bytes, flags));
+  return tell_pipe(socket, INSIDE(ssize_t, rsend(socket, data, bytes, flags)), flags);
 }
 
 EXPORT ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const struct sockaddr* to,
                       socklen_t to_bytes) {
   HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return PASS(socket, find_sendto()(fd, data, bytes, flags, to, to_bytes));
-  return INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
+  const ssize_t sent = INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
+  return tell_pipe(socket, sent, flags);
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return PASS(socket, find_sendmsg()(fd, message, flags));
-  return INSIDE(ssize_t, rsendmsg(socket, message, flags));
+  return tell_pipe(socket, INSIDE(ssize_t, rsendmsg(socket, message, flags)), flags);
 }
 
 EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
   HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return PASS(socket, find_write()(fd, data, bytes));
-  return INSIDE(ssize_t, rwrite(socket, data, bytes));
+  return tell_pipe(socket, INSIDE(ssize_t, rwrite(socket, data, bytes)), 0);
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
   HELD const int socket = hold_rsocket(fd);
   if (socket < 0) return PASS(socket, find_writev()(fd, vectors, count));
-  return INSIDE(ssize_t, rwritev(socket, vectors, count));
+  return tell_pipe(socket, INSIDE(ssize_t, rwritev(socket, vectors, count)), 0);
 }
 
 // Like the kernel, refuses what has no position: bytes that were taken from a pipe and not sent
@@ -110,7 +122,8 @@ EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
     const size_t left = count - (size_t)done;
     last = pread(from, buffer, left < sizeof buffer ? left : sizeof buffer, at);
     if (last <= 0) break;
-    const ssize_t sent = INSIDE(ssize_t, rsend(socket, buffer, (size_t)last, 0));
+    const ssize_t sent =
+        tell_pipe(socket, INSIDE(ssize_t, rsend(socket, buffer, (size_t)last, 0)), 0);
     if (sent > 0) done += sent, at += sent;
     last = sent < last ? -1 : sent;
   }
@@ -148,7 +161,8 @@ EXPORT int sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags)
   if (socket < 0) return PASS(socket, find_sendmmsg()(fd, messages, count, flags));
   unsigned done = 0;
   for (; done < count; ++done) {
-    const ssize_t bytes = INSIDE(ssize_t, rsendmsg(socket, &messages[done].msg_hdr, flags));
+    const ssize_t bytes =
+        tell_pipe(socket, INSIDE(ssize_t, rsendmsg(socket, &messages[done].msg_hdr, flags)), flags);
     if (bytes < 0) return done > 0 ? (int)done : -1;
     messages[done].msg_len = (unsigned)bytes;
   }

@@ -65,6 +65,41 @@ static int file_of(size_t bytes) {
   return file;
 }
 
+/* --- what a socket is, and the end of its writing --- */
+
+static int domain_of(int socket) {
+  int domain = -1;
+  socklen_t bytes = sizeof domain;
+  CHECK(getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && bytes == sizeof domain);
+  return domain;
+}
+
+static int pipes;
+
+static void count_pipe(int signal) {
+  (void)signal;
+  ++pipes;
+}
+
+static void shut_writing(void) {
+  const struct iovec one = {"x", 1};
+  CHECK(domain_of(near) == AF_INET && domain_of(far) == AF_INET && domain_of(listener) == AF_INET);
+  CHECK(domain_of(socket(AF_INET, SOCK_STREAM, 0)) == AF_INET);
+  CHECK(domain_of(socket(AF_INET6, SOCK_STREAM, 0)) == AF_INET6);
+  CHECK(domain_of(socket(AF_INET, SOCK_DGRAM, 0)) == AF_INET);
+  CHECK(signal(SIGPIPE, count_pipe) != SIG_ERR);
+  CHECK(shutdown(near, SHUT_WR) == 0);
+  CHECK_FAILS(send(near, "x", 1, MSG_NOSIGNAL), EPIPE);
+  CHECK(pipes == 0);
+  CHECK_FAILS(send(near, "x", 1, 0), EPIPE);
+  CHECK_FAILS(write(near, "x", 1), EPIPE);
+  CHECK_FAILS(writev(near, &one, 1), EPIPE);
+  CHECK(pipes == 3);
+  char byte;
+  CHECK(recv(far, &byte, 1, 0) == 0);
+  CHECK(send(far, "y", 1, 0) == 1 && recv(near, &byte, 1, 0) == 1 && byte == 'y');
+}
+
 /* --- sendfile() --- */
 
 static size_t receive_numbers(size_t at) {
@@ -373,7 +408,8 @@ int main(int count, char** arguments) {
                {"datagrams", use_flags_of_datagrams},
                {"flags", use_flags},
                {"interrupted", be_interrupted},
-               {"sendfile", send_file}};
+               {"sendfile", send_file},
+               {"shut", shut_writing}};
   CHECK(count == 3);
   port = atoi(arguments[2]);
   listen_at(port);

@@ -93,6 +93,7 @@ std::optional<Control> StreamProtocol::shut(int how) {
   if (!is_connected()) return std::nullopt;
   if (how != SHUT_WR) is_readable_ = false;
   if (how != SHUT_RD) is_writable_ = false;
+  if (how != SHUT_RD) has_shut_writing_ = true;
   if (is_writable_) return std::nullopt;
   return is_readable_ ? Control::shutdown : Control::disconnect;
 }

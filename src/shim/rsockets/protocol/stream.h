@@ -41,6 +41,7 @@ class StreamProtocol {
   bool is_broken() const { return phase_ == Phase::broken; }
   bool is_readable() const { return is_readable_; }  // more may arrive
   bool is_writable() const { return is_writable_; }
+  bool has_shut_writing() const { return has_shut_writing_; }  // this side, by shut()
   int error() const { return error_; }
   int take_error();
 
@@ -97,6 +98,7 @@ class StreamProtocol {
   Phase phase_ = Phase::unconnected;
   bool is_readable_ = false;
   bool is_writable_ = false;
+  bool has_shut_writing_ = false;
   int error_ = 0;
   bool peer_shut_ = false;      // the peer said that it sends nothing more
   bool swaps_entries_ = false;  // the peer's byte order is not this host's

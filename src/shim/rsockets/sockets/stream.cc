@@ -241,9 +241,6 @@ int Stream::finish_step() {
   }
   state_ = State::established;
   endpoint_.establish();
-  // A queue pair allocates with its first request. The program's first may come from a signal
-  // handler, which must not.
-  endpoint_.send_keep_alive();
   // The service learns that the peer has gone away, also while the program waits for data.
   watch(fd(), shared_from_this());
   if (options_.keeps_alive()) schedule_keep_alive();

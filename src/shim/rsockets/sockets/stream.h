@@ -87,8 +87,6 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   // the lock.
   void end_opening(Lock& lock, int error);
   int ensure_connected(int call_flags, Lock& lock);
-  // Waits until so many bytes can be read, or no more come.
-  int await_data(Lock& lock, int call_flags, std::size_t count);
   int answer_request();  // for a stream that a listener made
   void accept_requests();
   void answer(const std::shared_ptr<Stream>& stream);

@@ -28,6 +28,13 @@ int StreamEndpoint::open(SocketSettings& settings) {
   return connection_.post_receives(settings.receive_queue);
 }
 
+// A queue pair allocates with its first request. The program's first may come from a signal
+// handler, which must not allocate.
+void StreamEndpoint::establish() {
+  is_established_ = true;
+  send_keep_alive();
+}
+
 void StreamEndpoint::close() {
   connection_.close();
   send_buffer_.reset();
@@ -134,7 +141,15 @@ int StreamEndpoint::await_room(Lock& lock, Patience patience) {
     if (const int error = await(lock, patience, has_room); error != 0) return error;
   }
   if (protocol_.is_writable()) return 0;
+  if (protocol_.has_shut_writing()) return EPIPE;
   return protocol_.is_broken() && protocol_.error() != 0 ? protocol_.error() : ECONNRESET;
+}
+
+int StreamEndpoint::await_data(Lock& lock, Patience patience, std::size_t count) {
+  const auto has_enough = [this, count] {
+    return protocol_.waiting_bytes() >= count || !protocol_.is_readable() || protocol_.is_full();
+  };
+  return protocol_.waiting_bytes() >= count ? 0 : await(lock, patience, has_enough);
 }
 
 int StreamEndpoint::send_maps(Lock& lock, Patience patience) {

@@ -29,7 +29,7 @@ class StreamEndpoint {
   bool has_send_buffer() const { return !send_buffer_.bytes().empty(); }
   bool has_receive_buffer() const { return !receive_buffer_.bytes().empty(); }
   // The peer has answered, or confirmed the answer.
-  void establish() { is_established_ = true; }
+  void establish();
   bool is_connected() const { return is_established_ && protocol_.is_connected(); }
   // Closes the queue pair, and then gives its memory back.
   void close();
@@ -55,6 +55,8 @@ class StreamEndpoint {
   };
   int await(Lock& lock, Patience patience, const std::function<bool()>& condition);
   int await_room(Lock& lock, Patience patience);
+  // Waits until so many bytes can be read, or no more come.
+  int await_data(Lock& lock, Patience patience, std::size_t count);
 
   // Notifies the peer of new maps, before anything that is sent after they were made.
   int send_maps(Lock& lock, Patience patience);

@@ -38,15 +38,6 @@ int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr_sto
   return bytes > 0 ? 0 : error;
 }
 
-int Stream::await_data(Lock& lock, int call_flags, std::size_t count) {
-  const auto has_enough = [this, count] {
-    const StreamProtocol& protocol = endpoint_.protocol();
-    return protocol.waiting_bytes() >= count || !protocol.is_readable() || protocol.is_full();
-  };
-  if (endpoint_.protocol().waiting_bytes() >= count) return 0;
-  return endpoint_.await(lock, patience(call_flags), has_enough);
-}
-
 int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storage* from,
                     std::size_t& bytes) {
   Lock lock(mutex_);
@@ -61,7 +52,7 @@ int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storag
   bytes = 0;
   int error = 0;
   do {
-    error = await_data(lock, call_flags, at_once);
+    error = endpoint_.await_data(lock, patience(call_flags), at_once);
     if (error != 0 && !protocol.has_data()) break;
     // tcp(7): MSG_TRUNC discards.
     bytes = (call_flags & MSG_TRUNC) != 0 ? protocol.skip(room, bytes, peek)
