@@ -168,6 +168,9 @@ class LikeTcp(ClientTest):
     def test_a_socket_that_is_shut_for_writing(self):
         self.compare("shut")
 
+    def test_connect_to_nobody_or_from_a_listener(self):
+        self.compare("connect")
+
     def test_flags_of_datagrams(self):
         self.compare("datagrams")
 

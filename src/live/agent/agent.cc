@@ -124,6 +124,14 @@ void add(std::array<std::uint64_t, counter_count>& to,
   for (std::size_t i = 0; i < counter_count; ++i) to[i] += more[i];
 }
 
+// Returns false if the process has ended already, or cannot be watched. What other users' processes
+// have must end with them, even if they make the agent hold an end of it.
+bool find_process(Session& session) {
+  auto process = watched_process(session.connection.get());
+  if (process) session.process = std::move(*process);
+  return static_cast<bool>(process);
+}
+
 }  // namespace
 
 int run_agent(const AgentOptions& options) {
@@ -338,14 +346,12 @@ void AgentCore::accept_all() {
     session->peer = *peer;
     session->due = Clock::now() + hello_time;
     session->connection = std::move(connection);
-    auto process = watched_process(session->connection.get());
-    if (process) session->process = std::move(*process);
+    const bool has_process = find_process(*session);
     watch(session->connection.get(), session.get());
     if (session->process) watch(session->process.get(), session.get());
     const uid_t own = geteuid();
-    // What a user's processes have ends with them, even if the agent holds an end of it for them.
-    if (!process && peer->uid != own) {
-      refuse(*session, process.error().message);
+    if (!has_process && peer->uid != own) {
+      refuse(*session, "the process that connected has ended, or cannot be watched");
     } else if (own != 0 && peer->uid != own && peer->uid != 0) {
       refuse(*session,
              fmt::format("the Tulle agent of this network namespace belongs to user {}", own));

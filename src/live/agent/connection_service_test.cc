@@ -45,8 +45,11 @@ ConnectionParameters parameters(std::uint32_t qp_number, std::uint8_t data = 0) 
 class End {
  public:
   End(ConnectionService& service, pid_t pid) : End(service, {pid, 0, false}) {}
-  End(ConnectionService& service, const ConnectionService::Owner& owner) : service_(service) {
-    auto events = service.open_channel(owner, {.name = "tulle0", .interfaces = "lo"}, number_);
+  End(ConnectionService& service, const ConnectionService::Owner& owner,
+      RoceVersions roce = RoceVersions::v2)
+      : service_(service) {
+    const DeviceChoice device{.name = "tulle0", .interfaces = "lo", .roce = roce};
+    auto events = service.open_channel(owner, device, number_);
     if (!events) ADD_FAILURE() << events.error().message;
     if (events) events_ = std::move(*events);
   }
@@ -749,6 +752,19 @@ TEST_F(ConnectionServiceTest, EventsWaitForAProgramThatDoesNotRead) {
     service_->flush(client_->number());
   }
   EXPECT_TRUE(client_->is_silent());
+}
+
+// Frames are sent with the agent's rights. An address may have RoCE v1 alone.
+TEST_F(ConnectionServiceTest, AUserWhoIsLimitedResolvesNoAddressOfRoceV1) {
+  for (const bool is_limited : {true, false}) {
+    End end(*service_, {300, 1'000, is_limited}, RoceVersions::v1);
+    const EndpointId id = end.create();
+    EXPECT_EQ(end.run(command::ResolveAddress{id, {}, loopback(7)}), 0);
+    const auto event = end.next();
+    ASSERT_TRUE(event);
+    const auto* error = std::get_if<event::AddressError>(&*event);
+    EXPECT_EQ(error != nullptr ? error->status : 0, is_limited ? -EPERM : 0);
+  }
 }
 
 }  // namespace

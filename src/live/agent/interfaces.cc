@@ -143,7 +143,10 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
                                found->up ? "has no address" : "is down"),
                    ENETDOWN};
     }
-    chosen.push_back(*found);
+    // A name that comes again says nothing new, and each interface costs all its addresses.
+    const bool is_chosen =
+        std::ranges::find(chosen, found->index, &Interface::index) != chosen.end();
+    if (!is_chosen) chosen.push_back(*found);
   }
   return chosen;
 }

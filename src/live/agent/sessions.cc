@@ -73,6 +73,12 @@ void note_held(Session& session, const GidsHeld& held) {
   }
 }
 
+// Returns true if this is what a process exposes: a table whose size nobody changes, and the button
+// of a bell.
+bool is_exposed(const std::vector<UniqueFd>& fds) {
+  return fds.size() == 2 && size_of_shared_memory(fds[0].get()) && is_button(fds[1].get());
+}
+
 }  // namespace
 
 void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
@@ -88,9 +94,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
   if (session.state == State::process && decode(message.bytes, held)) {
     return note_held(session, held);
   }
-  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 2) {
-    const int table = message.fds[0].get(), doorbell = message.fds[1].get();
-    if (!size_of_shared_memory(table) || !is_button(doorbell)) return;
+  if (session.state == State::process && decode(message.bytes, expose) && is_exposed(message.fds)) {
     std::swap(session.table, message.fds[0]);
     std::swap(session.doorbell, message.fds[1]);
     return;

@@ -75,6 +75,9 @@ int EndpointAddresses::resolve(const ProgramChannel& channel, Endpoint& endpoint
   if (!device) return fail(ENODEV);
   const auto local = local_address_of(*device, own);
   if (!local) return fail(ENODEV);
+  // An address may have RoCE v1 alone, whose frames are sent with the agent's rights
+  // (AgentCore::open_channel).
+  if (channel.owner.is_limited && local->is_roce_v1) return fail(EPERM);
   use_device(endpoint, *device, *local);
   const auto is_known = local_address_of(*device, target);
   const auto remote = network_.gid_of(target);

@@ -185,12 +185,18 @@ Result<void> Seal::set_keys(const std::vector<SecretKey>& secrets) {
   }
   const bool is_new = keys_.empty() || keys.front().secret != keys_.front().secret;
   if (!own_ || is_new) begin_sending(keys.front().secret);
-  keys_.swap(keys);
-  // Datagrams that were sealed with a removed key are no longer opened. The windows stay: the key
-  // may come back, and nothing that was taken before may then be repeated.
+  // Datagrams that were sealed with a removed key are no longer opened, although another may have
+  // its ID. The windows stay: the key may come back, and nothing that was taken before may then be
+  // repeated.
+  const auto stays = [&](std::uint16_t id) {
+    const Key* const before = find_key(keys_, id);
+    const Key* const now = find_key(keys, id);
+    return now != nullptr && (before == nullptr || before->secret == now->secret);
+  };
   for (auto& [id, sender] : senders_) {
-    if (find_key(keys_, sender.key_id) == nullptr) sender.cipher.reset();
+    if (!stays(sender.key_id)) sender.cipher.reset();
   }
+  keys_.swap(keys);
   return {};
 }
 

@@ -472,6 +472,15 @@ TEST_F(SealTest, KeysWithTheSameIdAreRefused) {
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("two of its keys have the same ID"), std::string::npos)
       << refused.error().message;
+  // A key that takes the place of another with its ID does not keep the other's senders.
+  write_keys(same.substr(0, 65));
+  const auto sender = make("many");
+  const auto receiver = make("many");
+  EXPECT_TRUE(opens(*receiver, sealed(*sender, packet()), packet()));
+  write_keys(same.substr(65));
+  receiver->look_at_file(Seal::look_interval);
+  EXPECT_FALSE(opens(*receiver, sealed(*sender, packet()), packet()));
+  EXPECT_TRUE(opens(*receiver, sealed(*make("many"), packet()), packet()));
   write("many", {'1', '1'});
   EXPECT_EQ(make("many")->key_id(), make()->key_id()) << "a key that is there twice is one";
 }

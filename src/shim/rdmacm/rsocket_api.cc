@@ -198,7 +198,10 @@ int rconnect(int fd, const sockaddr* address, socklen_t bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage translated = {};
-  const int error = translate(address, bytes, translated);
+  // connect(2): AF_UNSPEC dissolves what an earlier call made.
+  const bool dissolves =
+      address != nullptr && bytes >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC;
+  const int error = dissolves ? 0 : translate(address, bytes, translated);
   return answer(error != 0 ? error : socket->connect(translated));
 } catch (const std::bad_alloc&) {
   return answer(ENOMEM);

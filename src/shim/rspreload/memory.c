@@ -59,10 +59,22 @@ int begin_memory(int socket, int domain) {
   return its != NULL;
 }
 
-// A later value of an option replaces the earlier one, except where options add to one another
-// (IP_ADD_MEMBERSHIP).
+// Values of memberships add to one another. Of other options, the last one holds.
+static int adds_up(const struct option* new) {
+  switch (new->level) {
+    case IPPROTO_IP:
+      return (new->option >= IP_ADD_MEMBERSHIP&& new->option <= IP_DROP_SOURCE_MEMBERSHIP) ||
+             (new->option >= IP_BLOCK_SOURCE&& new->option <= MCAST_MSFILTER);
+    case IPPROTO_IPV6:
+      return new->option == IPV6_ADD_MEMBERSHIP || new->option == IPV6_DROP_MEMBERSHIP ||
+             (new->option >= MCAST_JOIN_GROUP&& new->option <= MCAST_MSFILTER);
+    default:
+      return 0;
+  }
+}
+
 static void add_option(struct memory* its, const struct option* new) {
-  const int adds = new->level == IPPROTO_IP || new->level == IPPROTO_IPV6;
+  const int adds = adds_up(new);
   int at = 0;
   while (at < its->count &&
          (adds || its->options[at].level != new->level || its->options[at].option != new->option)) {

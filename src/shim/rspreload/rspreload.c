@@ -248,7 +248,7 @@ EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
   const int result = INSIDE(int, rconnect(socket, address, bytes));
   const int error = errno;
   if (result == 0 || error == EINPROGRESS || error == EALREADY || error == EISCONN ||
-      error == EINTR || address == NULL || is_sealed()) {
+      error == EINTR || address == NULL || address->sa_family == AF_UNSPEC || is_sealed()) {
     errno = error;
     return result;
   }

@@ -278,6 +278,14 @@ static void use_flags_of_datagrams(void) {
   few.iov_len = sizeof bytes;
   CHECK(recvmsg(receiver, &message, MSG_TRUNC) == 10 && message.msg_flags == 0);
   CHECK_FAILS(recv(receiver, bytes, 4, MSG_DONTWAIT), EAGAIN);
+  const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(connect(sender, to, sizeof address) == 0);
+    CHECK(send(sender, "0123", 4, 0) == 4);
+    CHECK(recv(receiver, bytes, 8, 0) == 4);
+    CHECK(connect(sender, &nobody, sizeof nobody) == 0);
+    CHECK_FAILS(send(sender, "0123", 4, 0), EDESTADDRREQ);
+  }
 }
 
 /* --- calls that a signal interrupts --- */
@@ -392,12 +400,24 @@ static void be_interrupted(void) {
   waiting_thread = pthread_self();
   set_handlers(SA_RESTART, SA_RESTART);
   expect_restarted(datagrams);
-  set_handlers(SA_RESTART, 0);
-  expect_restarted(datagrams);
   set_handlers(0, SA_RESTART);
   expect_interrupted(datagrams);
   set_handlers(0, 0);
   expect_interrupted(datagrams);
+}
+
+static void connect_oddly(void) {
+  const struct sockaddr_in address = address_of(port);
+  const struct sockaddr* to = (const struct sockaddr*)&address;
+  const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+  const int idle = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(connect(idle, &nobody, sizeof nobody) == 0);
+  CHECK_FAILS(connect(listener, to, sizeof address), EISCONN);
+  CHECK(connect(idle, to, sizeof address) == 0);
+  const int accepted = accept(listener, NULL, NULL);
+  char byte = 'x';
+  CHECK(accepted >= 0 && send(idle, &byte, 1, 0) == 1 && recv(accepted, &byte, 1, 0) == 1);
+  CHECK_FAILS(connect(idle, to, sizeof address), EISCONN);
 }
 
 int main(int count, char** arguments) {
@@ -405,6 +425,7 @@ int main(int count, char** arguments) {
     const char* name;
     void (*run)(void);
   } cases[] = {{"accept", accept_without_descriptors},
+               {"connect", connect_oddly},
                {"datagrams", use_flags_of_datagrams},
                {"flags", use_flags},
                {"interrupted", be_interrupted},

@@ -98,6 +98,10 @@ int Datagram::connect(const sockaddr_storage& address) {
   const Lock lock(mutex_);
   if (const int error = start(); error != 0) return error;
   if (::connect(udp_, &as_address(address), sizeof address) != 0) return errno;
+  if (address.ss_family == AF_UNSPEC) {
+    connected_ = nullptr;
+    return 0;
+  }
   return find_peer(address, connected_);
 }
 

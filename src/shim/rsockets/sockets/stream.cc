@@ -190,8 +190,9 @@ void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
 
 int Stream::connect(const sockaddr_storage& address) {
   Lock lock(mutex_);
-  if (is_connected()) return EISCONN;
+  if (is_connected() || state_ == State::listening) return EISCONN;
   if (is_opening()) return EALREADY;
+  if (address.ss_family == AF_UNSPEC) return 0;  // there is nothing to dissolve
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
   destination_ = address;
   state_ = State::resolving_address;
