@@ -1,5 +1,5 @@
-// What a fabric does does not depend on when its clock's zero moves (live/clock.h): two fabrics live
-// the same life, and the clock of one moves its zero again and again.
+// When its clock's zero moves (live/clock.h) changes nothing that a fabric does: two fabrics live the
+// same life, and the clock of one moves its zero again and again.
 
 #include <gtest/gtest.h>
 
@@ -91,8 +91,7 @@ std::string life_of_machines(std::uint64_t seed, Time kept) {
     int to_send = 200;
     spread.each_turn = [&] {
       SubnetTraffic& sender = spread.at(from.host).traffic;
-      while (to_send > 0 &&
-             sender.offer(spread.now, from, bytes) == SubnetTraffic::Offer::taken) {
+      while (to_send > 0 && sender.offer(spread.now, from, bytes) == SubnetTraffic::Offer::taken) {
         --to_send;
       }
       SubnetTraffic& traffic = spread.at(to.host).traffic;

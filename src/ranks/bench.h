@@ -18,8 +18,8 @@ namespace tulle::ranks {
 struct BenchOptions {
   std::string collective;  // "allreduce:64MiB"
   std::uint32_t ranks = 4;
-  std::uint32_t per_server = 0;  // ranks that count as one server; 0: all
-  std::string algorithm;         // empty: the usual one
+  std::uint32_t per_server = 0;           // ranks that count as one server; 0: all
+  std::string algorithm;                  // empty: the usual one
   std::optional<std::uint32_t> channels;  // 1
   std::string chunk;                      // empty: "512KiB"
   std::uint32_t iterations = 20;

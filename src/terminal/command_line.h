@@ -54,8 +54,8 @@ std::string repeated(const CLI::App& command, std::span<const std::string_view> 
 void add_older_name(CLI::App& command, const std::string& name, const std::string& newer,
                     std::string& value);
 
-// Refuses, as a mistake in the command line, the first of these options and arguments that is given:
-// it has no effect `with` something, such as "with --list". A command's callback calls this.
+// Refuses, as a mistake in the command line, the first of these options and arguments that is
+// given: it has no effect `with` something, such as "with --list". A command's callback calls this.
 void refuse_given(const CLI::App& command, std::span<const std::string> names,
                   std::string_view with);
 // Refuses all others if this one is given.

@@ -461,9 +461,9 @@ std::vector<std::uint64_t> life_of_an_interface(Time kept) {
     subnet.send(0, ipv4_packet(Subnet::ip(0), Subnet::ip(i % 3 == 0 ? 1 : 40 + i)));
     subnet.send(0, ipv4_packet(Subnet::ip(0), Gid::from_ipv4(0xE000'0100 + i % 5)));
     subnet.pass(Time::milliseconds(1'900 * (i % 11)));
-    seen.insert(seen.end(), {subnet.packets, subnet.questions, sender.received.size(),
-                             sender.interface.neighbours().unresolved(),
-                             sender.interface.neighbours().size()});
+    seen.insert(seen.end(),
+                {subnet.packets, subnet.questions, sender.received.size(),
+                 sender.interface.neighbours().unresolved(), sender.interface.neighbours().size()});
   }
   return seen;
 }

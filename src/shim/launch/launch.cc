@@ -244,8 +244,9 @@ Result<void> use_libraries(const LaunchOptions& options, const Installation& ins
     return Error{fmt::format("cannot find Tulle's {} from {}; is the installation complete?",
                              verbs_library, installation.executable.string())};
   }
-  // ld.so(8): these end an entry of LD_PRELOAD or LD_LIBRARY_PATH, or begin a name that is replaced.
-  // The rest of such a path would be looked for in the current folder, which may be anybody's.
+  // ld.so(8): these end an entry of LD_PRELOAD or LD_LIBRARY_PATH, or begin a name that is
+  // replaced. The rest of such a path would be looked for in the current folder, which may be
+  // anybody's.
   if (folder.string().find_first_of(" :;$") != std::string::npos) {
     return as_misuse(Error{fmt::format(
         "Tulle cannot run from {}: the dynamic linker takes a path with a space, \":\", \";\" or "
