@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/timers.h"
+
 namespace tulle::management {
 
 bool WaitingQuestions::has_room(ProgramId program) const {
@@ -105,11 +107,8 @@ std::optional<WaitingQuestions::Due> WaitingQuestions::take_due(Time now) {
 
 void WaitingQuestions::rebase(Time by) {
   tulle::rebase(by, next_period_);
-  by_due_.clear();
-  for (auto& [id, question] : questions_) {
-    tulle::rebase(by, question.due);
-    by_due_.emplace(question.due, id);
-  }
+  rebase_timers(by, by_due_);
+  for (auto& [id, question] : questions_) tulle::rebase(by, question.due);
 }
 
 }  // namespace tulle::management

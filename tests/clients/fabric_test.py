@@ -518,7 +518,7 @@ class OwnLarge(FabricTest):
 
     def test_is_brought_up(self):
         wait_until(lambda: self.states() == {"active"}, "active ports", pause=0.05)
-        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-p").stdout.count("PathRecord"))
+        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-t", "25000", "-p").stdout.count("PathRecord"))
         status = pathlib.Path(f"/proc/{self.up.pid}/status").read_text()
         self.assertLess(int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)), 1 << 18)
 
@@ -531,7 +531,7 @@ class Large(FabricTest):
     def test_is_discovered(self):
         self.bring_up()
         self.assertEqual(480, self.tool("h7", "ibhosts").stdout.count("Ca\t:"))
-        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-p").stdout.count("PathRecord"))
+        self.assertEqual((480 + 64) ** 2, self.tool("h7", "saquery", "-t", "25000", "-p").stdout.count("PathRecord"))
         status = pathlib.Path(f"/proc/{self.up.pid}/status").read_text()
         self.assertLess(int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)), 1 << 20)
 

@@ -118,8 +118,12 @@ class Installed(unittest.TestCase):
                            "TULLE_EXECUTABLE": "/bin/false", "TULLE_IDLE_EXIT": "1"}
             show = 'printf "%s\\n" "$LD_LIBRARY_PATH" "$LD_PRELOAD" "$TULLE_EXECUTABLE"'
             said = self.tulle("run", "--", "sh", "-c", show, cwd=folder, env=environment)
-        self.assertEqual(said.splitlines(), [f"{self.libraries}:/nowhere", f"{self.libraries}/libtulle-paths.so",
+            preloaded = self.tulle("run", "--rsockets", "--", "cat", "/proc/self/maps", cwd=folder, env=environment)
+        # The path of this installation has a space, at which LD_PRELOAD would divide it.
+        self.assertEqual(said.splitlines(), [f"{self.libraries}:/nowhere", "libtulle-paths.so",
                                              f"{self.prefix}/bin/tulle"])
+        for library in ("libtulle-paths.so", "rsocket/librspreload.so"):
+            self.assertIn(f"{self.libraries}/{library}\n", preloaded)
 
     def test_the_libraries_find_one_another_beside_themselves(self):
         for library, other in (("librdmacm.so.1", "libibverbs.so.1"), ("rsocket/librspreload.so", "librdmacm.so.1")):

@@ -1,5 +1,7 @@
 #include "management/administration/services.h"
 
+#include "base/timers.h"
+
 namespace tulle::management::administration {
 
 namespace {
@@ -72,11 +74,8 @@ bool Services::visit(Time now, const ServiceKeys& keys, std::optional<ServiceKey
 }
 
 void Services::rebase(Time by) {
-  ends_.clear();
-  for (auto& [key, service] : services_) {
-    tulle::rebase(by, service.end);
-    if (!service.end.is_never()) ends_.emplace(service.end, key);
-  }
+  rebase_timers(by, ends_);
+  for (auto& [key, service] : services_) tulle::rebase(by, service.end);
 }
 
 void Services::expire(Time now) {

@@ -77,11 +77,18 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
+// Returns how LD_PRELOAD names one of our libraries. A space ends an entry there; such a library is
+// found by LD_LIBRARY_PATH, where our folder is the first.
+std::string preloaded(const fs::path& library) {
+  const bool has_space = library.string().find(' ') != std::string::npos;
+  return has_space ? library.filename().string() : library.string();
+}
+
 // Puts a library behind those that are preloaded already: a sanitizer's runtime has to be first.
 void preload(const fs::path& library) {
   const char* before = std::getenv("LD_PRELOAD");
   const bool is_empty = before == nullptr || *before == '\0';
-  set("LD_PRELOAD", is_empty ? library.string() : std::string(before) + ":" + library.string());
+  set("LD_PRELOAD", (is_empty ? "" : std::string(before) + ":") + preloaded(library));
 }
 
 // Returns a name for the network namespace that the devices belong to. Each namespace has separate
@@ -244,13 +251,12 @@ Result<void> use_libraries(const LaunchOptions& options, const Installation& ins
     return Error{fmt::format("cannot find Tulle's {} from {}; is the installation complete?",
                              verbs_library, installation.executable.string())};
   }
-  // ld.so(8): these end an entry of LD_PRELOAD or LD_LIBRARY_PATH, or begin a name that is
-  // replaced. The rest of such a path would be looked for in the current folder, which may be
-  // anybody's.
-  if (folder.string().find_first_of(" :;$") != std::string::npos) {
+  // ld.so(8): these end an entry of LD_LIBRARY_PATH, or begin a name that is replaced. The rest of
+  // such a path would be looked for in the current folder, which may be anybody's.
+  if (folder.string().find_first_of(":;$") != std::string::npos) {
     return as_misuse(Error{fmt::format(
-        "Tulle cannot run from {}: the dynamic linker takes a path with a space, \":\", \";\" or "
-        "\"$\" for another; move the installation",
+        "Tulle cannot run from {}: the dynamic linker takes a path with \":\", \";\" or \"$\" for "
+        "another; move the installation",
         folder.string())});
   }
   prepend("LD_LIBRARY_PATH", folder.string());
@@ -262,12 +268,14 @@ Result<void> use_libraries(const LaunchOptions& options, const Installation& ins
   const fs::path advice = folder / advice_library;
   if (options.share_memory || live::read_settings().share_memory) {
     if (!fs::exists(advice, error)) return missing(advice);
-    prepend("LD_PRELOAD", advice.string());
+    prepend("LD_PRELOAD", preloaded(advice));
     set("TULLE_SHARE_MEMORY", "on");
   }
   if (options.rsockets) {
     const fs::path rsockets = folder / rsockets_library;
     if (!fs::exists(rsockets, error)) return missing(rsockets);
+    const bool is_found_by_path = preloaded(rsockets) == rsockets.string();
+    if (!is_found_by_path) prepend("LD_LIBRARY_PATH", rsockets.parent_path().string());
     preload(rsockets);
   }
   return {};

@@ -63,7 +63,7 @@ TEST_F(LaunchTest, AnInstallationWithoutLibrariesIsNotUsed) {
 TEST_F(LaunchTest, AnInstallationWhosePathTheDynamicLinkerDividesIsNotUsed) {
   LaunchOptions options;
   options.command = {"true"};
-  for (const char* name : {"in st", "a:b", "a;b", "a$LIB"}) {
+  for (const char* name : {"a:b", "a;b", "a$LIB"}) {
     const fs::path libraries = folder.path(name);
     fs::create_directory(libraries);
     std::ofstream(libraries / "libibverbs.so.1") << "";
@@ -73,6 +73,21 @@ TEST_F(LaunchTest, AnInstallationWhosePathTheDynamicLinkerDividesIsNotUsed) {
     EXPECT_NE(refused.error().message.find("move the installation"), std::string::npos)
         << refused.error().message;
   }
+}
+
+TEST_F(LaunchTest, ALibraryWhosePathHasASpaceIsPreloadedByItsName) {
+  LaunchOptions options;
+  options.command = {"true"};
+  const fs::path libraries = folder.path("in st");
+  fs::create_directory(libraries);
+  for (const char* name : {"libibverbs.so.1", "libtulle-paths.so"}) {
+    std::ofstream(libraries / name) << "";
+  }
+  ASSERT_TRUE(prepare(options, {"/usr/bin/tulle", libraries}));
+  EXPECT_STREQ(std::getenv("LD_PRELOAD"), "libtulle-paths.so");
+  EXPECT_TRUE(std::string(std::getenv("LD_LIBRARY_PATH")).starts_with(libraries.string()));
+  unsetenv("LD_PRELOAD");
+  unsetenv("LD_LIBRARY_PATH");
 }
 
 TEST_F(LaunchTest, ProgramsAreFoundByTheirNames) {
