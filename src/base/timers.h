@@ -6,7 +6,8 @@
 
 namespace tulle {
 
-// Rebases (base/time.h) the times of timers in order, std::set<std::pair<Time, …>>. Needs no memory.
+// Rebases (base/time.h) the times of timers in order, std::set<std::pair<Time, …>>. Needs no
+// memory.
 template <typename Timers>
 void rebase_timers(Time by, Timers& timers) {
   Timers moved;

@@ -1,5 +1,5 @@
-// When its clock's zero moves (live/clock.h) changes nothing that a fabric does: two fabrics live the
-// same life, and the clock of one moves its zero again and again.
+// When its clock's zero moves (live/clock.h) changes nothing that a fabric does: two fabrics live
+// the same life, and the clock of one moves its zero again and again.
 
 #include <gtest/gtest.h>
 
