@@ -39,6 +39,12 @@ bytes = "64KB"
 )");
   }
 
+  // Replaces the scenario by one of a file of links, in which two hosts have a switch.
+  void write_scenario_of_links() {
+    folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,100,100\n1,2,100,100\n");
+    folder.write("s.toml",
+                 "[topology]\nkind = \"file\"\nfile = \"links.csv\"\n[traffic]\nbytes = \"1MB\"\n");
+  }
   std::string command(const std::string& output, const std::string& more) const {
     return "'" + folder.path("s.toml") + "' -o '" + folder.path(output) + "' " + more;
   }
@@ -152,9 +158,7 @@ TEST_F(Sweep, WhatIsThereIsNotSimulatedAgain) {
 
 // A file that the scenario names is a part of the point.
 TEST_F(Sweep, AFileThatHasChangedIsSimulatedAgain) {
-  folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,100,100\n1,2,100,100\n");
-  folder.write("s.toml",
-               "[topology]\nkind = \"file\"\nfile = \"links.csv\"\n[traffic]\nbytes = \"1MB\"\n");
+  write_scenario_of_links();
   ASSERT_EQ(run(command("o", "-k seed=1,2")).status, 0);
   const std::string before = folder.read("o/sweep.csv");
   folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,50,100\n1,2,50,100\n");
@@ -205,9 +209,7 @@ TEST_F(Sweep, ATraceWithAnotherFileIsSimulatedAgain) {
 // A file of results may name more bytes than are read to check it. The points that are simulated
 // then are checked as if nothing had been read.
 TEST_F(Sweep, WhatWasReadToCheckFilesIsForgottenAfterAPoint) {
-  folder.write("links.csv", "a,b,gbps,delay_ns\n0,2,100,100\n1,2,100,100\n");
-  folder.write("s.toml",
-               "[topology]\nkind = \"file\"\nfile = \"links.csv\"\n[traffic]\nbytes = \"1MB\"\n");
+  write_scenario_of_links();
   ASSERT_EQ(run(command("o", "-k seed=1")).status, 0);
   const std::string csv = folder.read("o/sweep.csv");
   const fs::path path = fs::directory_iterator(folder.path("o/points"))->path();

@@ -20,7 +20,7 @@ namespace tulle::live {
 
 class HostClients {
  public:
-  using Now = std::function<Time()>;
+  using Now = HostAdministration::Now;
   // These clients have the numbers from here on, and programs smaller ones.
   static constexpr std::uint32_t numbers_begin = 1u << 30;
 

@@ -26,7 +26,7 @@ namespace tulle::live {
 
 class HostConnections : private ConnectionNetwork {
  public:
-  using Now = std::function<Time()>;
+  using Now = HostAdministration::Now;
 
   // `client` is this object's number at the services, which no program has. All that it is given
   // must outlive it.

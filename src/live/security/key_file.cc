@@ -73,15 +73,17 @@ Result<std::uint64_t> parse_manager_key(std::string_view text) {
   return key;
 }
 
-namespace {
-
-Error unusable(const std::string& path, const std::string& why, int error) {
+Error unusable_key_file(const std::string& path, const std::string& why, int error) {
   return {fmt::format("cannot use the key file {}: {}", path, why), error};
 }
 
+namespace {
+
 // Returns the file's text. The caller overwrites it after use.
 Result<std::string> read_secret(const std::string& path) {
-  const auto failed = [&](const std::string& why, int error) { return unusable(path, why, error); };
+  const auto failed = [&](const std::string& why, int error) {
+    return unusable_key_file(path, why, error);
+  };
   // O_NONBLOCK: a FIFO must not hold the program up.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -109,7 +111,7 @@ Result<Key> read_parsed(const std::string& path, Result<Key> (*parse_text)(std::
   if (!text) return text.error();
   auto key = parse_text(*text);
   explicit_bzero(text->data(), text->size());
-  if (!key) return unusable(path, key.error().message, key.error().error_number);
+  if (!key) return unusable_key_file(path, key.error().message, key.error().error_number);
   return key;
 }
 

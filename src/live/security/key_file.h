@@ -29,6 +29,8 @@ struct SecretKey : std::array<std::byte, 32> {
 inline constexpr std::size_t keys_max = 16;
 inline constexpr std::size_t key_file_bytes_max = 64 * 1024;
 
+// Returns the error of a file that cannot be used, in one line for a person.
+Error unusable_key_file(const std::string& path, const std::string& why, int error);
 // Reads the text of such a file. The error names the line.
 Result<std::vector<SecretKey>> parse_keys(std::string_view text);
 // Reads the file. Refuses one that other users can read or write, since a key is a secret.

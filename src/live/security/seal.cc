@@ -164,7 +164,7 @@ Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock cl
   seal->file_ = key_file;
   seal->file_changed_ = changed;
   if (auto set = seal->set_keys(*secrets); !set) {
-    return Error{"cannot use the key file " + key_file + ": " + set.error().message, EINVAL};
+    return unusable_key_file(key_file, set.error().message, EINVAL);
   }
   return seal;
 }

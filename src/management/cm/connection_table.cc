@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/timers.h"
 
 namespace tulle::management::cm {
 
@@ -148,12 +149,13 @@ Time ConnectionTable::next_deadline() const {
 }
 
 void ConnectionTable::rebase(Time by) {
-  timers_.clear();
-  own_ = of_peers_ = {};
+  rebase_timers(by, timers_);
+  for (Expendable* each : {&own_, &of_peers_}) {
+    rebase_timers(by, each->over);
+    rebase_timers(by, each->disconnecting);
+  }
   for (auto& [id, connection] : connections_) {
-    tulle::rebase(by, connection.deadline);
-    tulle::rebase(by, connection.gives_up_at);
-    watch(connection);
+    tulle::rebase(by, connection.deadline, connection.gives_up_at);
   }
 }
 

@@ -77,11 +77,12 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
+bool has_space(const fs::path& path) { return path.string().find(' ') != std::string::npos; }
+
 // Returns how LD_PRELOAD names one of our libraries. A space ends an entry there; such a library is
 // found by LD_LIBRARY_PATH, where our folder is the first.
 std::string preloaded(const fs::path& library) {
-  const bool has_space = library.string().find(' ') != std::string::npos;
-  return has_space ? library.filename().string() : library.string();
+  return has_space(library) ? library.filename().string() : library.string();
 }
 
 // Puts a library behind those that are preloaded already: a sanitizer's runtime has to be first.
@@ -274,8 +275,7 @@ Result<void> use_libraries(const LaunchOptions& options, const Installation& ins
   if (options.rsockets) {
     const fs::path rsockets = folder / rsockets_library;
     if (!fs::exists(rsockets, error)) return missing(rsockets);
-    const bool is_found_by_path = preloaded(rsockets) == rsockets.string();
-    if (!is_found_by_path) prepend("LD_LIBRARY_PATH", rsockets.parent_path().string());
+    if (has_space(rsockets)) prepend("LD_LIBRARY_PATH", rsockets.parent_path().string());
     preload(rsockets);
   }
   return {};

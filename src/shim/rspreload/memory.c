@@ -60,43 +60,43 @@ int begin_memory(int socket, int domain) {
 }
 
 // Values of memberships add to one another. Of other options, the last one holds.
-static int adds_up(const struct option* new) {
-  switch (new->level) {
+static int adds_up(const struct option* given) {
+  switch (given->level) {
     case IPPROTO_IP:
-      return (new->option >= IP_ADD_MEMBERSHIP&& new->option <= IP_DROP_SOURCE_MEMBERSHIP) ||
-             (new->option >= IP_BLOCK_SOURCE&& new->option <= MCAST_MSFILTER);
+      return (given->option >= IP_ADD_MEMBERSHIP && given->option <= IP_DROP_SOURCE_MEMBERSHIP) ||
+             (given->option >= IP_BLOCK_SOURCE && given->option <= MCAST_MSFILTER);
     case IPPROTO_IPV6:
-      return new->option == IPV6_ADD_MEMBERSHIP || new->option == IPV6_DROP_MEMBERSHIP ||
-             (new->option >= MCAST_JOIN_GROUP&& new->option <= MCAST_MSFILTER);
+      return given->option == IPV6_ADD_MEMBERSHIP || given->option == IPV6_DROP_MEMBERSHIP ||
+             (given->option >= MCAST_JOIN_GROUP && given->option <= MCAST_MSFILTER);
     default:
       return 0;
   }
 }
 
-static void add_option(struct memory* its, const struct option* new) {
-  const int adds = adds_up(new);
+static void add_option(struct memory* its, const struct option* given) {
+  const int adds = adds_up(given);
   int at = 0;
-  while (at < its->count &&
-         (adds || its->options[at].level != new->level || its->options[at].option != new->option)) {
+  while (at < its->count && (adds || its->options[at].level != given->level ||
+                             its->options[at].option != given->option)) {
     ++at;
   }
   if (at == options_max) {
     its->is_complete = 0;
     return;
   }
-  its->options[at] = *new;
+  its->options[at] = *given;
   if (at == its->count) ++its->count;
 }
 
 void remember_option(int socket, int level, int option, const void* value, socklen_t bytes) {
   if (level == SOL_RDMA) return;
-  struct option new = {level, option, bytes, {0}};
-  if (bytes <= value_max) memcpy(new.value, value, bytes);
+  struct option given = {level, option, bytes, {0}};
+  if (bytes <= value_max) memcpy(given.value, value, bytes);
   sigset_t before;
   lock(&memories_mutex, &before);
   struct memory* its = *memory_at(socket);
   if (its != NULL && bytes > value_max) its->is_complete = 0;
-  if (its != NULL && bytes <= value_max) add_option(its, &new);
+  if (its != NULL && bytes <= value_max) add_option(its, &given);
   unlock(&memories_mutex, &before);
 }
 
