@@ -43,7 +43,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
 // Returns the error for what is wrong with the command line, of which these are the words.
 Error error_of(const CLI::App& app, const CLI::ParseError& error,
                const std::vector<std::string>& words) {
-  const std::string program = app.get_name();
+  const std::string& program = app.get_name();
   const std::string first = words.empty() ? "" : words.front();
   if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
     std::vector<std::string> commands;
